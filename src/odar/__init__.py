@@ -1,0 +1,57 @@
+"""ODAR, the open-domain adaptive reasoner: as much model compute as each question needs, and no more.
+
+    import odar
+    print(odar.ask("Is Paris the capital of France?"))
+
+Importing this package loads nothing heavy: every name below is fetched when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from odar.config import Settings, load_settings
+    from odar.engine import Odar, aask, ask
+    from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, SettingsError
+    from odar.types import Answer, Candidate, Image, Path, Query, Trace
+
+__all__ = [
+    "Answer",
+    "BudgetExceeded",
+    "Candidate",
+    "Image",
+    "InputError",
+    "Odar",
+    "OdarError",
+    "Path",
+    "ProviderError",
+    "Query",
+    "Settings",
+    "SettingsError",
+    "Trace",
+    "aask",
+    "ask",
+    "load_settings",
+]
+
+_HOMES = {
+    "odar.config": ("Settings", "load_settings"),
+    "odar.engine": ("Odar", "aask", "ask"),
+    "odar.errors": ("BudgetExceeded", "InputError", "OdarError", "ProviderError", "SettingsError"),
+    "odar.types": ("Answer", "Candidate", "Image", "Path", "Query", "Trace"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'odar' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

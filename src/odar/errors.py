@@ -1,0 +1,131 @@
+"""Everything ODAR raises on purpose.
+
+    OdarError
+    ├── UsageError                   you can mend it
+    │   ├── SettingsError            a key or value in arguments, ODAR_*, odar.toml or a profile
+    │   ├── InputError               the query, an image or a data file
+    │   └── UnknownName              a model, provider, rule or estimator nobody registered
+    ├── ProviderError                the model's side failed: status, code, retry_after, retryable
+    │   ├── ProviderTimeout          no answer within the time given
+    │   ├── ProviderUnreachable      no connection, or it broke off
+    │   ├── ProviderProtocolError    an answer came, but not one that makes sense
+    │   └── AllAgentsFailed          fast and slow both failed; `causes` holds each
+    ├── BudgetExceeded               the next step would pass a limit on calls, money or time
+    └── WeightsError                 the embedded model's file cannot be fetched or trusted
+
+Messages are one line, name the value at fault and the remedy, and never hold a key or a prompt.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OdarError(Exception):
+    """The root: catch this to catch everything ODAR raises on purpose."""
+
+
+class UsageError(OdarError):
+    """Something the caller can mend: settings, input, a name."""
+
+
+class SettingsError(UsageError):
+    """A setting is unknown or has a bad value; names the key, the value and where it came from."""
+
+
+class InputError(UsageError):
+    """The query or a file given to ODAR cannot be used."""
+
+
+class UnknownName(UsageError):
+    """A name that no registry, catalogue or profile knows.
+
+    >>> str(UnknownName("fusion rule", "majorty", ["fep", "majority"]))
+    "unknown fusion rule 'majorty'; did you mean 'majority'? (known: fep, majority)"
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(f"unknown {kind} {name!r}{did_you_mean(name, names)} (known: {', '.join(names) or 'none'})")
+
+
+class ProviderError(OdarError):
+    """A provider refused or failed.
+
+    Attributes:
+        provider: the provider's configured name.
+        status: the HTTP status, or None where there was none.
+        code: the provider's own error code, or None.
+        retry_after: seconds the provider asked us to wait, or None.
+        retryable: whether the same request might succeed later.
+        body: the upstream's own error body, for a gateway to pass on.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str = "",
+        status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        retryable: bool = False,
+        body: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+        self.retryable = retryable
+        self.body = body
+
+
+class ProviderTimeout(ProviderError):
+    """The provider did not answer within the time given."""
+
+
+class ProviderUnreachable(ProviderError):
+    """No connection to the provider, or it broke off before the answer was whole."""
+
+
+class ProviderProtocolError(ProviderError):
+    """The provider answered with something that is not the protocol it claims to speak."""
+
+
+class AllAgentsFailed(ProviderError):
+    """Neither agent produced an answer; `causes` holds what each of them met."""
+
+    def __init__(self, causes: Iterable[OdarError]) -> None:
+        self.causes = tuple(causes)
+        first = next((c for c in self.causes if isinstance(c, ProviderError)), None)
+        super().__init__(
+            "no agent produced an answer: " + "; ".join(dict.fromkeys(str(c) for c in self.causes)),
+            provider=first.provider if first else "",
+            status=first.status if first else None,
+            code=first.code if first else None,
+            retry_after=first.retry_after if first else None,
+            retryable=any(isinstance(c, ProviderError) and c.retryable for c in self.causes),
+            body=first.body if first else None,
+        )
+
+
+class BudgetExceeded(OdarError):
+    """The next step would pass a limit. Raised before the money, call or second is spent."""
+
+
+class WeightsError(OdarError):
+    """The embedded model's weights cannot be fetched, or are not what they should be."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest known name as a hint, or nothing.
+
+    >>> did_you_mean("tempratur", ["temperature", "top_p"])
+    "; did you mean 'temperature'?"
+    >>> did_you_mean("zzz", ["temperature"])
+    ''
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,243 @@
+"""The nouns that travel through ODAR, all immutable: a query becomes a decision, calls, candidates, an answer.
+
+Unknown is a value of its own: token counts and money are None where nobody reported them, and a sum
+with an unknown part is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Path(StrEnum):
+    """How much compute a query gets (SPEC 1)."""
+
+    SIMPLE = "simple"
+    MEDIUM = "medium"
+    HARD = "hard"
+
+
+class Role(StrEnum):
+    """Which agent speaks."""
+
+    FAST = "fast"
+    SLOW = "slow"
+
+
+class Step(StrEnum):
+    """What an agent is asked to do; each step has one prompt (SPEC 3.1)."""
+
+    ANSWER = "answer"
+    VERIFY = "verify"
+    SOLVE = "solve"
+
+    @property
+    def role(self) -> Role:
+        """The agent that does this step."""
+        return Role.FAST if self is Step.ANSWER else Role.SLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture that belongs to a query: its bytes, or the address of it.
+
+    >>> Image(media_type="image/png", data=b"...").url is None
+    True
+    """
+
+    media_type: str
+    data: bytes = b""
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked.
+
+    >>> Query("Is Paris the capital of France?").images
+    ()
+    """
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class Token(NamedTuple):
+    """A sampled token and its log-probability; None where the provider did not say."""
+
+    text: str
+    logprob: float | None
+    control: bool = False
+    """BOS, EOS, padding and their like: part of neither energy nor varentropy (SPEC 5.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider counted them. None is unknown, not zero.
+
+    >>> Usage(10, 0, 5, 0) + Usage(1, 0, 1, 0)
+    Usage(input=11, cached=0, output=6, reasoning=0)
+    >>> Usage(10, 0, 5, 0) + Usage()
+    Usage(input=None, cached=None, output=None, reasoning=None)
+    """
+
+    input: int | None = None
+    """All prompt tokens, cached ones included."""
+    cached: int | None = None
+    """The part of `input` that was read from the provider's cache."""
+    output: int | None = None
+    """All generated tokens, reasoning ones included."""
+    reasoning: int | None = None
+    """The part of `output` spent on hidden reasoning."""
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            _sum(self.input, other.input),
+            _sum(self.cached, other.cached),
+            _sum(self.output, other.output),
+            _sum(self.reasoning, other.reasoning),
+        )
+
+
+NO_USAGE = Usage(0, 0, 0, 0)
+"""Nothing spent: the start of every sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How hard a query looks: d(x) in [0, 1], who says so, and the share of each feature."""
+
+    difficulty: float
+    estimator: str
+    contributions: tuple[tuple[str, float, float], ...] = ()
+    """(feature, value, W·φ) for estimators that can be read off; empty for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which path, and why."""
+
+    path: Path
+    estimate: Estimate
+    samples: int
+    """Slow samples on the Hard path."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """The free energy of one candidate (SPEC 5.1-5.5)."""
+
+    energy: float
+    varentropy: float
+    free_energy: float
+    aligned: float | None
+    """F̃, or None where the model has no alignment statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One answer by one agent."""
+
+    step: Step
+    model: str
+    text: str
+    """The raw text, always kept."""
+    answer: str
+    """The final answer parsed from it."""
+    tokens: tuple[Token, ...] = ()
+    judgment: bool | None = None
+    """A verifier's verdict on the fast answer: True for CORRECT, None where it gave none."""
+    finish: str = "stop"
+    energy: Energy | None = None
+
+    @property
+    def role(self) -> Role:
+        """The agent that wrote it."""
+        return self.step.role
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One line of the bill: a request to a provider, whether it succeeded or not."""
+
+    step: Step
+    provider: str
+    model: str
+    samples: int
+    """Model invocations this request stands for; each counts as a call (SPEC 6.1)."""
+    usage: Usage
+    cost_usd: float | None
+    seconds: float
+    retries: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What a query cost in all."""
+
+    calls: int
+    usage: Usage
+    cost_usd: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which candidate won, and by which rule."""
+
+    winner: int
+    """Index into the candidates."""
+    scorer: str
+    """The rule that really decided, not the one asked for (SPEC 5.6)."""
+    reason: str
+    weights: tuple[float, ...] = ()
+    """One per candidate where the rule has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Everything that happened to one query."""
+
+    id: str
+    started_at: str
+    """UTC, ISO 8601."""
+    profile: str
+    decision: Decision
+    candidates: tuple[Candidate, ...]
+    verdict: Verdict
+    calls: tuple[Call, ...]
+    spend: Spend
+    prompts: tuple[tuple[str, str], ...]
+    """(step, MD5 of its prompt)."""
+    degradations: tuple[str, ...] = ()
+    """Why this is less than the path promises; empty when all went well (SPEC 6.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the user gets, with the trace behind it."""
+
+    answer: str
+    text: str = field(repr=False)
+    trace: Trace = field(repr=False)
+
+    @property
+    def path(self) -> Path:
+        """The path that was taken."""
+        return self.trace.decision.path
+
+    @property
+    def degraded(self) -> bool:
+        """Whether something on the path failed or was cut short."""
+        return bool(self.trace.degradations)
+
+    def __str__(self) -> str:
+        return self.answer
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
