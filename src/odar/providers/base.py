@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,6 +33,18 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Quirks:
+    """How one model's parameters differ from the common ones; comes from the catalogue."""
+
+    max_tokens_field: str = "max_tokens"
+    """Newer OpenAI models want `max_completion_tokens`."""
+    drop: tuple[str, ...] = ()
+    """Body fields this model refuses, such as temperature on reasoning models."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further body fields, put in as they are, such as reasoning_effort."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A provider-neutral request for `n` samples of one conversation."""
 
@@ -43,8 +55,7 @@ class Request:
     logprobs: bool = True
     timeout_s: float = 60.0
     """From now until the whole reply is here, retries included."""
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Per-model parameters from the catalogue, put into the body as they are."""
+    quirks: Quirks = Quirks()
 
 
 @dataclass(frozen=True, slots=True)
