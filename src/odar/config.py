@@ -305,9 +305,7 @@ def _coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath,
 def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
-    ge, gt, le = (
-        field.metadata.get(name, bound) for name, bound in (("ge", -math.inf), ("gt", -math.inf), ("le", math.inf))
-    )
+    ge, gt, le = (field.metadata[name] for name in ("ge", "gt", "le"))
     # Written so that NaN, which compares false with everything, is refused.
     if not (ge <= value <= le and (value > gt or gt == -math.inf)):
         low = f"above {gt:g}" if gt > -math.inf else f"at least {ge:g}"

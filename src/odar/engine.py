@@ -169,7 +169,8 @@ class Odar:
             card = self.settings.card(agent.model)
             if card.context and len(text) > card.context * CHARACTERS_PER_TOKEN_AT_MOST:
                 raise InputError(
-                    f"the question of {len(text):,} characters cannot fit {card.name}'s context of {card.context:,} tokens"
+                    f"the question of {len(text):,} characters cannot fit the context of "
+                    f"{card.name}, {card.context:,} tokens"
                 )
         return query
 

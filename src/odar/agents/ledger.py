@@ -123,8 +123,5 @@ class Ledger:
                 f"the price of {card.name} is unknown, so max_cost cannot be kept; "
                 f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
             )
-        size = sum(
-            len(m.text.encode("utf-8", "surrogatepass")) + TURN_TOKENS + IMAGE_TOKENS * len(m.images)
-            for m in messages
-        )
+        size = sum(len(m.text.encode()) + TURN_TOKENS + IMAGE_TOKENS * len(m.images) for m in messages)
         return card.price.cost(Usage(size, 0, max_tokens, 0)) or 0.0

@@ -58,7 +58,7 @@ class AlignmentTable:
 
 
 def to_json(rows: Iterable[tuple[Source, Alignment, int]], command: str) -> str:
-    """A file that `from_json` reads: sources, their statistics, the count behind them and how they were measured."""
+    """A file that `from_json` reads: sources, statistics, the count behind them and how they were measured."""
     sources = [
         {
             **{name: getattr(source, name) for name in Source.__slots__},

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 _SCAFFOLD = re.compile(
     r"""
-      (?:\*\*|__)?\b(?:final\ )?(?:answer|judg(?:e)?ment)\b(?:\*\*|__)?\s*[:：](?:\*\*|__)?   # Answer:  **Judgment:**
-    | ^[ \t]*\#{1,6}[ \t]                                                                      # markdown heading
-    | ^[ \t]*(?:\d{1,2}[.)]|[-*+•])[ \t]                                                       # 1.  2)  -  *
+      (?:\*\*|__)?\b(?:final\ )?(?:answer|judg(?:e)?ment)\b(?:\*\*|__)?\s*[:：](?:\*\*|__)?  # Answer:  **Judgment:**
+    | ^[ \t]*\#{1,6}[ \t]  # markdown heading
+    | ^[ \t]*(?:\d{1,2}[.)]|[-*+•])[ \t]  # 1.  2)  -  *
     | (?:\*\*|__)?\b(?:step\ \d{1,2}|restate|validate|judge|correct|analyze|strategize|execute|verify)
-        (?:\*\*|__)?[:：](?:\*\*|__)?                                                          # Step 2:  **Verify:**
+        (?:\*\*|__)?[:：](?:\*\*|__)?  # Step 2:  **Verify:**
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
