@@ -61,7 +61,7 @@ def load_settings(
         **_toml_layer(resources.files("odar").joinpath("catalogue.toml"), "catalogue"),
         **_profile_layer(name),
         **user,
-        ("profile",): (name, reason),
+        ("profile",): (name, "chosen"),
     }
     settings = _build(layers, reason)
     settings.check()

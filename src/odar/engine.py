@@ -133,8 +133,10 @@ class Odar:
                 fast, slow = await asyncio.gather(team.answer(), team.solve(decision.samples))
                 candidates = fast + slow
         if not candidates:
-            providers = [failure for failure in team.failures if isinstance(failure, ProviderError)]
-            raise AllAgentsFailed(team.failures) if providers else team.failures[0]
+            causes = [failure.error for failure in team.failures]
+            if any(isinstance(cause, ProviderError) for cause in causes):
+                raise AllAgentsFailed(map(str, team.failures), causes)
+            raise causes[0]
         return candidates
 
     def _measured(self, candidate: Candidate) -> Candidate:

@@ -25,6 +25,17 @@ GRACE_S = 0.5
 """A provider keeps its own time; one that does not is cut off this much later."""
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What an agent met in place of an answer."""
+
+    role: Role
+    error: OdarError
+
+    def __str__(self) -> str:
+        return f"{self.role} agent: {_one_line(self.error)}"
+
+
 @dataclass(slots=True)
 class Team:
     """Fast and slow agent, one query, one ledger."""
@@ -35,7 +46,7 @@ class Team:
     query: Query
     ledger: Ledger
     seed: int | None = None
-    failures: list[OdarError] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
     async def answer(self, on_text: OnText | None = None) -> list[Candidate]:
         """The fast agent's answer."""
@@ -60,10 +71,11 @@ class Team:
         try:
             count = self.ledger.affordable(card, messages, agent.max_tokens, samples)
         except BudgetExceeded as error:
-            self.failures.append(error)
+            self.failures.append(Failure(step.role, error))
             return []
         if count < samples:
-            self.failures.append(BudgetExceeded(f"{count} of {samples} samples fit the limits"))
+            error = BudgetExceeded(f"only {count} of {samples} samples fit the limits")
+            self.failures.append(Failure(step.role, error))
         request = Request(
             model=card.id,
             messages=messages,
@@ -112,7 +124,7 @@ class Team:
             # A refused request is not billed; one that broke off may have been.
             refused = error.status is not None and error.status >= 400
             settle(request.n, NO_USAGE if refused or card.price == FREE else Usage(), error=_one_line(error))
-            self.failures.append(_attributed(error, step.role))
+            self.failures.append(Failure(step.role, error))
             return []
         except BaseException:
             settle(request.n, Usage(), error="cancelled")
@@ -129,7 +141,8 @@ class Team:
             message = f"{card.name} gave {max(1, empty)} empty answer(s), finish reason {finish}"
             if finish == "length":
                 message += f"; raise {step.role}.max_tokens"
-            self.failures.append(_attributed(ProviderProtocolError(message, provider=card.provider), step.role))
+            error = ProviderProtocolError(message, provider=card.provider)
+            self.failures.append(Failure(step.role, error))
         return usable
 
     def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
@@ -156,12 +169,6 @@ def _single(request: Request, index: int) -> Request:
     seed = request.sampling.seed
     sampling = dataclasses.replace(request.sampling, seed=None if seed is None else seed + index)
     return dataclasses.replace(request, n=1, sampling=sampling)
-
-
-def _attributed(error: ProviderError, role: Role) -> ProviderError:
-    """The same error, saying which agent met it."""
-    error.args = (f"{role} agent: {_one_line(error)}",)
-    return error
 
 
 def _one_line(error: BaseException) -> str:

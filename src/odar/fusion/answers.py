@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_WORDS = "answer|final answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
+_WORDS = "answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
+_MARKUP = r"[*_`#> \t]{0,8}"  # bounded, so that no input makes the search slow
 _MARKER = re.compile(
-    rf"(?:^|(?<=[\s*_`#>.!?)]))[*_`#> \t]*(?:the[ ]+)?(?:final[ ]+)?(?:{_WORDS})[*_` \t]*[:：][*_` \t]*",
+    rf"(?:^|(?<=[\s*_`#>.!?)])){_MARKUP}(?:the[ ])?(?:final[ ])?(?:{_WORDS}){_MARKUP}[:：]{_MARKUP}",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE = re.compile(
@@ -42,9 +43,11 @@ def find_answer(text: str) -> str | None:
     >>> find_answer("no idea") is None
     True
     """
+    end = len(text)
     for match in reversed(list(_MARKER.finditer(text))):
-        if found := _first_block(text[match.end() :]):
+        if found := _first_block(text[match.end() : end]):
             return _unwrap(found)
+        end = match.start()
     if (boxed := _last_boxed(text)) is not None:
         return boxed
     sentences = _SENTENCE.findall(text)
@@ -97,24 +100,24 @@ def _first_block(text: str) -> str:
 
 
 def _unwrap(answer: str) -> str:
-    """Take off bold, the angle brackets of a copied template, and a box."""
-    answer = answer.strip()
-    for opening, closing in (("**", "**"), ("__", "__"), ("<", ">"), ("`", "`")):
-        inner = answer[len(opening) : -len(closing)]
-        if answer.startswith(opening) and answer.endswith(closing) and inner.strip() and opening not in inner:
-            answer = inner.strip()
-    boxed = _last_boxed(answer)
-    return answer if boxed is None else boxed
+    """Take off bold, code marks, the angle brackets of a copied template, and a box."""
+    if (boxed := _last_boxed(answer)) is not None:
+        return boxed
+    bare = answer.strip() if _FENCE in answer else answer.strip(" \n*`")
+    if bare.startswith("<") and bare.endswith(">") and bare.count("<") == 1:
+        bare = bare[1:-1].strip()
+    return bare or answer.strip()
 
 
 def _last_boxed(text: str) -> str | None:
-    """The content of the last complete \\boxed{…}, braces balanced."""
-    start = text.rfind(_BOXED)
-    while start != -1:
-        depth = 0
-        for position in range(start + len(_BOXED) - 1, len(text)):
-            depth += {"{": 1, "}": -1}.get(text[position], 0)
-            if depth == 0:
-                return text[start + len(_BOXED) : position].strip()
-        start = text.rfind(_BOXED, 0, start)
-    return None
+    """The content of the last complete \\boxed{…}, braces balanced; one pass, whatever the text."""
+    last: tuple[int, int] | None = None
+    open_braces: list[int] = []
+    for position in (match.start() for match in re.finditer(r"[{}]", text)):
+        if text[position] == "{":
+            open_braces.append(position)
+        elif open_braces:
+            start = open_braces.pop()
+            if text.endswith(_BOXED, 0, start + 1) and (last is None or start > last[0]):
+                last = start, position
+    return None if last is None else text[last[0] + 1 : last[1]].strip()

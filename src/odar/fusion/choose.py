@@ -111,6 +111,6 @@ def _lowest_window(logprobs: Array) -> float:
     return float((sums[width:] - sums[:-width]).min() / width)
 
 
-def _last_resort(candidate: Candidate) -> tuple[bool, str]:
+def _last_resort(candidate: Candidate) -> tuple[bool, str, str]:
     """Breaks exact ties by content, never by position: slow before fast, then by text."""
-    return candidate.role is Role.SLOW, candidate.text
+    return candidate.role is Role.SLOW, candidate.text, candidate.step

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 _SCAFFOLD = re.compile(
     r"""
-      (?:\*\*|__)?\b(?:final\ )?(?:answer|judg(?:e)?ment)\b(?:\*\*|__)?\s*[:：](?:\*\*|__)?  # Answer:  **Judgment:**
+      (?:\*\*|__)?\b(?:final\ )?(?:answer|judg(?:e)?ment)\b(?:\*\*|__)?\s*[:：](?:\*\*|__)?  # Answer:
     | ^[ \t]*\#{1,6}[ \t]  # markdown heading
     | ^[ \t]*(?:\d{1,2}[.)]|[-*+•])[ \t]  # 1.  2)  -  *
     | (?:\*\*|__)?\b(?:step\ \d{1,2}|restate|validate|judge|correct|analyze|strategize|execute|verify)

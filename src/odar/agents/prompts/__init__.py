@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,6 +78,6 @@ def _read(file: Any, label: str) -> Prompt:
 
 
 def _fill(template: str, query: str, proposal: str) -> str:
-    """Put query and proposal in, once each: braces inside them are the user's own and stay."""
-    before, _, after = template.partition("{query}")
-    return before + query + after.replace("{proposal}", proposal)
+    """Put query and proposal in; braces inside them are the user's own and stay."""
+    values = {"{query}": query, "{proposal}": proposal}
+    return re.sub(r"\{query\}|\{proposal\}", lambda match: values[match.group()], template)
