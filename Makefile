@@ -24,7 +24,7 @@ check: $(VENV)/.dev
 	$(BIN)/pytest tests/architecture
 
 bench: $(VENV)/.dev
-	$(BIN)/python scripts/bench_startup.py
+	$(BIN)/python scripts/bench.py
 
 # A user's installation, then the tools that only developers need.
 $(VENV)/.run: pyproject.toml

@@ -74,8 +74,8 @@ class Team:
             self.failures.append(Failure(step.role, error))
             return []
         if count < samples:
-            error = BudgetExceeded(f"only {count} of {samples} samples fit the limits")
-            self.failures.append(Failure(step.role, error))
+            short = BudgetExceeded(f"only {count} of {samples} samples fit the limits")
+            self.failures.append(Failure(step.role, short))
         request = Request(
             model=card.id,
             messages=messages,

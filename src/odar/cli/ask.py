@@ -26,7 +26,9 @@ from odar.types import Answer, Decision, Path
 @click.argument("question", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the question from a file.")
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A picture that belongs to it; repeatable.")
-@click.option("--path", type=click.Choice(list(Path)), help="Take this path, whatever the difficulty.")
+@click.option(
+    "--path", type=click.Choice([path.value for path in Path]), help="Take this path, whatever the difficulty."
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answer, where the provider can.")
 @click.option("--max-calls", type=click.IntRange(min=1), help="Model invocations, at most.")
 @click.option("--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Money, at most.")

@@ -22,21 +22,27 @@ from odar.settings import Settings
 def command(key: str | None, as_json: bool, settings: Settings) -> None:
     """Show the effective settings and where each came from. KEY shows one of them, or one table.
 
+    \b
+    odar config fast
+    odar config providers.openai
+
     Arguments count for more than ODAR_* variables, those more than odar.toml, that more than the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
     rows = [(path, _value(settings, path), _origin(settings, path), f.metadata["doc"]) for path, _, f in leaves()]
-    if key is not None:
-        chosen = [row for row in rows if key_name(row[0]) == key or key_name(row[0]).startswith(f"{key}.")]
-        if not chosen:
-            raise UnknownName("setting", key, (key_name(path) for path, *_ in rows))
-        rows = chosen
+    plain = {path for path, *_ in rows}
+    tables = [path for path in settings.origins if path not in plain]
+    rows += [(path, _value(settings, path), _origin(settings, path), "") for path in tables]
+    if key is None:  # the shipped catalogue is long, and `odar models` shows it better
+        rows = [row for row in rows if row[2] != "catalogue"]
+    elif not (rows := [row for row in rows if f"{key_name(row[0])}.".startswith(f"{key}.")]):
+        raise UnknownName("setting", key, (key_name(path) for path in plain))
     if as_json:
         tree = {
             key_name(path): {
                 "value": _finite(value),
                 "origin": origin,
-                "variable": environment_name(path),
+                "variable": environment_name(path) if path in plain else None,
                 "meaning": meaning,
             }
             for path, value, origin, meaning in rows
@@ -57,7 +63,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
 
 
 def _value(settings: Settings, path: KeyPath) -> Any:
-    return reduce(getattr, path, settings)
+    return reduce(lambda node, name: node[name] if isinstance(node, dict) else getattr(node, name), path, settings)
 
 
 def _origin(settings: Settings, path: KeyPath) -> str:
