@@ -227,7 +227,7 @@ async def _read_up_to(limit: int, raw: aiohttp.ClientResponse) -> bytes:
 
 def _connection_failure(exc: aiohttp.ClientError, failures: Failures) -> ProviderError:
     match exc:
-        case aiohttp.InvalidURL():
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return failures.unreachable("base_url is not a valid http(s) address", retryable=False)
         case aiohttp.ClientSSLError():
             return failures.unreachable(
