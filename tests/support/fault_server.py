@@ -163,7 +163,7 @@ class FaultServer:
         finally:
             self.open_connections -= 1
             writer.close()
-            with suppress(ConnectionError):
+            with suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     async def _answer(self, exchange: Exchange, reader: asyncio.StreamReader) -> None:
