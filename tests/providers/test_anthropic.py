@@ -12,6 +12,7 @@ from odar.providers.base import Message, Provider, Quirks, Sampling
 from odar.types import Image, Usage
 from support import fault_server as faults
 from support.fault_server import Behaviour, FaultServer
+from support.payloads import chat_payload, message_events, message_payload
 from support.requests import KEY, ask
 
 FAULTS: dict[str, tuple[Behaviour, type[ProviderError], bool]] = {
@@ -24,7 +25,7 @@ FAULTS: dict[str, tuple[Behaviour, type[ProviderError], bool]] = {
     "error in a 200": (faults.anthropic_error(200, "overloaded_error"), ProviderError, True),
     "garbage": (faults.garbage(), ProviderProtocolError, True),
     "html": (faults.html(), ProviderProtocolError, False),
-    "another protocol": (faults.answer(faults.chat_payload("4")), ProviderProtocolError, True),
+    "another protocol": (faults.answer(chat_payload("4")), ProviderProtocolError, True),
     "truncated": (faults.truncated(), ProviderUnreachable, True),
     "reset": (faults.reset(), ProviderUnreachable, True),
 }
@@ -114,11 +115,11 @@ class TestReply:
         ],
     )
     def test_finish_reasons(self, reported: str | None, finish: str) -> None:
-        assert read_message(faults.message_payload("4", stop_reason=reported)).completions[0].finish == finish
+        assert read_message(message_payload("4", stop_reason=reported)).completions[0].finish == finish
 
     def test_thinking_is_no_part_of_the_answer_and_not_counted_apart(self) -> None:
         content = [{"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "4"}]
-        reply = read_message(faults.message_payload("", content=content))
+        reply = read_message(message_payload("", content=content))
         assert (reply.completions[0].text, reply.usage) == ("4", Usage(16, 4, 5, None))
 
     @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ class TestReply:
         ],
     )
     def test_what_is_not_reported_is_unknown(self, usage: Any, read: Usage) -> None:
-        assert read_message(faults.message_payload("4", usage=usage)).usage == read
+        assert read_message(message_payload("4", usage=usage)).usage == read
 
 
 class TestSamples:
@@ -199,7 +200,7 @@ class TestStreaming:
             {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}},
             {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},
         ]
-        start, *rest = faults.message_events("4")
+        start, *rest = message_events("4")
         server.behave(faults.events([start, *thinking, *rest], done=False))
         texts: list[str] = []
         reply = await anthropic.complete(ask(), texts.append)
@@ -209,7 +210,7 @@ class TestStreaming:
         self, server: FaultServer, anthropic: AnthropicProvider
     ) -> None:
         error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-        server.behave(faults.events([*faults.message_events("one two")[:4], error], done=False))
+        server.behave(faults.events([*message_events("one two")[:4], error], done=False))
         texts: list[str] = []
         with pytest.raises(ProviderError, match="overloaded_error") as caught:
             await anthropic.complete(ask(), texts.append)
@@ -220,7 +221,7 @@ class TestStreaming:
     async def test_an_end_before_the_end(
         self, length: int, server: FaultServer, anthropic: AnthropicProvider
     ) -> None:
-        server.behave(faults.events(faults.message_events("one two")[:length], done=False))
+        server.behave(faults.events(message_events("one two")[:length], done=False))
         with pytest.raises(ProviderUnreachable, match="broke off"):
             await anthropic.complete(ask(), lambda _: None)
 

@@ -10,6 +10,7 @@ from odar.providers.openai import OpenAIProvider
 from odar.types import Token, Usage
 from support import fault_server as faults
 from support.fault_server import Behaviour, Exchange, FaultServer
+from support.payloads import chat_events, chat_payload
 from support.requests import KEY, ask
 
 
@@ -68,7 +69,7 @@ async def test_no_log_probabilities(server: FaultServer, openai: OpenAIProvider)
 async def test_json_under_another_content_type_is_still_an_answer(
     server: FaultServer, openai: OpenAIProvider
 ) -> None:
-    payload = json.dumps(faults.chat_payload("4")).encode()
+    payload = json.dumps(chat_payload("4")).encode()
     server.behave(lambda exchange: exchange.send(payload, content_type="text/plain"))
     assert (await openai.complete(ask())).completions[0].text == "4"
 
@@ -89,7 +90,7 @@ class TestStreaming:
         assert await openai.complete(ask(), lambda _: None) == await openai.complete(ask())
 
     async def test_a_server_that_does_not_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:
-        server.behave(faults.answer(faults.chat_payload("Answer: 4")))
+        server.behave(faults.answer(chat_payload("Answer: 4")))
         texts: list[str] = []
         assert (await openai.complete(ask(), texts.append)).completions[0].text == "Answer: 4"
         assert texts == ["Answer: 4"]
@@ -108,14 +109,14 @@ class TestStreaming:
         assert (reply.retries, "".join(texts)) == (1, "Answer: 4")
 
     async def test_an_end_before_the_end(self, server: FaultServer, openai: OpenAIProvider) -> None:
-        server.behave(faults.events(faults.chat_events("one two")[:2], done=False))
+        server.behave(faults.events(chat_events("one two")[:2], done=False))
         with pytest.raises(ProviderUnreachable, match="broke off"):
             await openai.complete(ask(), lambda _: None)
 
     async def test_a_stream_without_done_is_whole_with_a_finish_reason(
         self, server: FaultServer, openai: OpenAIProvider
     ) -> None:
-        server.behave(faults.events(faults.chat_events("one two"), done=False))
+        server.behave(faults.events(chat_events("one two"), done=False))
         assert (await openai.complete(ask(), lambda _: None)).completions[0].text == "one two"
 
     async def test_done_ends_the_stream_even_if_the_connection_stays(
@@ -123,7 +124,7 @@ class TestStreaming:
     ) -> None:
         async def stays(exchange: Exchange) -> None:
             await exchange.head(200, "text/event-stream", None)
-            for payload in faults.chat_events("4"):
+            for payload in chat_events("4"):
                 await exchange.write(f"data: {json.dumps(payload)}\n\n".encode())
             await exchange.write(b"data: [DONE]\n\n")
             await faults.hang()(exchange)
@@ -134,7 +135,7 @@ class TestStreaming:
 
     async def test_an_error_in_the_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:
         error = {"error": {"message": f"out of memory, {KEY}", "type": "server_error"}}
-        server.behave(faults.events([*faults.chat_events("one two")[:2], error]))
+        server.behave(faults.events([*chat_events("one two")[:2], error]))
         with pytest.raises(ProviderError) as caught:
             await openai.complete(ask(), lambda _: None)
         assert str(caught.value) == "up: error in the answer (server_error): out of memory, [redacted]"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odar.providers.base import Completion, Message, Quirks, Sampling
 from odar.providers.openai_wire import StreamedReply, Thinking, chat_body, read_reply
 from odar.types import Image, Token, Usage
-from support.fault_server import chat_events, chat_payload
+from support.payloads import chat_events, chat_payload
 from support.requests import ask
 
 
