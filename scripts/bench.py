@@ -11,10 +11,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.fault_server import FaultServer, echo_n
-
 from odar.config import load_settings
 from odar.engine import Odar
+from support.fault_server import FaultServer, echo_n
 
 QUESTION = "A baker has 12 trays with 6 buns each and sells 30 buns. How many buns are left?"
 
@@ -50,9 +49,7 @@ async def against_a_server(delay_s: float) -> None:
             await odar.aask(QUESTION, path="simple")
             hard = statistics.median([(await timed(odar, "hard"))[0] for _ in range(5)])
     ratio = hard / delay_s
-    print(
-        f"hard path, server with {delay_s * 1e3:.0f} ms:  {hard:.3f} s = {ratio:.2f} × one call (goal < 1.5)"
-    )
+    print(f"hard path, server with {delay_s * 1e3:.0f} ms:  {hard:.3f} s = {ratio:.2f} × one call (goal < 1.5)")
 
 
 async def on_the_embedded_model() -> None:

@@ -217,6 +217,15 @@ def test_keys_come_from_the_environment_or_a_private_file(tmp_path):
         api_key("p", ProviderSettings(kind="openai", api_key_file=str(tmp_path / "none")), {})
 
 
+def test_overrides_nest_and_leave_the_callers_tables_alone():
+    mine = {"x": {"provider": "ollama"}}
+    settings = load_settings("embedded", environ={}, models=mine, models__y={"provider": "vllm"}, models__x__n=True)
+    assert (settings.models["x"].n, settings.models["y"].provider) == (True, "vllm")
+    assert mine == {"x": {"provider": "ollama"}}
+    with pytest.raises(SettingsError, match="fast = 1 in argument must be a table"):
+        load_settings("embedded", environ={}, fast=1, fast__model="x")
+
+
 def test_every_setting_explains_itself():
     for path, _, field in leaves():
         assert field.metadata["doc"], key_name(path)

@@ -6,6 +6,7 @@ its value, where it came from and the nearest valid one.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
@@ -191,7 +192,10 @@ def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-        node[last] = value
+            if not isinstance(node, dict):
+                raise SettingsError(f"{parent} = {_show(node)} in argument must be a table, because of {key}")
+        # Tables are copied: a later `table__key` is put into ours, not into the caller's.
+        node[last] = copy.deepcopy(value)
     return tree
 
 

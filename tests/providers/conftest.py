@@ -7,17 +7,12 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import settings
 
 from odar.providers.anthropic import AnthropicProvider
 from odar.providers.http import RetryPolicy
 from odar.providers.openai import OpenAIProvider
 from support.fault_server import FaultServer
 from support.requests import KEY
-
-# A busy machine is no reason for a pure function to fail.
-settings.register_profile("odar", deadline=None)
-settings.load_profile("odar")
 
 
 @pytest.fixture

@@ -168,9 +168,7 @@ class TestSamples:
         server.enqueue(*[faults.anthropic_error(529, "overloaded_error")] * 2)
         assert (await anthropic.complete(ask(n=2))).retries == 2
 
-    async def test_cancelling_cancels_them_all(
-        self, server: FaultServer, anthropic: AnthropicProvider
-    ) -> None:
+    async def test_cancelling_cancels_them_all(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
         server.behave(faults.hang())
         call = asyncio.create_task(anthropic.complete(ask(n=3)))
         async with asyncio.timeout(1):
@@ -183,9 +181,7 @@ class TestSamples:
 
 
 class TestStreaming:
-    async def test_text_is_handed_over_as_it_comes(
-        self, server: FaultServer, anthropic: AnthropicProvider
-    ) -> None:
+    async def test_text_is_handed_over_as_it_comes(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
         server.behave(faults.anthropic_ok("one two three"))
         texts: list[str] = []
         reply = await anthropic.complete(ask(), texts.append)
@@ -193,9 +189,7 @@ class TestStreaming:
         assert reply.completions[0].text == "one two three"
         assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0), "claude")
 
-    async def test_thinking_is_not_handed_over(
-        self, server: FaultServer, anthropic: AnthropicProvider
-    ) -> None:
+    async def test_thinking_is_not_handed_over(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
         thinking = [
             {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}},
             {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},

@@ -87,9 +87,7 @@ async def test_every_fault_is_the_right_error_when_streaming_too(
 @pytest.mark.parametrize(
     "fault", ["408", "409", "425", "429", "500", "503", "garbage", "truncated", "reset", "empty choices"]
 )
-async def test_a_fault_that_passes_is_retried(
-    fault: str, server: FaultServer, openai: OpenAIProvider
-) -> None:
+async def test_a_fault_that_passes_is_retried(fault: str, server: FaultServer, openai: OpenAIProvider) -> None:
     server.enqueue(FAULTS[fault][0], FAULTS[fault][0])
     reply = await openai.complete(ask())
     assert (reply.completions[0].text, reply.retries, len(server.requests)) == ("Answer: 4", 2, 3)
@@ -185,9 +183,7 @@ async def test_connections_are_used_again(server: FaultServer, openai: OpenAIPro
     assert (len(server.requests), server.connections) == (3, 1)
 
 
-async def test_many_calls_at_once_do_not_queue_in_the_client(
-    server: FaultServer, openai: OpenAIProvider
-) -> None:
+async def test_many_calls_at_once_do_not_queue_in_the_client(server: FaultServer, openai: OpenAIProvider) -> None:
     all_here = asyncio.Barrier(120)
 
     async def behave(exchange: Exchange) -> None:
@@ -208,9 +204,7 @@ async def test_close_is_idempotent_and_not_final(server: FaultServer, openai: Op
     await openai.complete(ask())
 
 
-@pytest.mark.filterwarnings(
-    "ignore:unclosed transport:ResourceWarning"
-)  # asyncio's own, of the loop that is gone
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # asyncio's own, of the loop that is gone
 def test_a_provider_outlives_its_event_loop() -> None:
     provider = OpenAIProvider("up", "http://127.0.0.1:1/v1")
 
@@ -228,9 +222,7 @@ def test_a_provider_outlives_its_event_loop() -> None:
 
 async def test_nobody_there() -> None:
     provider = OpenAIProvider("up", "http://127.0.0.1:1/v1", retry=RetryPolicy(attempts=1))
-    with pytest.raises(
-        ProviderUnreachable, match=r"^up: cannot connect to 127.0.0.1:1 \(.*\); check base_url$"
-    ):
+    with pytest.raises(ProviderUnreachable, match=r"^up: cannot connect to 127.0.0.1:1 \(.*\); check base_url$"):
         await provider.complete(ask())
     await provider.close()
 

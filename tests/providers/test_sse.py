@@ -40,9 +40,7 @@ def test_any_chunking_gives_the_same_events(cuts: list[int]) -> None:
 
 
 @given(
-    st.lists(
-        st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=5
-    ),
+    st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=5),
     st.sampled_from(["\n", "\r", "\r\n"]),
     st.data(),
 )

@@ -64,9 +64,7 @@ class Exchange:
             lines.append(f"Content-Length: {length}")
         await self.write("\r\n".join([*lines, "", ""]).encode())
 
-    async def send(
-        self, data: bytes, status: int = 200, content_type: str = "application/json", **headers: str
-    ):
+    async def send(self, data: bytes, status: int = 200, content_type: str = "application/json", **headers: str):
         await self.head(status, content_type, len(data), **headers)
         await self.write(data)
 
@@ -292,9 +290,7 @@ def events(payloads: Sequence[Any], *, done: bool = True, delay_s: float = 0.0) 
 # ---------------------------------------------------------------- behaviours that do not
 
 
-def status(
-    code: int, *, retry_after: float | str | None = None, body: Any = None, **headers: str
-) -> Behaviour:
+def status(code: int, *, retry_after: float | str | None = None, body: Any = None, **headers: str) -> Behaviour:
     """An error status, with OpenAI's error shape unless another body is given."""
     payload = {"error": {"message": f"upstream says {code}", "code": None}} if body is None else body
     if retry_after is not None:

@@ -89,10 +89,7 @@ def message_events(text: str) -> list[dict[str, Any]]:
         {"type": "message_start", "message": start},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "ping"},
-        *(
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": w}}
-            for w in words
-        ),
+        *({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": w}} for w in words),
         {"type": "content_block_stop", "index": 0},
         {
             "type": "message_delta",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from functools import reduce
 from typing import Any
 
 import click
@@ -63,7 +62,10 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
 
 
 def _value(settings: Settings, path: KeyPath) -> Any:
-    return reduce(lambda node, name: node[name] if isinstance(node, dict) else getattr(node, name), path, settings)
+    node: Any = settings
+    for name in path:
+        node = node[name] if isinstance(node, dict) else getattr(node, name)
+    return node
 
 
 def _origin(settings: Settings, path: KeyPath) -> str:

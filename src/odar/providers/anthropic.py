@@ -97,9 +97,7 @@ class AnthropicProvider:
 
     async def _sample(self, request: Request, on_text: OnText | None) -> Reply:
         body = messages_body(request, stream=on_text is not None)
-        return await self._http.complete(
-            "/v1/messages", body, request, read_message, StreamedMessage, on_text
-        )
+        return await self._http.complete("/v1/messages", body, request, read_message, StreamedMessage, on_text)
 
 
 def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
@@ -182,9 +180,7 @@ class StreamedMessage:
         return _reply(text, self._stop_reason, self._usage, model, thought=self._thought)
 
 
-def _reply(
-    text: str, stop_reason: str | None, usage: Mapping[str, Any], model: Any, *, thought: bool
-) -> Reply:
+def _reply(text: str, stop_reason: str | None, usage: Mapping[str, Any], model: Any, *, thought: bool) -> Reply:
     completion = Completion(text, finish=_FINISH.get(stop_reason or "", "stop"))
     return Reply((completion,), _usage(usage, thought=thought), model if isinstance(model, str) else "")
 

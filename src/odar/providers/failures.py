@@ -104,9 +104,7 @@ class Failures:
             f"{self.provider}: {_one_line(self.redact(why))}", provider=self.provider, retryable=retryable
         )
 
-    def malformed(
-        self, why: str, body: str | None = None, *, retryable: bool = True
-    ) -> ProviderProtocolError:
+    def malformed(self, why: str, body: str | None = None, *, retryable: bool = True) -> ProviderProtocolError:
         """An answer that is not the protocol."""
         return ProviderProtocolError(
             f"{self.provider}: {_one_line(self.redact(why))}",
@@ -212,8 +210,7 @@ def quotes(message: str, prompts: Iterable[str]) -> bool:
     start = message[: 4 * _MESSAGE_CHARS]
     windows = {start[i : i + _QUOTE_CHARS] for i in range(len(start) - _QUOTE_CHARS + 1)}
     return any(
-        (_SHORTEST_SECRET <= len(prompt) <= _QUOTE_CHARS and prompt in start)
-        or any(w in prompt for w in windows)
+        (_SHORTEST_SECRET <= len(prompt) <= _QUOTE_CHARS and prompt in start) or any(w in prompt for w in windows)
         for prompt in prompts
     )
 

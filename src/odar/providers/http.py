@@ -71,9 +71,7 @@ class HttpClient:
     ) -> None:
         for header, value in headers.items():
             if not (header + value).isprintable():
-                raise SettingsError(
-                    f"provider {name}: header {header!r} holds a line break or control character"
-                )
+                raise SettingsError(f"provider {name}: header {header!r} holds a line break or control character")
         self._base_url = base_url.rstrip("/")
         self._headers = {"content-type": "application/json", **headers}
         self._failures = Failures(name, key_hint, (*secrets, *_secrets_in(headers)))
@@ -182,9 +180,7 @@ class HttpClient:
         session = await self._session_of_this_loop()
         try:
             # Redirects are not followed: they would carry the key to wherever the server points.
-            async with session.request(
-                method, self._base_url + path, data=data, allow_redirects=False
-            ) as raw:
+            async with session.request(method, self._base_url + path, data=data, allow_redirects=False) as raw:
                 if not 200 <= raw.status < 300:
                     body = (await _read_up_to(_MAX_ERROR_BYTES, raw)).decode("utf-8", errors="replace")
                     raise self._failures.from_status(raw.status, raw.headers, body, prompts)
@@ -230,9 +226,7 @@ def _connection_failure(exc: aiohttp.ClientError, failures: Failures) -> Provide
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return failures.unreachable("base_url is not a valid http(s) address", retryable=False)
         case aiohttp.ClientSSLError():
-            return failures.unreachable(
-                f"no trusted TLS connection to {exc.host}:{exc.port}", retryable=False
-            )
+            return failures.unreachable(f"no trusted TLS connection to {exc.host}:{exc.port}", retryable=False)
         case aiohttp.ClientConnectorError():
             why = exc.os_error.strerror or type(exc.os_error).__name__
             return failures.unreachable(f"cannot connect to {exc.host}:{exc.port} ({why}); check base_url")
@@ -247,6 +241,4 @@ def _connection_failure(exc: aiohttp.ClientError, failures: Failures) -> Provide
 def _secrets_in(headers: Mapping[str, str]) -> list[str]:
     """Values of headers that look like credentials, without a leading scheme such as Bearer."""
     names = ("key", "auth", "token", "secret")
-    return [
-        v.split()[-1] for h, v in headers.items() if v.strip() and any(name in h.lower() for name in names)
-    ]
+    return [v.split()[-1] for h, v in headers.items() if v.strip() and any(name in h.lower() for name in names)]

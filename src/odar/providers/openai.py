@@ -48,9 +48,7 @@ class OpenAIProvider:
         """
         on_text = on_text if request.n == 1 else None
         body = chat_body(request, stream=on_text is not None)
-        return await self._http.complete(
-            "/chat/completions", body, request, read_reply, StreamedReply, on_text
-        )
+        return await self._http.complete("/chat/completions", body, request, read_reply, StreamedReply, on_text)
 
     async def check(self) -> str:
         """How many models the server lists."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from odar.config import api_key
 from odar.errors import SettingsError, UnknownName
@@ -47,37 +49,16 @@ class ProviderPool:
             await provider.close()
 
 
-def _key(name: str, provider: ProviderSettings) -> str | None:
-    key = api_key(name, provider)
-    if key is None and provider.api_key_env:
-        raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile embedded")
-    return key
-
-
 def _open_openai(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
-    from odar.providers.http import RetryPolicy
     from odar.providers.openai import OpenAIProvider
 
-    return OpenAIProvider(
-        name,
-        provider.base_url,
-        _key(name, provider),
-        retry=RetryPolicy(settings.retry.attempts, settings.retry.base_s, settings.retry.max_s),
-        key_hint=_hint(provider),
-    )
+    return OpenAIProvider(name, provider.base_url, **_http_options(name, provider, settings))
 
 
 def _open_anthropic(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
     from odar.providers.anthropic import AnthropicProvider
-    from odar.providers.http import RetryPolicy
 
-    return AnthropicProvider(
-        name,
-        provider.base_url,
-        _key(name, provider),
-        retry=RetryPolicy(settings.retry.attempts, settings.retry.base_s, settings.retry.max_s),
-        key_hint=_hint(provider),
-    )
+    return AnthropicProvider(name, provider.base_url, **_http_options(name, provider, settings))
 
 
 def _open_embedded(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
@@ -89,8 +70,16 @@ def _open_embedded(name: str, provider: ProviderSettings, settings: Settings) ->
 def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
     from odar.providers.replay import ReplayProvider
 
-    return ReplayProvider.from_file(name, provider.recordings)
+    return ReplayProvider.from_file(name, Path(provider.recordings).expanduser())
 
 
-def _hint(provider: ProviderSettings) -> str:
-    return f"check {provider.api_key_env}" if provider.api_key_env else ""
+def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
+    """Key, retries and what to say when the key is refused."""
+    from odar.providers.http import RetryPolicy
+
+    key = api_key(name, provider)
+    if key is None and provider.api_key_env:
+        raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile embedded")
+    retry = RetryPolicy(settings.retry.attempts, settings.retry.base_s, settings.retry.max_s)
+    source = provider.api_key_env or provider.api_key_file
+    return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}

@@ -72,9 +72,7 @@ class Response:
         chunk = await self._raw.content.readany()
         self._received += len(chunk)
         if self._received > MAX_BODY_BYTES:
-            raise self._failures.malformed(
-                f"the answer is larger than {MAX_BODY_BYTES} bytes", retryable=False
-            )
+            raise self._failures.malformed(f"the answer is larger than {MAX_BODY_BYTES} bytes", retryable=False)
         return chunk
 
     async def _events(self) -> list[Event]:
