@@ -314,6 +314,24 @@ async def test_an_image_needs_a_model_that_sees():
     assert fast.requests[0].messages[-1].images == (Image("image/png", b"x"),)
 
 
+async def test_an_alternative_takes_over_where_it_sees_or_scores_better():
+    models = {
+        "quick": {**MODELS["quick"], "scores": {"math": 0.5}},
+        "deep": {**MODELS["deep"], "images": True},
+        "sharp": {**MODELS["quick"], "scores": {"math": 0.8}},
+        "seer": {**MODELS["quick"], "images": True},
+    }
+    odar, fast, _ = engine(models=models, fast__alternatives=["sharp", "seer"])
+    answer = await odar.aask("Solve the equation x = 2 + 2.", path="medium")
+    assert (answer.trace.decision.assignment.expert, fast.requests[-1].model) == ("math", "sharp")
+    assert [call.model for call in answer.trace.calls] == ["sharp", "deep"]
+    await odar.aask("What is this?", images=[Image("image/png", b"x")], path="simple")
+    assert fast.requests[-1].model == "seer"
+    odar, fast, _ = engine(models=models, fast__alternatives=["sharp"], dispatch__models=False)
+    await odar.aask("Solve the equation x = 2 + 2.", path="simple")
+    assert fast.requests[-1].model == "quick"
+
+
 def test_the_synchronous_wrapper_works_with_and_without_a_running_loop():
     odar, fast, _ = engine()
     with odar:

@@ -299,11 +299,20 @@ def _coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath,
     elif typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
         good = tuple(value) if all(isinstance(part, str) for part in value) else None
     elif typing.get_origin(kind) in (Mapping, typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
-        good = dict(value)
+        good = _table(dict(value), kind)
     if good is None:
         raise SettingsError(f"{key_name(path)} = {_show(value)} in {origin} must be {_describe(kind)}")
-    _check_bounds(good, field, path, origin)
+    for each in good.values() if isinstance(good, dict) else (good,):
+        _check_bounds(each, field, path, origin)
     return good
+
+
+def _table(value: dict[Any, Any], kind: Any) -> dict[Any, Any] | None:
+    """The table, with numbers as floats where it must hold numbers; None where it holds something else."""
+    if typing.get_args(kind)[1] is not float:
+        return value
+    numbers = {k: float(v) for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return numbers if len(numbers) == len(value) else None
 
 
 def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:

@@ -20,6 +20,8 @@ from odar.agents.team import Team
 from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.dispatch.assign import Dispatcher
+from odar.dispatch.catalogue import ModelCard
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, ProviderError
 from odar.fusion.alignment import AlignmentTable, Source
@@ -28,7 +30,7 @@ from odar.fusion.energy import measure
 from odar.providers.base import OnText, Provider
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
-from odar.types import Answer, Candidate, Decision, Image, Path, Query, Role, Trace
+from odar.types import Answer, Assignment, Candidate, Decision, Image, Path, Query, Role, Trace
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
 """No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
@@ -56,8 +58,10 @@ class Odar:
         self.providers = ProviderPool(self.settings, providers)
         self.prompts = load_prompts(self.settings.prompts)
         self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
-        routing = self.settings.routing
-        self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples)
+        routing, switches = self.settings.routing, self.settings.dispatch
+        self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
+        self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
+        self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.alignment = AlignmentTable.shipped()
 
     async def aask(
@@ -94,13 +98,14 @@ class Odar:
         query = self._checked(question, images)
         ledger = Ledger(self._limits(max_calls, max_cost_usd, deadline_s))
         seed = self.settings.seed if seed is None else seed
-        team = Team(self.settings, self.prompts, self.providers, query, ledger, seed)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
         estimate = self.estimator.estimate(query)
-        decision = self.strategy.decide(estimate, _path(path))
+        assignment = self.dispatcher.assign(query)
+        decision = self.strategy.decide(estimate, assignment, _path(path))
         if on_decision is not None:
             on_decision(decision)
+        team = Team(self.settings, self._pair(assignment), self.prompts, self.providers, query, ledger, seed)
         candidates = await self._take(decision, team, on_text)
         candidates = [self._measured(candidate) for candidate in candidates]
         fusion = self.settings.fusion
@@ -139,9 +144,13 @@ class Odar:
             raise causes[0]
         return candidates
 
+    def _pair(self, assignment: Assignment) -> dict[Role, ModelCard]:
+        names = {Role.FAST: assignment.fast, Role.SLOW: assignment.slow}
+        return {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
+
     def _measured(self, candidate: Candidate) -> Candidate:
         """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        agent = self.settings.fast if candidate.role is Role.FAST else self.settings.slow
+        agent = self.settings.agent(candidate.role)
         weight = self.settings.fusion.varentropy_weight
         md5 = self.prompts[candidate.step].md5
         source = Source(candidate.model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
@@ -167,8 +176,7 @@ class Odar:
             raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text")
-        for agent in (self.settings.fast, self.settings.slow):
-            card = self.settings.card(agent.model)
+        for card in (card for cards in self.cards.values() for card in cards):
             if card.context and len(text) > card.context * CHARACTERS_PER_TOKEN_AT_MOST:
                 raise InputError(
                     f"the question of {len(text):,} characters cannot fit the context of "

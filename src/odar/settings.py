@@ -12,6 +12,7 @@ from typing import Any
 
 from odar.dispatch.catalogue import FREE, ModelCard, Price
 from odar.errors import SettingsError, UnknownName
+from odar.types import Role
 
 _REQUIRED: Any = object()
 
@@ -43,6 +44,7 @@ class AgentSettings:
     max_tokens: int = setting("longest answer, in tokens", ge=1)
     timeout_s: float = setting("time for one call, retries included", gt=0)
     stop: tuple[str, ...] = setting("strings that end an answer", ())
+    alternatives: tuple[str, ...] = setting("models to use instead where they see or score better", ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,15 @@ class RoutingSettings:
     tau1: float = setting("below: Simple", ge=0, le=1)
     tau2: float = setting("from here on: Hard", ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSettings:
+    """Which rules are at work (SPEC 4.4)."""
+
+    expert: bool = setting("choose an expert; off: general", True)
+    models: bool = setting("choose among alternatives; off: the default pair", True)
+    strategy: bool = setting("choose a path by difficulty; off: always Medium", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +136,7 @@ class ModelSettings:
     max_tokens_field: str = setting("name of the length limit in the body", "max_tokens")
     drop: tuple[str, ...] = setting("body fields this model refuses", ())
     extra: Mapping[str, Any] = setting("further body fields, sent as they are", {})
+    scores: Mapping[str, float] = setting("accuracy by expert, where it has been measured", {}, ge=0, le=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +148,7 @@ class Settings:
     fast: AgentSettings = field()
     slow: AgentSettings = field()
     routing: RoutingSettings = field()
+    dispatch: DispatchSettings = field(default_factory=DispatchSettings)
     fusion: FusionSettings = field()
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
@@ -162,6 +175,15 @@ class Settings:
             return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True, price=price)
         raise UnknownName("model", model, self.models)
 
+    def agent(self, role: Role) -> AgentSettings:
+        """The settings of one agent."""
+        return self.fast if role is Role.FAST else self.slow
+
+    def models_of(self, role: Role) -> tuple[str, ...]:
+        """The models one agent may use, its default first."""
+        agent = self.agent(role)
+        return (agent.model, *agent.alternatives)
+
     def check(self) -> None:
         """Refuse settings that contradict each other or name what is not there."""
         if self.routing.tau1 > self.routing.tau2:
@@ -169,8 +191,8 @@ class Settings:
                 f"routing.tau1 = {self.routing.tau1} is above routing.tau2 = {self.routing.tau2}; "
                 "Simple ends at tau1, Hard begins at tau2"
             )
-        for agent in (self.fast, self.slow):
-            card = self.card(agent.model)
+        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
+            card = self.card(name)
             if card.provider not in self.providers:
                 raise UnknownName("provider", card.provider, self.providers)
 
@@ -194,4 +216,5 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
         max_tokens_field=entry.max_tokens_field,
         drop=entry.drop,
         extra=entry.extra,
+        scores=entry.scores,
     )

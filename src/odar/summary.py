@@ -18,6 +18,7 @@ def summary(answer: Answer) -> dict[str, Any]:
         "difficulty": trace.decision.estimate.difficulty,
         "estimator": trace.decision.estimate.estimator,
         "reason": trace.decision.reason,
+        "expert": trace.decision.assignment.expert,
         "scorer": trace.verdict.scorer,
         "scorer_reason": trace.verdict.reason,
         "degraded": answer.degraded,

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.config import load_settings
 from odar.dispatch.catalogue import FREE, Price
+from odar.dispatch.experts import Expert
 from odar.types import Usage
 
 tokens = st.integers(0, 10**9)
@@ -26,3 +28,18 @@ def test_the_bill_of_two_calls_is_the_sum_of_their_bills(a, b, c, d):
     price = Price(1.25, 0.125, 10.0)
     one, two = Usage(a + c, c, b, 0), Usage(b + d, d, a, 0)
     assert price.cost(one + two) == pytest.approx(price.cost(one) + price.cost(two))
+
+
+def test_the_shipped_catalogue_holds_together():
+    settings = load_settings("embedded", environ={})
+    families = {"openai", "anthropic", "deepseek", "vllm-fast", "qwen", "google", "mistral"}
+    cards = [settings.card(name) for name in settings.models]
+    assert families <= {card.provider for card in cards}
+    for card in cards:
+        assert card.provider in settings.providers, card.name
+        assert card.price in (None, FREE) or card.price_date, card.name
+        assert set(card.scores) <= set(Expert), card.name
+        if card.provider == "anthropic":
+            assert not card.logprobs
+            assert not card.n
+    assert settings.card("gpt-5.1").extra == {"reasoning_effort": "none"}  # or there would be no log-probs

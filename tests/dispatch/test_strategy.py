@@ -33,9 +33,15 @@ def test_harder_never_gets_less(a, b, tau1, tau2):
 
 
 def test_a_forced_path_says_so():
-    decision = Strategy(0.3, 0.7, 5).decide(Estimate(0.1, "x"), Path.HARD)
+    decision = Strategy(0.3, 0.7, 5).decide(Estimate(0.1, "x"), forced=Path.HARD)
     assert (decision.path, decision.reason, decision.estimate.difficulty) == (
         Path.HARD,
         "asked for by the caller",
         0.1,
     )
+
+
+def test_switched_off_everything_is_medium():
+    for difficulty in (0.0, 0.5, 1.0):
+        decision = Strategy(0.3, 0.7, 5, enabled=False).decide(Estimate(difficulty, "x"))
+        assert (decision.path, decision.reason) == (Path.MEDIUM, "strategy switched off")

@@ -41,6 +41,7 @@ class Team:
     """Fast and slow agent, one query, one ledger."""
 
     settings: Settings
+    cards: Mapping[Role, ModelCard]
     prompts: Mapping[Step, Prompt]
     providers: ProviderPool
     query: Query
@@ -63,8 +64,7 @@ class Team:
     async def _run(
         self, step: Step, samples: int, proposal: str = "", on_text: OnText | None = None
     ) -> list[Candidate]:
-        agent = self.settings.fast if step.role is Role.FAST else self.settings.slow
-        card = self.settings.card(agent.model)
+        agent, card = self.settings.agent(step.role), self.cards[step.role]
         if self.query.images and not card.images:
             raise InputError(f"{card.name} cannot see images; choose a {step.role}.model that can (odar models)")
         messages = self.prompts[step].messages(self.query, proposal)

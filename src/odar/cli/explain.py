@@ -21,6 +21,9 @@ def print_explanation(answer: Answer, settings: Settings) -> None:
     facts.add_column(overflow="fold")
     facts.add_row("difficulty", f"{estimate.difficulty:.3f} by {estimate.estimator}")
     facts.add_row("path", f"{trace.decision.path} ({trace.decision.reason})")
+    assignment = trace.decision.assignment
+    facts.add_row("expert", f"{assignment.expert} ({assignment.cue})")
+    facts.add_row("models", f"fast {assignment.fast}, slow {assignment.slow}")
     facts.add_row("decided by", f"{trace.verdict.scorer}: {trace.verdict.reason}")
     facts.add_row("calls", str(trace.spend.calls))
     facts.add_row("tokens", _tokens(trace.spend.usage))

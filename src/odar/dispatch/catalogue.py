@@ -60,3 +60,5 @@ class ModelCard:
     max_tokens_field: str = "max_tokens"
     drop: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Accuracy by expert, in [0, 1], where it has been measured."""
