@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import stat
 import tomllib
 import types
@@ -100,7 +101,7 @@ def key_name(path: KeyPath) -> str:
     >>> key_name(("models", "gpt-4.1", "images"))
     'models."gpt-4.1".images'
     """
-    return ".".join(part if part.replace("_", "").replace("-", "").isalnum() else f'"{part}"' for part in path)
+    return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in path)
 
 
 def leaves(schema: type = Settings, prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:

@@ -18,7 +18,7 @@ from odar.settings import Settings
 def command(as_json: bool, settings: Settings) -> None:
     """List the models ODAR knows: where they live, what they can do, what they cost.
 
-    Prices are US dollars per million tokens, input / cached input / output. Add or override entries with
+    Prices are US dollars per million tokens, input/cached input/output. Add or override entries with
     [models."name"] in odar.toml; any other model of a provider goes by provider/model.
     """
     cards = [settings.card(name) for name in sorted(settings.models)]
@@ -28,9 +28,9 @@ def command(as_json: bool, settings: Settings) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for name in ("model", "provider", "can", "price", "read on"):
-        table.add_column(name, no_wrap=name in ("model", "provider"))
+        table.add_column(name, no_wrap=True)
     roles = {settings.fast.model: "fast", settings.slow.model: "slow"}
     if settings.fast.model == settings.slow.model:
         roles = {settings.fast.model: "fast, slow"}
@@ -44,4 +44,4 @@ def command(as_json: bool, settings: Settings) -> None:
 def _price(price: Price | None) -> str:
     if price is None:
         return "unknown"
-    return "free" if price == FREE else f"{price.input:g} / {price.cached:g} / {price.output:g}"
+    return "free" if price == FREE else f"{price.input:g}/{price.cached:g}/{price.output:g}"
