@@ -275,7 +275,7 @@ async def test_no_logprobs_the_slow_answer_wins_and_the_trace_says_so():
     models = {**MODELS, "deep": {**MODELS["deep"], "logprobs": False}}
     odar, _, slow = engine(models=models, slow=silent)
     answer = await odar.aask("What is 2 + 2?", path="medium")
-    assert answer.trace.verdict.scorer == "slow"
+    assert answer.trace.verdict.scorer == "judgment"
     assert slow.requests[0].logprobs is False
     assert (await odar.aask("What is 2 + 2?", path="hard")).trace.verdict.scorer == "agreement"
 

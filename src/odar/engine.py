@@ -25,7 +25,7 @@ from odar.dispatch.catalogue import ModelCard
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, ProviderError
 from odar.fusion.alignment import AlignmentTable, Source
-from odar.fusion.choose import choose
+from odar.fusion.choose import Fusion
 from odar.fusion.energy import measure
 from odar.providers.base import OnText, Provider
 from odar.providers.pool import ProviderPool
@@ -63,6 +63,8 @@ class Odar:
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.alignment = AlignmentTable.shipped()
+        fusion = self.settings.fusion
+        self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
 
     async def aask(
         self,
@@ -108,8 +110,7 @@ class Odar:
         team = Team(self.settings, self._pair(assignment), self.prompts, self.providers, query, ledger, seed)
         candidates = await self._take(decision, team, on_text)
         candidates = [self._measured(candidate) for candidate in candidates]
-        fusion = self.settings.fusion
-        verdict = choose(candidates, rule=fusion.rule, beta=fusion.beta, missing_limit=fusion.missing_limit)
+        verdict = self.fusion.choose(candidates)
 
         winner = candidates[verdict.winner]
         trace = Trace(

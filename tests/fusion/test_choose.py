@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.fusion.choose import choose, missing_share
+from odar.fusion.choose import Fusion, missing_share
 from odar.fusion.energy import Alignment, measure
 from odar.fusion.rules import RULES
 from odar.types import Candidate, Step, Token
 
 STATISTICS = Alignment(0.1, 0.05)
+
+
+def choose(candidates, **options):
+    return Fusion(**options).choose(candidates)
 
 
 def candidate(answer, logprobs, step=Step.SOLVE, alignment=STATISTICS, model="m"):
@@ -45,6 +49,15 @@ def test_thirty_percent_missing_gives_the_slow_answer():
     verdict = choose([fast, slow])
     assert (verdict.winner, verdict.scorer) == (1, "slow")
     assert "30% of the tokens have no log-probabilities" in verdict.reason
+
+
+def test_without_logprobs_the_verifier_judges():
+    fast = Candidate(Step.ANSWER, "f", "Answer: 4", "4")
+    for judgment, word in ((True, "CORRECT"), (False, "INCORRECT")):
+        slow = Candidate(Step.VERIFY, "s", f"Judgment: {word}", "5", judgment=judgment)
+        verdict = choose([fast, slow])
+        assert (verdict.winner, verdict.scorer) == (1, "judgment")
+        assert verdict.reason.endswith(f"the verifier says {word}")
 
 
 def test_without_logprobs_several_slow_samples_vote():
@@ -111,3 +124,27 @@ def test_one_models_alignment_does_not_change_its_own_argmin(deviation, mean, ro
     chosen = candidates[choose(candidates, beta=np.inf).winner]
     again = moved[choose(moved, beta=np.inf).winner]
     assert again.energy.free_energy == pytest.approx(chosen.energy.free_energy)
+
+
+def test_skill_weights_let_the_better_model_speak():
+    weak = [candidate("a", [-0.5] * 4, model="weak"), candidate("a", [-0.5] * 4, model="weak2")]
+    strong = candidate("b", [-0.5] * 4, model="strong")
+    equal = Fusion(beta=0.25).choose([*weak, strong])
+    assert equal.winner in (0, 1)
+    skilled = Fusion(beta=0.25, skills={"weak": 0.5, "weak2": 0.5, "strong": 3.0}).choose([*weak, strong])
+    assert skilled.winner == 2
+
+
+def test_a_model_of_no_skill_has_no_say():
+    verdict = Fusion(beta=0.25, skills={"mute": 0.0}).choose(
+        [candidate("a", [-0.01] * 4, model="mute"), candidate("b", [-3.0] * 4, model="m")]
+    )
+    assert verdict.winner == 1
+
+
+def test_another_equivalence_can_be_plugged_in():
+    def all_the_same(answers):
+        return [0] * len(answers)
+
+    verdict = Fusion("majority", equivalence=all_the_same).choose([candidate("a", [-2.0]), candidate("b", [-1.0])])
+    assert verdict.weights == (1.0, 1.0)

@@ -12,7 +12,9 @@ from odar.fusion.rules import RULES, Ballot, free_energy_rule, majority
 def ballot(free_energy, groups, beta=np.inf):
     size = len(free_energy)
     steady = np.linspace(-1, -0.5, size)
-    return Ballot(np.array(free_energy, dtype=float), steady, np.exp(steady), steady, np.array(groups), beta)
+    return Ballot(
+        np.array(free_energy, dtype=float), steady, np.exp(steady), steady, np.array(groups), np.ones(size), beta
+    )
 
 
 def winner(keys) -> int:
@@ -81,6 +83,7 @@ def test_every_rule_gives_shares_and_ignores_the_order(name, data):
         b.mean_probability[order],
         b.lowest_window[order],
         b.groups[order],
+        b.skills[order],
         b.beta,
     )
     for key, moved in zip(keys, RULES[name](shuffled), strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 _WORDS = "answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
 _MARKUP = r"[*_`#> \t]{0,8}"  # bounded, so that no input makes the search slow
@@ -72,20 +71,6 @@ def extract_judgment(text: str) -> bool | None:
         elif match.group(2).isupper():  # in lower case it is an ordinary word
             bare = match.group(2) == "CORRECT"
     return bare if explicit is None else explicit
-
-
-def answer_key(answer: str) -> str:
-    """A form in which equal answers are equal: case, white space, closing punctuation and accents' encoding aside.
-
-    >>> answer_key(" Paris. ") == answer_key("paris")
-    True
-    """
-    text = unicodedata.normalize("NFKC", answer).casefold()
-    text = " ".join(text.split()).strip(" .!。\"'`*_$")
-    number = text.replace(",", "")
-    if re.fullmatch(r"[-+]?\d{1,300}(?:\.\d{1,300})?", number):
-        return f"{float(number):.12g}"
-    return text
 
 
 def _first_block(text: str) -> str:

@@ -1,12 +1,16 @@
-"""Candidates → verdict: the asked-for rule where log-probabilities allow it, agreement where not (SPEC 5.6)."""
+"""Candidates → verdict: the rule asked for where log-probabilities allow it, else a ladder down (SPEC 5.6).
+
+free energy → agreement among slow samples → the verifier's judgment → the slow answer. The verdict names the rung.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from odar.fusion.answers import answer_key
+from odar.fusion.equivalence import Equivalence, group
 from odar.fusion.rules import RULES, Array, Ballot
 from odar.types import Candidate, Role, Verdict
 
@@ -16,33 +20,94 @@ _CHARACTERS_PER_TOKEN = 4
 """Only to weigh a candidate whose provider lists no tokens at all against those that do."""
 
 
-def choose(
-    candidates: Sequence[Candidate], *, rule: str = "fep", beta: float = np.inf, missing_limit: float = 0.2
-) -> Verdict:
-    """Pick the winner. Energies must have been measured; the order of the candidates does not matter.
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How candidates become one answer.
 
-    Raises:
-        ValueError: there is no candidate.
-        UnknownName: nobody registered the rule.
+    Args:
+        rule: the name of a rule in `RULES`.
+        beta: β of the answer free energy (SPEC 5.10).
+        missing_limit: the share of tokens without log-probs that free energy bears (SPEC 5.6).
+        skills: w_m, the prior weight of each model (SPEC 5.10b); 1 where none is given.
+        equivalence: which answers are the same one.
     """
-    decide = RULES[rule]
-    if not candidates:
-        raise ValueError("no candidate to choose from")
-    if len(candidates) == 1:
-        return Verdict(0, "only", "the only candidate", (1.0,))
-    missing = missing_share(candidates)
-    if missing > missing_limit:
-        return _by_agreement(candidates, f"{missing:.0%} of the tokens have no log-probabilities")
-    scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
-    if not scored:
-        return _by_agreement(candidates, "no candidate has any text to score")
-    ballot, note = _ballot([candidates[i] for i in scored], beta)
-    keys = decide(ballot)
-    best = max(range(len(scored)), key=lambda i: (*(key[i] for key in keys), *_last_resort(candidates[scored[i]])))
-    weights = np.zeros(len(candidates))
-    weights[scored] = keys[0]
-    reason = note or ("lowest free energy" if rule == "fep" else f"chosen by {rule}")
-    return Verdict(scored[best], f"{rule} (uncalibrated)" if note else rule, reason, tuple(weights.tolist()))
+
+    rule: str = "fep"
+    beta: float = np.inf
+    missing_limit: float = 0.2
+    skills: Mapping[str, float] = field(default_factory=dict)
+    equivalence: Equivalence = group
+
+    def choose(self, candidates: Sequence[Candidate]) -> Verdict:
+        """Pick the winner. Energies must have been measured; the order of the candidates does not matter.
+
+        Raises:
+            ValueError: there is no candidate.
+            UnknownName: nobody registered the rule.
+        """
+        decide = RULES[self.rule]
+        if not candidates:
+            raise ValueError("no candidate to choose from")
+        if len(candidates) == 1:
+            return Verdict(0, "only", "the only candidate", (1.0,))
+        missing = missing_share(candidates)
+        if missing > self.missing_limit:
+            return self._without_energy(candidates, f"{missing:.0%} of the tokens have no log-probabilities")
+        scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
+        if not scored:
+            return self._without_energy(candidates, "no candidate has any text to score")
+        ballot, note = self._ballot([candidates[i] for i in scored])
+        keys = decide(ballot)
+        best = max(
+            range(len(scored)), key=lambda i: (*(key[i] for key in keys), *_last_resort(candidates[scored[i]]))
+        )
+        weights = np.zeros(len(candidates))
+        weights[scored] = keys[0]
+        reason = note or ("lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}")
+        scorer = f"{self.rule} (uncalibrated)" if note else self.rule
+        return Verdict(scored[best], scorer, reason, tuple(weights.tolist()))
+
+    def _without_energy(self, candidates: Sequence[Candidate], why: str) -> Verdict:
+        """The rungs below free energy: agreement, judgment, the slow answer (SPEC 5.6)."""
+        slow = [i for i, candidate in enumerate(candidates) if candidate.role is Role.SLOW]
+        pool = slow or list(range(len(candidates)))
+        groups = self.equivalence([candidate.answer for candidate in candidates])
+        votes = {i: sum(groups[j] == groups[i] for j in pool) for i in pool}
+        winner = max(pool, key=lambda i: (votes[i], *_last_resort(candidates[i])))
+        weights = tuple(votes.get(i, 0) / len(pool) for i in range(len(candidates)))
+        judgment = candidates[winner].judgment
+        if len(pool) > 1:
+            scorer, how = "agreement", f"{votes[winner]} of {len(pool)} agree"
+        elif judgment is not None:
+            scorer, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
+        else:
+            scorer, how = "slow", "the slow answer"
+        return Verdict(winner, scorer, f"{why}; {how}", weights)
+
+    def _ballot(self, candidates: Sequence[Candidate]) -> tuple[Ballot, str]:
+        """The arrays a rule sees, and a note where models could not be made comparable (SPEC 5.5).
+
+        Aligned and raw energies never meet: if one candidate has no alignment statistics, all are compared raw.
+        """
+        energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
+        uncalibrated = sorted({c.model for c in candidates if c.energy is not None and c.energy.aligned is None})
+        note = f"raw free energy: no alignment statistics for {', '.join(uncalibrated)}" if uncalibrated else ""
+        values = [e.free_energy if note or e.aligned is None else e.aligned for e in energies]
+        logprobs = [
+            np.array([t.logprob for t in c.tokens if t.logprob is not None and not t.control]) for c in candidates
+        ]
+        return (
+            Ballot(
+                free_energy=np.array(values),
+                mean_logprob=np.array([each.mean() for each in logprobs]),
+                mean_probability=np.array([np.exp(each).mean() for each in logprobs]),
+                lowest_window=np.array([_lowest_window(each) for each in logprobs]),
+                groups=np.array(self.equivalence([c.answer for c in candidates]), dtype=np.int64),
+                skills=np.array([self.skills.get(c.model, 1.0) for c in candidates]),
+                beta=self.beta,
+            ),
+            note,
+        )
 
 
 def missing_share(candidates: Sequence[Candidate]) -> float:
@@ -61,48 +126,6 @@ def missing_share(candidates: Sequence[Candidate]) -> float:
             total += estimate
             missing += estimate
     return missing / total if total else 1.0
-
-
-def group_answers(candidates: Sequence[Candidate]) -> list[int]:
-    """A number per candidate; equal answers share it."""
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(answer_key(candidate.answer), len(numbers)) for candidate in candidates]
-
-
-def _by_agreement(candidates: Sequence[Candidate], why: str) -> Verdict:
-    """The slow agent's answer; of several, the one most of them agree on (SPEC 5.6)."""
-    slow = [i for i, candidate in enumerate(candidates) if candidate.role is Role.SLOW]
-    pool = slow or list(range(len(candidates)))
-    groups = group_answers(candidates)
-    votes = {i: sum(groups[j] == groups[i] for j in pool) for i in pool}
-    winner = max(pool, key=lambda i: (votes[i], *_last_resort(candidates[i])))
-    who = "slow answer" if len(pool) == 1 else f"{votes[winner]} of {len(pool)} agree"
-    weights = [votes.get(i, 0) / len(pool) for i in range(len(candidates))]
-    scorer = "slow" if len(pool) == 1 and slow else "agreement"
-    return Verdict(winner, scorer, f"{why}; {who}", tuple(weights))
-
-
-def _ballot(candidates: Sequence[Candidate], beta: float) -> tuple[Ballot, str]:
-    """The arrays a rule sees, and a note where models could not be made comparable (SPEC 5.5).
-
-    Aligned and raw energies never meet: if one candidate has no alignment statistics, all are compared raw.
-    """
-    energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
-    uncalibrated = sorted({c.model for c in candidates if c.energy is not None and c.energy.aligned is None})
-    note = f"raw free energy: no alignment statistics for {', '.join(uncalibrated)}" if uncalibrated else ""
-    values = [e.free_energy if note or e.aligned is None else e.aligned for e in energies]
-    logprobs = [
-        np.array([t.logprob for t in c.tokens if t.logprob is not None and not t.control]) for c in candidates
-    ]
-    ballot = Ballot(
-        free_energy=np.array(values),
-        mean_logprob=np.array([each.mean() for each in logprobs]),
-        mean_probability=np.array([np.exp(each).mean() for each in logprobs]),
-        lowest_window=np.array([_lowest_window(each) for each in logprobs]),
-        groups=np.array(group_answers(candidates)),
-        beta=beta,
-    )
-    return ballot, note
 
 
 def _lowest_window(logprobs: Array) -> float:

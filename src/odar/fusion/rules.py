@@ -30,6 +30,8 @@ class Ballot:
     """The lowest mean log-prob over any window of tokens: where the candidate was least sure."""
     groups: NDArray[np.int64]
     """Candidates with equal final answers share a number."""
+    skills: Array
+    """w_m: how much each candidate's model is trusted before it has said anything."""
     beta: float = np.inf
 
 
@@ -39,11 +41,11 @@ Rule = Callable[[Ballot], tuple[Array, ...]]
 def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     """Boltzmann weights of the answers' free energies (SPEC 5.7, 5.10).
 
-    F(a) = −(1/β)·log Σ_{y∈a} exp(−β·F̃(y)), and the weight of a is in proportion to exp(−β·F(a)). β = ∞ takes
-    the best single candidate with the paper's weights exp(−F̃), β = 0 counts votes. The lowest F̃ of the winning
-    answer speaks for it.
+    F(a) = −(1/β)·log Σ_{y∈a} w_m·exp(−β·F̃(y)), and the weight of a is in proportion to exp(−β·F(a)). β = ∞ takes
+    the best single candidate with the paper's weights exp(−F̃), whatever w_m; β = 0 counts votes, weighted by w_m.
+    The lowest F̃ of the winning answer speaks for it.
 
-    >>> ballot = Ballot(np.array([0.5, -1.0]), *[np.zeros(2)] * 3, groups=np.array([0, 1]))
+    >>> ballot = Ballot(np.array([0.5, -1.0]), *[np.zeros(2)] * 3, groups=np.array([0, 1]), skills=np.ones(2))
     >>> free_energy_rule(ballot)[0].round(2).tolist()
     [0.18, 0.82]
     """
@@ -51,7 +53,8 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     best = _by_group(own, ballot.groups, np.max)
     if np.isinf(ballot.beta):
         return _softmax(own), best, own
-    answers = _by_group(ballot.beta * own, ballot.groups, _logsumexp)
+    with np.errstate(divide="ignore"):  # a model of no skill has no say: log 0 = −∞
+        answers = _by_group(np.log(ballot.skills) + ballot.beta * own, ballot.groups, _logsumexp)
     return _shares(np.exp(answers - answers.max()), ballot.groups), best, own
 
 
@@ -113,4 +116,6 @@ def _softmax(values: Array) -> Array:
 
 def _logsumexp(values: Array) -> float:
     top = values.max()
+    if np.isneginf(top):
+        return float(top)
     return float(top + np.log(np.exp(values - top).sum()))

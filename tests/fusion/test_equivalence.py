@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.fusion.equivalence import canonical, equivalent, group
+from odar.fusion.quantity import parse_quantity
+
+SAME = [
+    ["1000", "1,000", "1000.0", "10^3", "10**3", "1e3", "+1000", "1000.", "$1000$", "1 000".replace(" ", "")],
+    ["1/2", "0.5", ".5", "\\frac{1}{2}", "\\dfrac{1}{2}", "\\frac12", "$\\frac{1}{2}$", "x = 1/2", "2/4"],
+    ["2 1/2", "2.5", "5/2"],
+    ["-3/4", "-0.75", "-\\frac{3}{4}", "−0.75"],
+    ["50%", "50 percent", "50\\%", "50.0 %"],
+    ["$5", "5 dollars", "$5.00", "USD 5", "\\$5"],
+    ["5 km", "5 kilometers", "5km", "5.0 kilometres"],
+    ["6.02 × 10^23", "6.02*10^{23}", "602e21"],
+    ["(B)", "B.", "b", "B)", "Option B", "(b) the second one"],
+    ["Yes", "yes.", "Yes, it is.", "YES!"],
+    ["March 5, 2024", "5 March 2024", "2024-03-05", "Mar 5 2024", "5th of March 2024"],
+    ["[1, 2, 3]", "1, 2, 3", "(1, 2, 3)", "1, 2 and 3"],
+    ["{1, 2}", "{2, 1}", "\\{2, 1\\}"],
+    ["Paris", "paris.", " **Paris** ", "The Paris"],
+    ["\\sqrt{2}", "\\sqrt { 2 }", "$\\sqrt{2}$"],
+    ["90^\\circ", "90°", "90 degrees"],
+    ["x^2+1", "x^2 + 1"],
+    ["ﬁve", "five"],
+]
+DIFFERENT = [
+    ["50%", "1/2"],
+    ["5 km", "5 m", "5 kg"],
+    ["A", "B", "a cat", "Yes", "No", "True"],
+    ["1, 2", "2, 1", "{1, 2}"],
+    ["1000", "10000", "1,000,000", "-1000"],
+    ["Paris", "Lyon", "Paris and Lyon"],
+    ["March 5, 2024", "May 3, 2024", "2024-05-04"],
+    ["", "0", "none"],
+    ["4", "4x", "four"],
+    ["f(x)", "g(x)"],
+]
+
+
+@pytest.mark.parametrize("answers", SAME, ids=lambda a: a[0])
+def test_equal_answers_are_one_group(answers):
+    assert set(group(answers)) == {0}
+
+
+@pytest.mark.parametrize("answers", DIFFERENT, ids=lambda a: a[0] or "empty")
+def test_different_answers_are_kept_apart(answers):
+    assert len(set(group(answers))) == len(answers)
+
+
+def test_a_bare_number_joins_the_only_unit_in_play():
+    assert group(["42", "42 km", "42"]) == [0, 0, 0]
+    assert group(["5", "5 kg", "5 g", "5"]) == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "abc", "1/0", "0^-1", "1,00", "..", "-", "$", "1 2 3", "12:30", "3.4.5", "1e"]
+)
+def test_what_is_no_number_is_none_or_kept_whole(text):
+    quantity = parse_quantity(text)
+    assert quantity is None or quantity.unit
+
+
+answers = st.one_of(
+    st.text(max_size=40),
+    st.from_regex(r"[-+]?\$?\d{1,4}(,\d{3})?(\.\d+)?( ?(km|%|dollars))?", fullmatch=True),
+    st.from_regex(r"\(?[A-Ja-j]\)?\.?", fullmatch=True),
+    st.text("\\frac{}12^_$()[]|, ", max_size=30),
+    st.sampled_from([answer for row in SAME + DIFFERENT for answer in row]),
+)
+
+
+@given(answers)
+def test_total_and_reflexive(answer):
+    assert canonical(answer) == canonical(answer)
+    assert equivalent(answer, answer)
+    assert equivalent(answer, f"  {answer}  ")
+
+
+@given(st.lists(answers, max_size=6), st.data())
+def test_groups_do_not_depend_on_the_order(items, data):
+    order = data.draw(st.permutations(range(len(items))))
+    numbers, moved = group(items), group([items[i] for i in order])
+    for i in range(len(order)):
+        for j in range(len(order)):
+            assert (moved[i] == moved[j]) == (numbers[order[i]] == numbers[order[j]])
+
+
+@given(answers, answers, answers)
+def test_equality_of_forms_is_an_equivalence_relation(a, b, c):
+    forms = [canonical(x) for x in (a, b, c)]
+    assert (forms[0] == forms[1]) == (forms[1] == forms[0])
+    if forms[0] == forms[1] and forms[1] == forms[2]:
+        assert forms[0] == forms[2]
+
+
+@given(st.fractions(max_denominator=10_000))
+def test_every_fraction_is_read_exactly(value):
+    assert parse_quantity(f"{value.numerator}/{value.denominator}").value == value
+    if value >= 0:
+        assert canonical(f"\\frac{{{value.numerator}}}{{{value.denominator}}}") == canonical(str(value))
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_thousands_separators_change_nothing(value):
+    assert canonical(f"{value:,}") == canonical(str(value)) == canonical(f"{value}.00")
+    assert parse_quantity(str(value)).value == Fraction(value)
+
+
+@pytest.mark.parametrize("piece", ["1,", "(", "a, ", "\\frac{1}", "9", "$", " and ", "^"])
+def test_long_input_is_no_problem(piece):
+    canonical(piece * (200_000 // len(piece)))
+    canonical(piece * (1_900 // len(piece)))
