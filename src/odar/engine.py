@@ -17,6 +17,7 @@ from typing import Any, Self
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts
 from odar.agents.team import Team
+from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import ESTIMATORS, Estimator
@@ -27,6 +28,7 @@ from odar.errors import AllAgentsFailed, InputError, ProviderError
 from odar.fusion.alignment import AlignmentTable, Source
 from odar.fusion.choose import Fusion
 from odar.fusion.energy import measure
+from odar.fusion.stopping import Stopping
 from odar.providers.base import OnText, Provider
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
@@ -65,6 +67,8 @@ class Odar:
         self.alignment = AlignmentTable.shipped()
         fusion = self.settings.fusion
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
+        stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
+        self.waves = Waves(stopping, fusion.first_wave, self.fusion.equivalence)
 
     async def aask(
         self,
@@ -136,7 +140,7 @@ class Odar:
                 fast = await team.answer()
                 candidates = fast + await (team.verify(fast[0]) if fast else team.solve(1))
             case Path.HARD:
-                fast, slow = await asyncio.gather(team.answer(), team.solve(decision.samples))
+                fast, slow = await asyncio.gather(team.answer(), self.waves.sample(team, decision.samples))
                 candidates = fast + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]

@@ -73,6 +73,13 @@ class FusionSettings:
     rule: str = setting("fusion rule by name")
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
     beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
+    stop_confidence: float | None = setting(
+        "stop sampling when the leading answer is ahead for good with this probability; none takes every sample",
+        None,
+        ge=0.5,
+        le=1,
+    )
+    first_wave: int = setting("slow samples before the first look, where sampling may stop early", 3, ge=1)
     missing_limit: float = setting("share of tokens without log-probs that free energy bears", ge=0, le=1)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from odar.agents.ledger import Ledger
@@ -20,6 +21,9 @@ from odar.providers.base import Completion, OnText, Provider, Quirks, Reply, Req
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
 from odar.types import NO_USAGE, Call, Candidate, Query, Role, Step, Usage
+
+Enough = Callable[[list[Candidate]], bool]
+"""Looks at the answers so far and says whether they settle the question."""
 
 GRACE_S = 0.5
 """A provider keeps its own time; one that does not is cut off this much later."""
@@ -57,12 +61,25 @@ class Team:
         """The slow agent's judgment of a proposal, and its own answer."""
         return await self._run(Step.VERIFY, 1, proposal=proposal.answer)
 
-    async def solve(self, samples: int) -> list[Candidate]:
-        """Independent answers of the slow agent, sampled concurrently."""
-        return await self._run(Step.SOLVE, samples)
+    async def solve(self, samples: int, first: int = 0, enough: Enough | None = None) -> list[Candidate]:
+        """Independent answers of the slow agent, sampled concurrently until there are `enough`.
+
+        Args:
+            samples: how many, at most.
+            first: the number of the first one, so that with a seed no sample is drawn twice.
+            enough: asked after each answer; True cancels what is still in flight.
+        """
+        return await self._run(Step.SOLVE, samples, first=first, enough=enough)
 
     async def _run(
-        self, step: Step, samples: int, proposal: str = "", on_text: OnText | None = None
+        self,
+        step: Step,
+        samples: int,
+        *,
+        first: int = 0,
+        proposal: str = "",
+        on_text: OnText | None = None,
+        enough: Enough | None = None,
     ) -> list[Candidate]:
         agent, card = self.settings.agent(step.role), self.cards[step.role]
         if self.query.images and not card.images:
@@ -79,29 +96,48 @@ class Team:
         request = Request(
             model=card.id,
             messages=messages,
-            sampling=Sampling(agent.temperature, agent.top_p, agent.max_tokens, agent.stop, self.seed),
+            sampling=Sampling(
+                agent.temperature,
+                agent.top_p,
+                agent.max_tokens,
+                agent.stop,
+                None if self.seed is None else self.seed + first,
+            ),
             n=count,
             logprobs=card.logprobs,
             timeout_s=agent.timeout_s,
             quirks=Quirks(card.max_tokens_field, card.drop, card.extra),
         )
-        completions = await self._sample(step, card, request, on_text)
-        return [self._candidate(step, card, completion, proposal) for completion in completions]
+        candidates: dict[int, Candidate] = {}
+        async with aclosing(self._samples(step, card, request, on_text)) as found:
+            async for index, completion in found:
+                candidates[index] = self._candidate(step, card, completion, proposal)
+                if enough is not None and enough(list(candidates.values())):
+                    break
+        return [candidates[index] for index in sorted(candidates)]
 
-    async def _sample(
+    async def _samples(
         self, step: Step, card: ModelCard, request: Request, on_text: OnText | None
-    ) -> list[Completion]:
-        """`request.n` samples: one request where the server can, the rest by separate concurrent ones."""
-        completions: list[Completion] = []
-        if card.n or request.n == 1:
-            completions += await self._call(step, card, request, on_text)
-            if not completions:
-                return []
-        missing = range(len(completions), request.n)
-        singles = [self._call(step, card, _single(request, index)) for index in missing]
-        for reply in await asyncio.gather(*singles):
-            completions += reply
-        return completions
+    ) -> AsyncGenerator[tuple[int, Completion]]:
+        """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
+        together = await self._call(step, card, request, on_text) if card.n or request.n == 1 else []
+        for index, completion in enumerate(together):
+            yield index, completion
+        if (card.n or request.n == 1) and not together:
+            return
+
+        async def alone(index: int) -> list[tuple[int, Completion]]:
+            return [(index, completion) for completion in await self._call(step, card, _single(request, index))]
+
+        tasks = [asyncio.create_task(alone(index)) for index in range(len(together), request.n)]
+        try:
+            for done in asyncio.as_completed(tasks):
+                for numbered in await done:
+                    yield numbered
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _call(
         self, step: Step, card: ModelCard, request: Request, on_text: OnText | None = None

@@ -1,0 +1,48 @@
+"""Up to n samples, not always n: slow answers in waves, until the leading one is settled (SPEC 5.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from odar.agents.team import Team
+from odar.fusion.equivalence import Equivalence
+from odar.fusion.stopping import Stopping
+from odar.types import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """How the Hard path samples.
+
+    Args:
+        stopping: when a vote is settled; None always takes every sample, all at once.
+        first: size of the first wave; the rest follows in one more if it must.
+        equivalence: which answers are the same one.
+    """
+
+    stopping: Stopping | None
+    first: int
+    equivalence: Equivalence
+
+    async def sample(self, team: Team, samples: int) -> list[Candidate]:
+        """At most so many answers of the slow agent."""
+        if self.stopping is None:
+            return await team.solve(samples)
+        candidates: list[Candidate] = []
+        asked = 0
+        while asked < samples and not self._settled(candidates, samples=samples):
+            size = min(self.first if asked == 0 else samples, samples - asked)
+            wave = await team.solve(size, asked, partial(self._settled, before=candidates, samples=samples))
+            candidates = candidates + wave
+            asked += size
+            if not wave:
+                break  # the agent is down or a limit is reached; asking again would only repeat it
+        return candidates
+
+    def _settled(self, new: Sequence[Candidate], *, before: Sequence[Candidate] = (), samples: int) -> bool:
+        answers = [candidate.answer for candidate in (*before, *new)]
+        return self.stopping is not None and self.stopping.decided(
+            self.equivalence(answers), samples - len(answers)
+        )

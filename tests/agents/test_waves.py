@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+
+from support.scripted import completion, step_of
+from test_engine import MODELS, engine
+
+SINGLES = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
+
+
+def saying(*answers):
+    """The slow agent's answers by the number of the sample; the fast agent says nothing of use."""
+
+    def speak(request, index):
+        first = request.sampling.seed or 0
+        return [completion(f"Answer: {answers[first + i]}", -0.2) for i in range(request.n)]
+
+    return speak
+
+
+async def hard(slow, **overrides):
+    odar, _, provider = engine(slow=slow, **{"fusion__stop_confidence": 0.8, **overrides})
+    return await odar.aask("What is 2 + 2?", path="hard", seed=0), provider
+
+
+async def test_agreement_in_the_first_wave_saves_the_rest():
+    answer, provider = await hard(saying(4, 4, 4, 5, 5))
+    assert [request.n for request in provider.requests] == [3]
+    assert (answer.answer, answer.trace.spend.calls, answer.degraded) == ("4", 4, False)
+
+
+async def test_disagreement_takes_the_rest_with_seeds_of_their_own():
+    answer, provider = await hard(saying(4, 5, 6, 5, 5))
+    assert [(request.n, request.sampling.seed) for request in provider.requests] == [(3, 0), (2, 3)]
+    assert (answer.answer, len(answer.trace.candidates)) == ("5", 6)
+
+
+async def test_without_stopping_all_are_asked_at_once():
+    _, provider = await hard(saying(4, 4, 4, 4, 4), fusion__stop_confidence=None)
+    assert [request.n for request in provider.requests] == [5]
+
+
+async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
+    odar, _, provider = engine(models=SINGLES, fusion__stop_confidence=0.8)
+
+    async def complete(request, on_text=None, *, plain=provider.complete):
+        if step_of(request) == "solve" and request.sampling.seed == 2:
+            provider.in_flight += 1
+            try:
+                await asyncio.sleep(30)
+            finally:
+                provider.in_flight -= 1
+        return await plain(request, on_text)
+
+    provider.complete = complete
+    answer = await odar.aask("What is 2 + 2?", path="hard", seed=0)
+    assert provider.in_flight == 0
+    assert len(provider.requests) == 2
+    cancelled = [call for call in answer.trace.calls if call.error == "cancelled"]
+    assert len(cancelled) == 1
+    assert answer.trace.spend.cost_usd is None  # it may have been billed: unknown, not zero
+
+
+async def test_limits_hold_across_waves():
+    for limit in range(1, 7):
+        odar, fast, slow = engine(slow=saying(1, 2, 3, 4, 5), fusion__stop_confidence=0.8)
+        await odar.aask("What is 2 + 2?", path="hard", seed=0, max_calls=limit)
+        assert sum(request.n for request in fast.requests + slow.requests) <= limit
+
+
+async def test_a_dead_agent_is_not_asked_again():
+    from odar.errors import ProviderError
+
+    odar, _, slow = engine(slow=lambda r, i: ProviderError("down", status=503), fusion__stop_confidence=0.8)
+    answer = await odar.aask("What is 2 + 2?", path="hard")
+    assert len(slow.requests) == 1
+    assert answer.degraded
