@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from odar.config import Settings, load_settings
+    from odar.config import load_settings
     from odar.engine import Odar, aask, ask
     from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, SettingsError
+    from odar.settings import Settings
     from odar.types import Answer, Candidate, Image, Path, Query, Trace
 
 __all__ = [
@@ -39,9 +40,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "odar.config": ("Settings", "load_settings"),
+    "odar.config": ("load_settings",),
     "odar.engine": ("Odar", "aask", "ask"),
     "odar.errors": ("BudgetExceeded", "InputError", "OdarError", "ProviderError", "SettingsError"),
+    "odar.settings": ("Settings",),
     "odar.types": ("Answer", "Candidate", "Image", "Path", "Query", "Trace"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

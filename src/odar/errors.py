@@ -99,11 +99,11 @@ class ProviderProtocolError(ProviderError):
 class AllAgentsFailed(ProviderError):
     """Neither agent produced an answer; `causes` holds what each of them met."""
 
-    def __init__(self, causes: Iterable[OdarError]) -> None:
+    def __init__(self, reasons: Iterable[str], causes: Iterable[OdarError]) -> None:
         self.causes = tuple(causes)
         first = next((c for c in self.causes if isinstance(c, ProviderError)), None)
         super().__init__(
-            "no agent produced an answer: " + "; ".join(dict.fromkeys(str(c) for c in self.causes)),
+            "no agent produced an answer: " + "; ".join(dict.fromkeys(reasons)),
             provider=first.provider if first else "",
             status=first.status if first else None,
             code=first.code if first else None,

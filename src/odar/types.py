@@ -116,14 +116,28 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who works on a query (SPEC 4)."""
+
+    expert: str = "general"
+    cue: str = ""
+    """What made it this expert."""
+    fast: str = ""
+    """The fast agent's model."""
+    slow: str = ""
+    """The slow agent's model."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """Which path, and why."""
+    """Which path, why, and who takes it."""
 
     path: Path
     estimate: Estimate
     samples: int
     """Slow samples on the Hard path."""
     reason: str
+    assignment: Assignment = Assignment()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,112 @@
+"""How much an HTTP client costs per chat completion: aiohttp, httpx2 and the openai SDK, in the same run.
+
+python -m pip install httpx2 openai && python scripts/bench_http_clients.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+TOKEN = {"token": "t", "logprob": -0.1, "bytes": [65], "top_logprobs": []}
+CHOICE = {
+    "index": 0,
+    "message": {"role": "assistant", "content": "Answer: 4"},
+    "finish_reason": "stop",
+    "logprobs": {"content": [TOKEN] * 20},
+}
+USAGE = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
+REPLY = json.dumps(
+    {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE], "usage": USAGE}
+).encode()
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(REPLY)
+BODY = {"model": "m", "messages": [{"role": "user", "content": "hi" * 50}], "logprobs": True, "temperature": 0.2}
+
+
+def serve(port: int) -> None:
+    """A server that answers at once, in a process of its own."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                await reader.readexactly(int(lengths[0].split(b":")[1]) if lengths else 0)
+                writer.write(HEAD + REPLY)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(handle, "127.0.0.1", port)
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+async def measure(name: str, call: Callable[[], Awaitable[object]], connections: int, total: int) -> None:
+    """Print requests per second, p50 and CPU time per request."""
+    for _ in range(20):
+        await call()
+    left = iter(range(total))
+    times: list[float] = []
+
+    async def worker() -> None:
+        for _ in left:
+            started = time.perf_counter()
+            await call()
+            times.append(time.perf_counter() - started)
+
+    cpu, wall = time.process_time(), time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(connections)))
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    median = sorted(times)[len(times) // 2]
+    speed, p50, each = total / wall, median * 1e3, cpu / total * 1e3
+    print(f"{name:8} {connections:3} {speed:7.0f} req/s  p50 {p50:6.2f} ms  CPU {each:.2f} ms")
+
+
+async def main(port: int) -> None:
+    """Measure each client at 1 and 32 connections."""
+    import aiohttp
+    import httpx2
+    import openai
+
+    base = f"http://127.0.0.1:{port}/v1"
+    data = json.dumps(BODY).encode()
+    headers = {"content-type": "application/json"}
+    limits = httpx2.Limits(max_connections=100, max_keepalive_connections=100)
+    sdk = openai.AsyncOpenAI(base_url=base, api_key="none")
+    async with aiohttp.ClientSession() as session, httpx2.AsyncClient(limits=limits) as client:
+
+        async def by_aiohttp() -> object:
+            async with session.post(f"{base}/chat/completions", data=data, headers=headers) as response:
+                return json.loads(await response.read())
+
+        async def by_httpx2() -> object:
+            return json.loads(
+                (await client.post(f"{base}/chat/completions", content=data, headers=headers)).content
+            )
+
+        async def by_sdk() -> object:
+            return await sdk.chat.completions.create(**BODY)
+
+        for connections, total in ((1, 1000), (32, 2000)):
+            await measure("aiohttp", by_aiohttp, connections, total)
+            await measure("httpx2", by_httpx2, connections, total)
+            await measure("openai", by_sdk, connections, total // 2)
+
+
+if __name__ == "__main__":
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    server = multiprocessing.Process(target=serve, args=(free,), daemon=True)
+    server.start()
+    time.sleep(1)
+    try:
+        asyncio.run(main(free))
+    finally:
+        server.terminate()

@@ -1,0 +1,1 @@
+"""Plan → candidates: prompts, concurrency, deadlines and the ledger."""

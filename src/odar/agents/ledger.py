@@ -1,0 +1,127 @@
+"""The ledger counts every call, token, dollar and second, and says no before a limit is passed (SPEC 6).
+
+Money is reserved before a call at the most it could cost, and settled after it at what it did cost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from odar.dispatch.catalogue import ModelCard
+from odar.errors import BudgetExceeded
+from odar.providers.base import Message
+from odar.types import NO_USAGE, Call, Spend, Usage
+
+IMAGE_TOKENS = 4096
+"""More than any provider in the catalogue bills for one image; only for reservations."""
+TURN_TOKENS = 16
+"""Room for what a chat template puts around a turn; only for reservations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may spend; None is no limit."""
+
+    deadline_s: float
+    calls: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Calls and money held back for a call that is under way."""
+
+    calls: int
+    cost_usd: float
+
+
+@dataclass(slots=True)
+class Ledger:
+    """One request's bill."""
+
+    limits: Limits
+    clock: Callable[[], float] = time.monotonic
+    calls: list[Call] = field(default_factory=list)
+    _held: list[Reservation] = field(default_factory=list)
+    _at_risk_usd: float = 0.0
+    """Reserved for calls whose cost nobody reported, such as one that timed out: it may still be billed."""
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+
+    def seconds(self) -> float:
+        """Time since the request began."""
+        return self.clock() - self._started
+
+    def time_left(self) -> float:
+        """Seconds until the deadline, never below 0."""
+        return max(0.0, self.limits.deadline_s - self.seconds())
+
+    def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int, wanted: int) -> int:
+        """How many of the wanted samples fit into what is left.
+
+        Raises:
+            BudgetExceeded: not one of them does.
+        """
+        if self.time_left() <= 0:
+            raise BudgetExceeded(f"the deadline of {self.limits.deadline_s:g} s has passed")
+        count = wanted
+        if self.limits.calls is not None:
+            used = sum(call.samples for call in self.calls) + sum(held.calls for held in self._held)
+            count = min(count, self.limits.calls - used)
+            if count < 1:
+                raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
+        if self.limits.cost_usd is not None:
+            each = self._worst_cost(card, messages, max_tokens)
+            left = self.limits.cost_usd - self._committed()
+            # A hair of slack for floating point, a millionth of a millionth of a dollar.
+            count = min(count, int((left + 1e-12) / each) if each else count)
+            if count < 1:
+                raise BudgetExceeded(
+                    f"max_cost = ${self.limits.cost_usd:g} leaves ${max(left, 0):.6f}, and one call to {card.name} "
+                    f"can cost ${each:.6f}; raise it, or lower max_tokens = {max_tokens}"
+                )
+        return count
+
+    def reserve(self, card: ModelCard, messages: Sequence[Message], max_tokens: int, samples: int) -> Reservation:
+        """Hold back what these samples may cost at the most. Ask `affordable` first."""
+        limited = self.limits.cost_usd is not None
+        cost = samples * self._worst_cost(card, messages, max_tokens) if limited else 0.0
+        reservation = Reservation(samples, cost)
+        self._held.append(reservation)
+        return reservation
+
+    def settle(self, reservation: Reservation, call: Call | None) -> None:
+        """Replace a reservation by what really happened; None where the call never left."""
+        self._held.remove(reservation)
+        if call is not None:
+            self.calls.append(call)
+            if call.cost_usd is None:
+                self._at_risk_usd += reservation.cost_usd
+
+    def spend(self) -> Spend:
+        """The sums so far."""
+        usage: Usage = NO_USAGE
+        cost: float | None = 0.0
+        for call in self.calls:
+            usage = usage + call.usage
+            cost = None if cost is None or call.cost_usd is None else cost + call.cost_usd
+        return Spend(sum(call.samples for call in self.calls), usage, cost, self.seconds())
+
+    def _committed(self) -> float:
+        held = sum(held.cost_usd for held in self._held)
+        spent = sum(call.cost_usd or 0.0 for call in self.calls)
+        return held + spent + self._at_risk_usd
+
+    def _worst_cost(self, card: ModelCard, messages: Sequence[Message], max_tokens: int) -> float:
+        """The most one sample can cost: a token is at least one byte, an answer at most max_tokens."""
+        if card.price is None:
+            raise BudgetExceeded(
+                f"the price of {card.name} is unknown, so max_cost cannot be kept; "
+                f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
+            )
+        size = sum(len(m.text.encode()) + TURN_TOKENS + IMAGE_TOKENS * len(m.images) for m in messages)
+        return card.price.cost(Usage(size, 0, max_tokens, 0)) or 0.0

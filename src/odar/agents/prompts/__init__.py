@@ -1,0 +1,83 @@
+"""Prompt files: one folder per set, one TOML file per step, identified by MD5 (SPEC 3.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from odar.errors import SettingsError
+from odar.providers.base import Message
+from odar.types import Query, Step
+
+SETS = ("default", "embedded")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What an agent is told for one step."""
+
+    system: str
+    user: str
+    """Template with {query} and, for the verifier, {proposal}."""
+    examples: tuple[tuple[str, str], ...]
+    """Worked examples: what the user says, what the agent replies."""
+    md5: str
+
+    def messages(self, query: Query, proposal: str = "") -> tuple[Message, ...]:
+        """The conversation that asks an agent to do its step for this query."""
+        turns = [Message("system", self.system)] if self.system else []
+        for user, reply in self.examples:
+            turns += [Message("user", user), Message("assistant", reply)]
+        turns.append(Message("user", _fill(self.user, query.text, proposal), query.images))
+        return tuple(turns)
+
+
+def load_prompts(name: str) -> Mapping[Step, Prompt]:
+    """The prompts of a shipped set, or of a folder of the user's own.
+
+    >>> load_prompts("default")[Step.ANSWER].messages(Query("What is 2 + 2?"))[-1].text
+    'What is 2 + 2?'
+    """
+    if name in SETS:
+        folder: Any = resources.files("odar.agents.prompts").joinpath(name)
+    else:
+        folder = Path(name).expanduser()
+        if not folder.is_dir():
+            raise SettingsError(f"prompts = {name!r} is neither a folder nor one of: {', '.join(SETS)}")
+    return {step: _read(folder.joinpath(f"{step}.toml"), f"{name}/{step}.toml") for step in Step}
+
+
+def _read(file: Any, label: str) -> Prompt:
+    try:
+        raw = file.read_bytes()
+        tree = tomllib.loads(raw.decode("utf-8"))
+        user = tree["user"].strip()
+        if "{query}" not in user:
+            raise SettingsError(f"prompt file {label}: user must contain {{query}}")
+        return Prompt(
+            system=tree.get("system", "").strip(),
+            user=user,
+            examples=tuple(
+                (_fill(user, example["query"], example.get("proposal", "")), example["reply"].strip())
+                for example in tree.get("examples", ())
+            ),
+            md5=hashlib.md5(raw, usedforsecurity=False).hexdigest(),
+        )
+    except OSError as error:
+        raise SettingsError(f"prompt file {label} cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"prompt file {label} is not valid TOML: {error}") from None
+    except (KeyError, AttributeError, TypeError) as error:
+        raise SettingsError(f"prompt file {label} lacks a text for {error}") from None
+
+
+def _fill(template: str, query: str, proposal: str) -> str:
+    """Put query and proposal in; braces inside them are the user's own and stay."""
+    values = {"{query}": query, "{proposal}": proposal}
+    return re.sub(r"\{query\}|\{proposal\}", lambda match: values[match.group()], template)

@@ -1,0 +1,175 @@
+"""The two agents at work on one query: answer, verify, solve.
+
+Each returns the candidates it got, none where it failed; what went wrong is kept in `failures`, so that a path
+reads as what should happen and falls back on what did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odar.agents.ledger import Ledger
+from odar.agents.prompts import Prompt
+from odar.dispatch.catalogue import FREE, ModelCard
+from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError, ProviderTimeout
+from odar.fusion.answers import extract_judgment, find_answer
+from odar.providers.base import Completion, OnText, Provider, Quirks, Reply, Request, Sampling
+from odar.providers.pool import ProviderPool
+from odar.settings import Settings
+from odar.types import NO_USAGE, Call, Candidate, Query, Role, Step, Usage
+
+GRACE_S = 0.5
+"""A provider keeps its own time; one that does not is cut off this much later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What an agent met in place of an answer."""
+
+    role: Role
+    error: OdarError
+
+    def __str__(self) -> str:
+        return f"{self.role} agent: {_one_line(self.error)}"
+
+
+@dataclass(slots=True)
+class Team:
+    """Fast and slow agent, one query, one ledger."""
+
+    settings: Settings
+    cards: Mapping[Role, ModelCard]
+    prompts: Mapping[Step, Prompt]
+    providers: ProviderPool
+    query: Query
+    ledger: Ledger
+    seed: int | None = None
+    failures: list[Failure] = field(default_factory=list)
+
+    async def answer(self, on_text: OnText | None = None) -> list[Candidate]:
+        """The fast agent's answer."""
+        return await self._run(Step.ANSWER, 1, on_text=on_text)
+
+    async def verify(self, proposal: Candidate) -> list[Candidate]:
+        """The slow agent's judgment of a proposal, and its own answer."""
+        return await self._run(Step.VERIFY, 1, proposal=proposal.answer)
+
+    async def solve(self, samples: int) -> list[Candidate]:
+        """Independent answers of the slow agent, sampled concurrently."""
+        return await self._run(Step.SOLVE, samples)
+
+    async def _run(
+        self, step: Step, samples: int, proposal: str = "", on_text: OnText | None = None
+    ) -> list[Candidate]:
+        agent, card = self.settings.agent(step.role), self.cards[step.role]
+        if self.query.images and not card.images:
+            raise InputError(f"{card.name} cannot see images; choose a {step.role}.model that can (odar models)")
+        messages = self.prompts[step].messages(self.query, proposal)
+        try:
+            count = self.ledger.affordable(card, messages, agent.max_tokens, samples)
+        except BudgetExceeded as error:
+            self.failures.append(Failure(step.role, error))
+            return []
+        if count < samples:
+            short = BudgetExceeded(f"only {count} of {samples} samples fit the limits")
+            self.failures.append(Failure(step.role, short))
+        request = Request(
+            model=card.id,
+            messages=messages,
+            sampling=Sampling(agent.temperature, agent.top_p, agent.max_tokens, agent.stop, self.seed),
+            n=count,
+            logprobs=card.logprobs,
+            timeout_s=agent.timeout_s,
+            quirks=Quirks(card.max_tokens_field, card.drop, card.extra),
+        )
+        completions = await self._sample(step, card, request, on_text)
+        return [self._candidate(step, card, completion, proposal) for completion in completions]
+
+    async def _sample(
+        self, step: Step, card: ModelCard, request: Request, on_text: OnText | None
+    ) -> list[Completion]:
+        """`request.n` samples: one request where the server can, the rest by separate concurrent ones."""
+        completions: list[Completion] = []
+        if card.n or request.n == 1:
+            completions += await self._call(step, card, request, on_text)
+            if not completions:
+                return []
+        missing = range(len(completions), request.n)
+        singles = [self._call(step, card, _single(request, index)) for index in missing]
+        for reply in await asyncio.gather(*singles):
+            completions += reply
+        return completions
+
+    async def _call(
+        self, step: Step, card: ModelCard, request: Request, on_text: OnText | None = None
+    ) -> list[Completion]:
+        """One request on the ledger. A failure is recorded, not raised."""
+        provider = self.providers[card.provider]
+        request = dataclasses.replace(request, timeout_s=min(request.timeout_s, self.ledger.time_left()))
+        held = self.ledger.reserve(card, request.messages, request.sampling.max_tokens, request.n)
+        started = self.ledger.seconds()
+
+        def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
+            cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
+            seconds = self.ledger.seconds() - started
+            call = Call(step, card.provider, card.name, samples, usage, cost, seconds, retries, error)
+            self.ledger.settle(held, call)
+
+        try:
+            reply = await _within(provider, request, on_text)
+        except ProviderError as error:
+            # A refused request is not billed; one that broke off may have been.
+            refused = error.status is not None and error.status >= 400
+            settle(request.n, NO_USAGE if refused or card.price == FREE else Usage(), error=_one_line(error))
+            self.failures.append(Failure(step.role, error))
+            return []
+        except BaseException:
+            settle(request.n, Usage(), error="cancelled")
+            raise
+        settle(max(1, len(reply.completions)), reply.usage, reply.retries)
+        return self._usable(reply, step, card)
+
+    def _usable(self, reply: Reply, step: Step, card: ModelCard) -> list[Completion]:
+        """Completions with text; a model that spent all its tokens on thinking has none."""
+        usable = [completion for completion in reply.completions if completion.text.strip()]
+        empty = len(reply.completions) - len(usable)
+        if empty or not reply.completions:
+            finish = reply.completions[0].finish if reply.completions else "no choice"
+            message = f"{card.name} gave {max(1, empty)} empty answer(s), finish reason {finish}"
+            if finish == "length":
+                message += f"; raise {step.role}.max_tokens"
+            error = ProviderProtocolError(message, provider=card.provider)
+            self.failures.append(Failure(step.role, error))
+        return usable
+
+    def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
+        judgment = extract_judgment(completion.text) if step is Step.VERIFY else None
+        found = find_answer(completion.text)
+        if found is None:
+            # A verifier that only says CORRECT has answered: with the proposal.
+            found = proposal if judgment else completion.text.strip()
+        return Candidate(step, card.name, completion.text, found, completion.tokens, judgment, completion.finish)
+
+
+async def _within(provider: Provider, request: Request, on_text: OnText | None) -> Reply:
+    try:
+        async with asyncio.timeout(request.timeout_s + GRACE_S):
+            return await provider.complete(request, on_text)
+    except TimeoutError:
+        raise ProviderTimeout(
+            f"{provider.name} gave no answer within {request.timeout_s:g} s", provider=provider.name, retryable=True
+        ) from None
+
+
+def _single(request: Request, index: int) -> Request:
+    """One of several samples: with a seed, each gets its own, or all would be the same."""
+    seed = request.sampling.seed
+    sampling = dataclasses.replace(request.sampling, seed=None if seed is None else seed + index)
+    return dataclasses.replace(request, n=1, sampling=sampling)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,157 @@
+"""`odar ask`: one question, one answer on standard output; everything else goes to standard error."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+import click
+
+from odar.cli.options import announce_profile, settings_options
+from odar.cli.stream import AnswerStream
+from odar.engine import Odar
+from odar.errors import InputError
+from odar.images import load_image
+from odar.settings import Settings
+from odar.summary import summary
+from odar.types import Answer, Decision, Path
+
+
+@click.command("ask")
+@click.argument("question", required=False)
+@click.option("-f", "--file", metavar="FILE", help="Read the question from a file.")
+@click.option("--image", "images", metavar="FILE", multiple=True, help="A picture that belongs to it; repeatable.")
+@click.option(
+    "--path", type=click.Choice([path.value for path in Path]), help="Take this path, whatever the difficulty."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answer, where the provider can.")
+@click.option("--max-calls", type=click.IntRange(min=1), help="Model invocations, at most.")
+@click.option("--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Money, at most.")
+@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Seconds, at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with answer, candidates and costs.")
+@click.option("--explain", is_flag=True, help="Show how the answer came about.")
+@settings_options
+def command(
+    question: str | None,
+    file: str | None,
+    images: tuple[str, ...],
+    path: str | None,
+    seed: int | None,
+    max_calls: int | None,
+    max_cost: float | None,
+    deadline: float | None,
+    as_json: bool,
+    explain: bool,
+    settings: Settings,
+) -> None:
+    """Answer QUESTION. With "-", or with no question and piped input, read it from standard input.
+
+    \b
+    odar ask "Is Paris the capital of France?"
+    odar ask --path hard --seed 7 --explain "What is 17 + 25?"
+    odar ask --json - < question.txt
+    """
+    text = _read_question(question, file)
+    pictures = [load_image(image) for image in images]
+    if not as_json:
+        announce_profile(settings)
+    options: dict[str, Any] = {
+        "images": pictures,
+        "path": path,
+        "seed": seed,
+        "max_calls": max_calls,
+        "max_cost_usd": max_cost,
+        "deadline_s": deadline,
+    }
+    answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
+    if as_json:
+        click.echo(json.dumps(summary(answer), ensure_ascii=False))
+        return
+    if not shown:
+        click.echo(answer.answer)
+    if explain:
+        from odar.cli.explain import print_explanation
+
+        print_explanation(answer, settings)
+    else:
+        for reason in answer.trace.degradations:
+            click.echo(f"odar: degraded: {reason}", err=True)
+
+
+async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch: bool) -> tuple[Answer, bool]:
+    """The answer, and whether the person watching has already seen it."""
+    if any(
+        settings.providers[settings.card(a.model).provider].kind == "embedded"
+        for a in (settings.fast, settings.slow)
+    ):
+        from odar.cli.pull import fetch
+
+        await asyncio.to_thread(fetch, quiet=not watch)
+    stream = AnswerStream() if watch and sys.stdout.isatty() else None
+    with _status(watch and sys.stderr.isatty()) as tell:
+        async with Odar(settings) as odar:
+            answer = await odar.aask(text, on_text=_first(tell, stream), on_decision=tell, **options)
+    return answer, stream is not None and stream.finish(answer.answer)
+
+
+def _first(tell: Any, stream: AnswerStream | None) -> Any:
+    """Text handler that ends the spinner when the first text comes."""
+    if stream is None:
+        return None
+
+    def on_text(text: str) -> None:
+        tell(None)
+        stream.feed(text)
+
+    return on_text
+
+
+@contextlib.contextmanager
+def _status(visible: bool) -> Iterator[Any]:
+    """A spinner on standard error that names the path once it is known; called with None it goes away."""
+    if not visible:
+        yield lambda decision: None
+        return
+    from rich.console import Console
+
+    status = Console(stderr=True).status("thinking")
+    status.start()
+
+    def tell(decision: Decision | None) -> None:
+        if decision is None:
+            status.stop()
+        else:
+            status.update(f"{decision.path} path, {decision.reason}")
+
+    try:
+        yield tell
+    finally:
+        status.stop()
+
+
+def _read_question(question: str | None, file: str | None) -> str:
+    if file is not None:
+        if question is not None:
+            raise InputError("give a question or --file, not both")
+        try:
+            raw = FilePath(file).expanduser().read_bytes()
+        except OSError as error:
+            raise InputError(f"file {file!r} cannot be read: {error.strerror or error}") from None
+        return _decode(raw, f"file {file!r}")
+    if question == "-" or (question is None and not sys.stdin.isatty()):
+        return _decode(sys.stdin.buffer.read(), "standard input")
+    if question is None:
+        raise InputError('nothing to answer; try: odar ask "Is Paris the capital of France?"')
+    return question
+
+
+def _decode(raw: bytes, source: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source} is not UTF-8 text: byte {error.start} is {raw[error.start]:#04x}") from None

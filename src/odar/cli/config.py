@@ -1,0 +1,84 @@
+"""`odar config`: the effective settings, and where each came from."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import click
+
+from odar.cli.options import settings_options
+from odar.config import KeyPath, environment_name, key_name, leaves
+from odar.errors import UnknownName
+from odar.settings import Settings
+
+
+@click.command("config")
+@click.argument("key", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@settings_options
+def command(key: str | None, as_json: bool, settings: Settings) -> None:
+    """Show the effective settings and where each came from. KEY shows one of them, or one table.
+
+    \b
+    odar config fast
+    odar config providers.openai
+
+    Arguments count for more than ODAR_* variables, those more than odar.toml, that more than the profile.
+    The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
+    """
+    rows = [(path, _value(settings, path), _origin(settings, path), f.metadata["doc"]) for path, _, f in leaves()]
+    plain = {path for path, *_ in rows}
+    tables = [path for path in settings.origins if path not in plain]
+    rows += [(path, _value(settings, path), _origin(settings, path), "") for path in tables]
+    if key is None:  # the shipped catalogue is long, and `odar models` shows it better
+        rows = [row for row in rows if row[2] != "catalogue"]
+    elif not (rows := [row for row in rows if f"{key_name(row[0])}.".startswith(f"{key}.")]):
+        raise UnknownName("setting", key, (key_name(path) for path in plain))
+    if as_json:
+        tree = {
+            key_name(path): {
+                "value": _finite(value),
+                "origin": origin,
+                "variable": environment_name(path) if path in plain else None,
+                "meaning": meaning,
+            }
+            for path, value, origin, meaning in rows
+        }
+        click.echo(json.dumps(tree, ensure_ascii=False, indent=2))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name in ("setting", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for path, value, origin, _ in rows:
+        table.add_row(key_name(path), escape(_show(value)), escape(origin))
+    Console(highlight=False).print(table)
+    click.echo(f"\nprofile {settings.profile}: {settings.profile_reason}", err=True)
+
+
+def _value(settings: Settings, path: KeyPath) -> Any:
+    node: Any = settings
+    for name in path:
+        node = node[name] if isinstance(node, dict) else getattr(node, name)
+    return node
+
+
+def _origin(settings: Settings, path: KeyPath) -> str:
+    return settings.origins.get(path, "default")
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, tuple):
+        return json.dumps(list(value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

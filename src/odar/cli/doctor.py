@@ -1,0 +1,106 @@
+"""`odar doctor`: what is installed, reachable and configured, and what to do about the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from odar import __version__
+from odar.cli.options import settings_options
+from odar.engine import Odar
+from odar.errors import OdarError
+from odar.settings import AgentSettings, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    topic: str
+    ok: bool
+    text: str
+    remedy: str = ""
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of findings.")
+@settings_options
+def command(as_json: bool, settings: Settings) -> int:
+    """Check what is installed, reachable and configured, and say what to do about the rest.
+
+    Exit code 0 if a question could be answered now or after a download, 1 if not.
+    """
+    findings = [*_machine(), *_configuration(settings), *asyncio.run(_agents(settings))]
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
+    else:
+        for finding in findings:
+            mark = click.style("ok  ", fg="green") if finding.ok else click.style("no  ", fg="red")
+            click.echo(f"{mark} {finding.topic}: {finding.text}")
+            if finding.remedy:
+                click.echo(f"     → {finding.remedy}")
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _machine() -> list[Finding]:
+    found = [Finding("odar", True, f"{__version__} on Python {platform.python_version()}, {os.cpu_count()} cores")]
+    for package in ("aiohttp", "numpy", "xllamacpp"):
+        try:
+            found.append(Finding(package, True, version(package)))
+        except PackageNotFoundError:
+            found.append(Finding(package, False, "not installed", f"{sys.executable} -m pip install {package}"))
+    return found
+
+
+def _configuration(settings: Settings) -> list[Finding]:
+    built_in = ("catalogue", "profile", "argument", "ODAR_", "chosen")
+    files = {origin for origin in settings.origins.values() if not origin.startswith(built_in)}
+    found = ", ".join(sorted(files)) or "none; odar.toml here or in your config folder would be read"
+    return [
+        Finding("profile", True, f"{settings.profile} ({settings.profile_reason})"),
+        Finding("settings file", True, found),
+    ]
+
+
+async def _agents(settings: Settings) -> list[Finding]:
+    found: list[Finding] = []
+    async with Odar(settings) as odar:
+        for role, agent in (("fast", settings.fast), ("slow", settings.slow)):
+            found.append(await _agent(odar, role, agent))
+    if settings.fast.model == settings.slow.model:
+        found.append(
+            Finding(
+                "pair",
+                True,
+                f"fast and slow are the same weights ({settings.fast.model}) with different prompts and budgets: "
+                "good for showing and testing the whole path, not for better answers",
+            )
+        )
+    for role, agent in (("fast", settings.fast), ("slow", settings.slow)):
+        card = settings.card(agent.model)
+        if not card.logprobs:
+            text = f"{card.name} returns no log-probabilities; its answers cannot be weighed by free energy"
+            found.append(Finding(f"{role} log-probs", True, text))
+    return found
+
+
+async def _agent(odar: Odar, role: str, agent: AgentSettings) -> Finding:
+    card = odar.settings.card(agent.model)
+    topic = f"{role} agent"
+    try:
+        line = await odar.providers[card.provider].check()
+    except OdarError as error:
+        return Finding(
+            topic,
+            False,
+            f"{card.name} by {card.provider}: {error}",
+            "or use --profile embedded, which needs nothing",
+        )
+    return Finding(topic, True, f"{card.name} by {card.provider}: {line}")

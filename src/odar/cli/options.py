@@ -1,0 +1,62 @@
+"""What several commands share: how they find their settings."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tomllib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from odar.config import load_settings
+from odar.errors import SettingsError
+from odar.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def settings_options(command: F) -> F:
+    """Adds --profile, --config and --set; the command receives `settings`."""
+
+    @click.option(
+        "--profile", metavar="NAME", help="embedded, open, paper, or a TOML file. Default: what is there."
+    )
+    @click.option("--config", metavar="FILE", help="Settings file. Default: ./odar.toml.")
+    @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
+    @functools.wraps(command)
+    def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
+        settings = load_settings(profile, config=config, **parse_sets(sets))
+        return command(*args, settings=settings, **kwargs)
+
+    return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
+
+
+def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:
+    """`--set` arguments as a nested table.
+
+    >>> parse_sets(("fast.model=gpt-5.1", "fast.temperature=0"))
+    {'fast': {'model': 'gpt-5.1', 'temperature': 0}}
+    """
+    lines = []
+    for each in sets:
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {each!r} is not KEY=VALUE")
+        line = f"{key} = {value}"
+        try:
+            tomllib.loads(line)
+        except tomllib.TOMLDecodeError:
+            line = f"{key} = {json.dumps(value)}"  # a plain word needs no quotes on the command line
+        lines.append(line)
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"--set {' '.join(sets)!r} cannot be read: {error}") from None
+
+
+def announce_profile(settings: Settings) -> None:
+    """Say which profile was chosen and why, where nobody named one."""
+    if not settings.profile_reason.startswith("named by"):
+        click.echo(f"odar: profile {settings.profile}: {settings.profile_reason}", err=True)

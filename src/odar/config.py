@@ -1,0 +1,347 @@
+"""Settings from four places: arguments > `ODAR_*` environment > `odar.toml` > profile > catalogue.
+
+Every layer is checked against the one schema in `settings.py`; a bad key or value is refused with its name,
+its value, where it came from and the nearest valid one.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import os
+import re
+import stat
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from odar.errors import SettingsError, UnknownName, did_you_mean
+from odar.settings import ProviderSettings, Settings
+
+PROFILES = ("embedded", "open", "paper")
+_PROCESS_VARIABLES = {"ODAR_CONFIG", "ODAR_CACHE_DIR"}
+"""Read elsewhere: they say where things are, not what ODAR does."""
+_COMPUTED = {"origins", "profile_reason"}
+
+KeyPath = tuple[str, ...]
+Layer = dict[KeyPath, tuple[Any, str]]
+
+
+def load_settings(
+    profile: str | None = None,
+    *,
+    config: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    **overrides: Any,
+) -> Settings:
+    """The effective settings.
+
+    Args:
+        profile: a shipped profile or a path to a TOML file; None chooses by what is there.
+        config: the settings file; None looks at `ODAR_CONFIG`, `./odar.toml`, then the user's config folder.
+        environ: the environment to read; the process's own if None.
+        **overrides: any setting, nested with `__` or as a dict: `fast__model="..."`, `limits={"max_calls": 3}`.
+
+    >>> settings = load_settings("paper", environ={}, routing__samples=3)
+    >>> settings.slow.temperature, settings.routing.samples
+    (0.3, 3)
+    """
+    environ = os.environ if environ is None else environ
+    arguments = dict(_walk(Settings, _nest(overrides), "argument"))
+    variables = _environment_layer(environ)
+    file = dict(_file_layer(config, environ))
+    user = {**file, **variables, **arguments}
+    name, reason = _choose_profile(profile, user, environ)
+    layers: Layer = {
+        **_toml_layer(resources.files("odar").joinpath("catalogue.toml"), "catalogue"),
+        **_profile_layer(name),
+        **user,
+        ("profile",): (name, "chosen"),
+    }
+    settings = _build(layers, reason)
+    settings.check()
+    return settings
+
+
+def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
+    """The provider's key, from its environment variable or its file; None where there is none."""
+    environ = os.environ if environ is None else environ
+    if provider.api_key_file:
+        path = Path(provider.api_key_file).expanduser()
+        try:
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                raise SettingsError(
+                    f"providers.{name}.api_key_file = {str(path)!r} can be read by others; run: chmod 600 {path}"
+                )
+            return path.read_text(encoding="utf-8").strip() or None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"providers.{name}.api_key_file = {str(path)!r} cannot be read: {error}") from None
+    return (environ.get(provider.api_key_env) or "").strip() or None if provider.api_key_env else None
+
+
+def environment_name(path: KeyPath) -> str:
+    """The environment variable of a setting.
+
+    >>> environment_name(("fast", "max_tokens"))
+    'ODAR_FAST_MAX_TOKENS'
+    """
+    return "ODAR_" + "_".join(path).upper()
+
+
+def key_name(path: KeyPath) -> str:
+    """A key as a user writes it in odar.toml.
+
+    >>> key_name(("models", "gpt-4.1", "images"))
+    'models."gpt-4.1".images'
+    """
+    return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in path)
+
+
+def leaves(schema: type = Settings, prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
+    """Every plain setting: its path, its type and its field. Tables of models and providers are left out."""
+    for field, kind in _fields(schema).values():
+        if dataclasses.is_dataclass(kind):
+            yield from leaves(typing.cast(type, kind), (*prefix, field.name))
+        elif _table_of(kind) is None:
+            yield (*prefix, field.name), kind, field
+
+
+# ── the layers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) -> tuple[str, str]:
+    if named is not None:
+        return named, "named by argument"
+    if ("profile",) in user:
+        value, origin = user[("profile",)]
+        return value, f"named by {origin}"
+    if any(path[:2] in (("providers", "vllm-fast"), ("providers", "vllm-slow")) for path in user):
+        return "open", "vLLM endpoints are configured"
+    keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+    present = [key for key in keys if environ.get(key)]
+    if len(present) == len(keys):
+        return "paper", f"{' and '.join(keys)} are set"
+    if present:
+        missing = next(key for key in keys if key not in present)
+        return "embedded", f"{present[0]} is set but {missing} is not, and the paper profile needs both"
+    return "embedded", "no key and no endpoint is configured"
+
+
+def _profile_layer(name: str) -> Layer:
+    if name in PROFILES:
+        return _toml_layer(resources.files("odar.profiles").joinpath(f"{name}.toml"), f"profile {name}")
+    path = Path(name).expanduser()
+    if path.suffix != ".toml":
+        raise UnknownName("profile", name, PROFILES)
+    return _toml_layer(path, f"profile {name}")
+
+
+def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Layer:
+    if config is None and (named := environ.get("ODAR_CONFIG")):
+        config = named
+    if config is not None:
+        return _toml_layer(Path(config).expanduser(), str(config))
+    for path in (Path("odar.toml"), _user_config()):
+        if path.is_file():
+            return _toml_layer(path, str(path))
+    return {}
+
+
+def _user_config() -> Path:
+    from platformdirs import user_config_path
+
+    return user_config_path("odar") / "odar.toml"
+
+
+def _toml_layer(source: Any, origin: str) -> Layer:
+    try:
+        tree = tomllib.loads(source.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{origin} is not valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{origin} is not UTF-8 text") from None
+    except OSError as error:
+        raise SettingsError(f"{origin} cannot be read: {error.strerror or error}") from None
+    return dict(_walk(Settings, tree, origin))
+
+
+def _environment_layer(environ: Mapping[str, str]) -> Layer:
+    known = {environment_name(path): (path, kind, field) for path, kind, field in leaves()}
+    layer: Layer = {}
+    for variable, text in environ.items():
+        if not variable.startswith("ODAR_") or variable in _PROCESS_VARIABLES:
+            continue
+        if variable not in known:
+            hint = did_you_mean(variable, known)
+            raise SettingsError(f"unknown environment variable {variable} = {_show(text, variable)}{hint}")
+        path, kind, field = known[variable]
+        layer[path] = (_coerce(_parse(text, kind), kind, field, path, variable), variable)
+    return layer
+
+
+def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in overrides.items():
+        *parents, last = key.split("__")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise SettingsError(f"{parent} = {_show(node)} in argument must be a table, because of {key}")
+        # Tables are copied: a later `table__key` is put into ours, not into the caller's.
+        node[last] = copy.deepcopy(value)
+    return tree
+
+
+# ── the schema ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def _fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    hints = typing.get_type_hints(schema)
+    return {f.name: (f, hints[f.name]) for f in dataclasses.fields(schema) if f.name not in _COMPUTED}
+
+
+def _table_of(kind: Any) -> type | None:
+    """The dataclass that a `Mapping[str, dataclass]` is a table of."""
+    arguments = typing.get_args(kind)
+    is_table = len(arguments) == 2 and dataclasses.is_dataclass(arguments[1])
+    return typing.cast(type, arguments[1]) if is_table else None
+
+
+def _walk(
+    schema: type, tree: Mapping[str, Any], origin: str, prefix: KeyPath = ()
+) -> Iterator[tuple[KeyPath, tuple[Any, str]]]:
+    """Check a nested table against the schema and yield it flat."""
+    fields = _fields(schema)
+    for key, value in tree.items():
+        path = (*prefix, key)
+        if key == "api_key":
+            raise SettingsError(
+                f"{key_name(path)} in {origin}: keys are not written here; name a variable with api_key_env "
+                "or a file with api_key_file"
+            )
+        if key not in fields:
+            hint = did_you_mean(key, fields)
+            raise SettingsError(f"unknown setting {key_name(path)} = {_show(value, key)} in {origin}{hint}")
+        field, kind = fields[key]
+        table = _table_of(kind)
+        if table is None and not dataclasses.is_dataclass(kind):
+            yield path, (_coerce(value, kind, field, path, origin), origin)
+            continue
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"{key_name(path)} = {_show(value)} in {origin} must be a table")
+        if table is None:
+            yield from _walk(typing.cast(type, kind), value, origin, path)
+            continue
+        for name, entry in value.items():
+            if not isinstance(entry, Mapping):
+                raise SettingsError(f"{key_name((*path, name))} = {_show(entry)} in {origin} must be a table")
+            yield from _walk(table, entry, origin, (*path, name))
+
+
+def _build(layers: Layer, reason: str) -> Settings:
+    def make(schema: type, prefix: KeyPath) -> Any:
+        arguments: dict[str, Any] = {}
+        for field, kind in _fields(schema).values():
+            path = (*prefix, field.name)
+            if (table := _table_of(kind)) is not None:
+                names = dict.fromkeys(key[len(path)] for key in layers if key[: len(path)] == path)
+                arguments[field.name] = {name: make(table, (*path, name)) for name in names}
+            elif dataclasses.is_dataclass(kind):
+                arguments[field.name] = make(typing.cast(type, kind), path)
+            elif path in layers:
+                arguments[field.name] = layers[path][0]
+            elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                raise SettingsError(f"setting {key_name(path)} is missing and has no default")
+        return schema(**arguments)
+
+    settings: Settings = make(Settings, ())
+    origins = {path: origin for path, (_, origin) in layers.items()}
+    return dataclasses.replace(settings, origins=origins, profile_reason=reason)
+
+
+# ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parse(text: str, kind: Any) -> Any:
+    """A string from the environment or the command line, read as TOML would read it; plain text if it cannot."""
+    if kind is str:
+        return text
+    if typing.get_origin(kind) is tuple and not text.startswith("["):
+        return [part for part in text.split(",") if part]
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> Any:
+    if typing.get_origin(kind) is types.UnionType:
+        if value is None or value in ("none", ""):
+            return None
+        kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
+    good: Any = None
+    if kind is bool and isinstance(value, bool):
+        good = value
+    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        good = float(value)
+    elif (kind is int and isinstance(value, int) and not isinstance(value, bool)) or (
+        kind is str and isinstance(value, str)
+    ):
+        good = value
+    elif typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
+        good = tuple(value) if all(isinstance(part, str) for part in value) else None
+    elif typing.get_origin(kind) in (Mapping, typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
+        good = _table(dict(value), kind)
+    if good is None:
+        raise SettingsError(f"{key_name(path)} = {_show(value)} in {origin} must be {_describe(kind)}")
+    for each in good.values() if isinstance(good, dict) else (good,):
+        _check_bounds(each, field, path, origin)
+    return good
+
+
+def _table(value: dict[Any, Any], kind: Any) -> dict[Any, Any] | None:
+    """The table, with numbers as floats where it must hold numbers; None where it holds something else."""
+    if typing.get_args(kind)[1] is not float:
+        return value
+    numbers = {k: float(v) for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return numbers if len(numbers) == len(value) else None
+
+
+def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    ge, gt, le = (field.metadata[name] for name in ("ge", "gt", "le"))
+    # Written so that NaN, which compares false with everything, is refused.
+    if not (ge <= value <= le and (value > gt or gt == -math.inf)):
+        low = f"above {gt:g}" if gt > -math.inf else f"at least {ge:g}"
+        bounds = low if le == math.inf else f"{low} and at most {le:g}"
+        nearest = le if value > le else ge if value < ge else None
+        hint = f"; the nearest valid value is {nearest:g}" if nearest is not None else ""
+        raise SettingsError(f"{key_name(path)} = {value} in {origin} must be {bounds}{hint}")
+
+
+def _describe(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        return "a list of strings"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    return names.get(kind, "a table")
+
+
+def _show(value: Any, name: str = "") -> str:
+    """A value for an error message: short, and hidden where its name says that it is a secret."""
+    if any(word in name.lower() for word in ("key", "token", "secret", "password")):
+        return "(hidden)"
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

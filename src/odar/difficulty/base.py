@@ -1,0 +1,30 @@
+"""What every difficulty estimator is, and where to find them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from odar.registry import Registry
+from odar.types import Estimate, Query
+
+
+class Estimator(Protocol):
+    """Gives a query a difficulty in [0, 1]. Deterministic, fast, without I/O."""
+
+    name: str
+
+    def estimate(self, query: Query) -> Estimate:
+        """How hard the query looks."""
+        ...
+
+
+ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
+    "estimator",
+    {
+        "constant": "odar.difficulty.baselines:ConstantEstimator",
+        "length": "odar.difficulty.baselines:LengthEstimator",
+    },
+    group="odar.estimators",
+)
+"""Estimators by name; each entry makes one when called without arguments."""

@@ -1,0 +1,237 @@
+"""The engine: query → difficulty → path → agents → fusion → answer, one step a line.
+
+Read `Odar.aask` first; everything else in the package is one of its lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Self
+
+from odar.agents.ledger import Ledger, Limits
+from odar.agents.prompts import load_prompts
+from odar.agents.team import Team
+from odar.background import run_in_background
+from odar.config import load_settings
+from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.dispatch.assign import Dispatcher
+from odar.dispatch.catalogue import ModelCard
+from odar.dispatch.strategy import Strategy
+from odar.errors import AllAgentsFailed, InputError, ProviderError
+from odar.fusion.alignment import AlignmentTable, Source
+from odar.fusion.choose import choose
+from odar.fusion.energy import measure
+from odar.providers.base import OnText, Provider
+from odar.providers.pool import ProviderPool
+from odar.settings import Settings
+from odar.types import Answer, Assignment, Candidate, Decision, Image, Path, Query, Role, Trace
+
+CHARACTERS_PER_TOKEN_AT_MOST = 8
+"""No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
+
+
+class Odar:
+    """Answers questions with as much compute as each needs.
+
+    Args:
+        settings: from `load_settings`; None loads them with no arguments.
+        providers: ready-made providers by name, in place of the configured ones.
+        estimator: a difficulty estimator, in place of the configured one.
+
+    Use it as a context manager, or call `close`, to let go of connections and weights.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        providers: Mapping[str, Provider] | None = None,
+        estimator: Estimator | None = None,
+    ) -> None:
+        self.settings = settings or load_settings()
+        self.providers = ProviderPool(self.settings, providers)
+        self.prompts = load_prompts(self.settings.prompts)
+        self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
+        routing, switches = self.settings.routing, self.settings.dispatch
+        self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
+        self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
+        self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
+        self.alignment = AlignmentTable.shipped()
+
+    async def aask(
+        self,
+        question: str | Query,
+        *,
+        images: Iterable[Image] = (),
+        path: Path | str | None = None,
+        seed: int | None = None,
+        max_calls: int | None = None,
+        max_cost_usd: float | None = None,
+        deadline_s: float | None = None,
+        on_text: OnText | None = None,
+        on_decision: Callable[[Decision], None] | None = None,
+    ) -> Answer:
+        """Answer one question.
+
+        Args:
+            question: the text, or a whole `Query`.
+            images: pictures that belong to it.
+            path: simple, medium or hard; None lets the difficulty decide.
+            seed: makes sampling repeatable where the provider can.
+            max_calls: model invocations, at most.
+            max_cost_usd: US dollars, at most.
+            deadline_s: wall time, at most; what is finished by then is used.
+            on_text: gets the text as it is generated, on the Simple path.
+            on_decision: gets the decision as soon as it is made.
+
+        Raises:
+            InputError: the question cannot be asked.
+            BudgetExceeded: not even one call fits the limits.
+            ProviderError: no agent produced an answer.
+        """
+        query = self._checked(question, images)
+        ledger = Ledger(self._limits(max_calls, max_cost_usd, deadline_s))
+        seed = self.settings.seed if seed is None else seed
+        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+
+        estimate = self.estimator.estimate(query)
+        assignment = self.dispatcher.assign(query)
+        decision = self.strategy.decide(estimate, assignment, _path(path))
+        if on_decision is not None:
+            on_decision(decision)
+        team = Team(self.settings, self._pair(assignment), self.prompts, self.providers, query, ledger, seed)
+        candidates = await self._take(decision, team, on_text)
+        candidates = [self._measured(candidate) for candidate in candidates]
+        fusion = self.settings.fusion
+        verdict = choose(candidates, rule=fusion.rule, beta=fusion.beta, missing_limit=fusion.missing_limit)
+
+        winner = candidates[verdict.winner]
+        trace = Trace(
+            id=uuid.uuid4().hex,
+            started_at=started_at,
+            profile=self.settings.profile,
+            decision=decision,
+            candidates=tuple(candidates),
+            verdict=verdict,
+            calls=tuple(ledger.calls),
+            spend=ledger.spend(),
+            prompts=tuple((step.value, prompt.md5) for step, prompt in self.prompts.items()),
+            degradations=tuple(dict.fromkeys(str(failure) for failure in team.failures)),
+        )
+        return Answer(winner.answer, winner.text, trace)
+
+    async def _take(self, decision: Decision, team: Team, on_text: OnText | None) -> list[Candidate]:
+        """Walk the path (SPEC 1); where one agent fails, the other's answer stands (SPEC 6.3)."""
+        match decision.path:
+            case Path.SIMPLE:
+                candidates = await team.answer(on_text) or await team.solve(1)
+            case Path.MEDIUM:
+                fast = await team.answer()
+                candidates = fast + await (team.verify(fast[0]) if fast else team.solve(1))
+            case Path.HARD:
+                fast, slow = await asyncio.gather(team.answer(), team.solve(decision.samples))
+                candidates = fast + slow
+        if not candidates:
+            causes = [failure.error for failure in team.failures]
+            if any(isinstance(cause, ProviderError) for cause in causes):
+                raise AllAgentsFailed(map(str, team.failures), causes)
+            raise causes[0]
+        return candidates
+
+    def _pair(self, assignment: Assignment) -> dict[Role, ModelCard]:
+        names = {Role.FAST: assignment.fast, Role.SLOW: assignment.slow}
+        return {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
+
+    def _measured(self, candidate: Candidate) -> Candidate:
+        """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
+        agent = self.settings.agent(candidate.role)
+        weight = self.settings.fusion.varentropy_weight
+        md5 = self.prompts[candidate.step].md5
+        source = Source(candidate.model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
+        return dataclasses.replace(candidate, energy=measure(candidate.tokens, weight, self.alignment.find(source)))
+
+    def _limits(self, calls: int | None, cost: float | None, deadline: float | None) -> Limits:
+        """The configured limits, tightened but never loosened by the request's own."""
+        limits = self.settings.limits
+        return Limits(
+            deadline_s=min(limits.deadline_s, limits.deadline_s if deadline is None else deadline),
+            calls=min((x for x in (limits.max_calls, calls) if x is not None), default=None),
+            cost_usd=min((x for x in (limits.max_cost_usd, cost) if x is not None), default=None),
+        )
+
+    def _checked(self, question: str | Query, images: Iterable[Image]) -> Query:
+        query = question if isinstance(question, Query) else Query(question, tuple(images))
+        text = query.text
+        if not isinstance(text, str):
+            raise InputError(f"the question must be a string, not {type(text).__name__}")
+        if not text.strip():
+            raise InputError("the question is empty")
+        if (at := text.find("\0")) != -1:
+            raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text")
+        for card in (card for cards in self.cards.values() for card in cards):
+            if card.context and len(text) > card.context * CHARACTERS_PER_TOKEN_AT_MOST:
+                raise InputError(
+                    f"the question of {len(text):,} characters cannot fit the context of "
+                    f"{card.name}, {card.context:,} tokens"
+                )
+        return query
+
+    def ask(self, question: str | Query, **options: Any) -> Answer:
+        """`aask` for code that is not async; works inside a running event loop too."""
+        return run_in_background(self.aask(question, **options))
+
+    async def aclose(self) -> None:
+        """Let go of connections and weights."""
+        await self.providers.close()
+
+    def close(self) -> None:
+        """`aclose` for code that is not async."""
+        run_in_background(self.aclose())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def ask(question: str | Query, **options: Any) -> Answer:
+    """Answer one question with the default settings; see `Odar.aask` for the options.
+
+    >>> print(ask("Is Paris the capital of France?"))  # doctest: +SKIP
+    Yes
+    """
+    return _default().ask(question, **options)
+
+
+async def aask(question: str | Query, **options: Any) -> Answer:
+    """`ask` for async code."""
+    return await _default().aask(question, **options)
+
+
+@cache
+def _default() -> Odar:
+    odar = Odar()
+    atexit.register(odar.close)
+    return odar
+
+
+def _path(path: Path | str | None) -> Path | None:
+    try:
+        return None if path is None else Path(path)
+    except ValueError:
+        raise InputError(f"path {path!r} is not one of: {', '.join(Path)}") from None

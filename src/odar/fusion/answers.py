@@ -1,0 +1,123 @@
+"""Final answers: found in whatever a model wrote, and told apart (SPEC 3.1). Total: any string in, no exception."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_WORDS = "answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
+_MARKUP = r"[*_`#> \t]{0,8}"  # bounded, so that no input makes the search slow
+_MARKER = re.compile(
+    rf"(?:^|(?<=[\s*_`#>.!?)])){_MARKUP}(?:the[ ])?(?:final[ ])?(?:{_WORDS}){_MARKUP}[:：]{_MARKUP}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SENTENCE = re.compile(
+    r"\bthe (?:final |correct )?answer is[:：]?\s+(.+?)(?:[.!](?=\s|$)|$)", re.IGNORECASE | re.MULTILINE
+)
+_BOXED = "\\boxed{"
+_JUDGMENT = re.compile(
+    r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(in)?correct|\b(INCORRECT|CORRECT)\b", re.IGNORECASE
+)
+_FENCE = "```"
+
+
+def extract_answer(text: str) -> str:
+    """The final answer in a model's text; the text itself where nothing marks one.
+
+    >>> extract_answer("2 + 2 = 4.\\n**Answer:** 4")
+    '4'
+    >>> extract_answer("Paris")
+    'Paris'
+    """
+    found = find_answer(text)
+    return text.strip() if found is None else found
+
+
+def find_answer(text: str) -> str | None:
+    """The marked final answer, or None.
+
+    The last `Answer:` wins, however it is written; without one, the last `\\boxed{}`, then "the answer is …".
+
+    >>> find_answer("so we get \\\\boxed{\\\\frac{1}{2}}")
+    '\\\\frac{1}{2}'
+    >>> find_answer("no idea") is None
+    True
+    """
+    end = len(text)
+    for match in reversed(list(_MARKER.finditer(text))):
+        if found := _first_block(text[match.end() : end]):
+            return _unwrap(found)
+        end = match.start()
+    if (boxed := _last_boxed(text)) is not None:
+        return boxed
+    sentences = _SENTENCE.findall(text)
+    return _unwrap(sentences[-1]) if sentences else None
+
+
+def extract_judgment(text: str) -> bool | None:
+    """A verifier's verdict: True for CORRECT, False for INCORRECT, None where it gave none.
+
+    An explicit `Judgment:` line counts for more than the bare word, and the last one counts.
+
+    >>> extract_judgment("**Judgment:** incorrect\\nAnswer: 5")
+    False
+    >>> extract_judgment("I am not sure.") is None
+    True
+    """
+    explicit: bool | None = None
+    bare: bool | None = None
+    for match in _JUDGMENT.finditer(text):
+        if match.group(2) is None:
+            explicit = match.group(1) is None
+        elif match.group(2).isupper():  # in lower case it is an ordinary word
+            bare = match.group(2) == "CORRECT"
+    return bare if explicit is None else explicit
+
+
+def answer_key(answer: str) -> str:
+    """A form in which equal answers are equal: case, white space, closing punctuation and accents' encoding aside.
+
+    >>> answer_key(" Paris. ") == answer_key("paris")
+    True
+    """
+    text = unicodedata.normalize("NFKC", answer).casefold()
+    text = " ".join(text.split()).strip(" .!。\"'`*_$")
+    number = text.replace(",", "")
+    if re.fullmatch(r"[-+]?\d{1,300}(?:\.\d{1,300})?", number):
+        return f"{float(number):.12g}"
+    return text
+
+
+def _first_block(text: str) -> str:
+    """What follows a marker: to the first blank line, or to the end of a code block that opens before it."""
+    text = text.strip()
+    blank = re.search(r"\n\s*\n", text)
+    fence = text.find(_FENCE)
+    if fence != -1 and (blank is None or fence < blank.start()):
+        close = text.find(_FENCE, fence + len(_FENCE))
+        return text if close == -1 else text[: close + len(_FENCE)]
+    return text[: blank.start()] if blank else text
+
+
+def _unwrap(answer: str) -> str:
+    """Take off bold, code marks, the angle brackets of a copied template, and a box."""
+    if (boxed := _last_boxed(answer)) is not None:
+        return boxed
+    bare = answer.strip() if _FENCE in answer else answer.strip(" \n*`")
+    if bare.startswith("<") and bare.endswith(">") and bare.count("<") == 1:
+        bare = bare[1:-1].strip()
+    return bare or answer.strip()
+
+
+def _last_boxed(text: str) -> str | None:
+    """The content of the last complete \\boxed{…}, braces balanced; one pass, whatever the text."""
+    last: tuple[int, int] | None = None
+    open_braces: list[int] = []
+    for position in (match.start() for match in re.finditer(r"[{}]", text)):
+        if text[position] == "{":
+            open_braces.append(position)
+        elif open_braces:
+            start = open_braces.pop()
+            if text.endswith(_BOXED, 0, start + 1) and (last is None or start > last[0]):
+                last = start, position
+    return None if last is None else text[last[0] + 1 : last[1]].strip()

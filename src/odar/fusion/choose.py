@@ -1,0 +1,116 @@
+"""Candidates → verdict: the asked-for rule where log-probabilities allow it, agreement where not (SPEC 5.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from odar.fusion.answers import answer_key
+from odar.fusion.rules import RULES, Array, Ballot
+from odar.types import Candidate, Role, Verdict
+
+_WINDOW = 32
+"""Tokens over which DeepConf-style confidence is averaged."""
+_CHARACTERS_PER_TOKEN = 4
+"""Only to weigh a candidate whose provider lists no tokens at all against those that do."""
+
+
+def choose(
+    candidates: Sequence[Candidate], *, rule: str = "fep", beta: float = np.inf, missing_limit: float = 0.2
+) -> Verdict:
+    """Pick the winner. Energies must have been measured; the order of the candidates does not matter.
+
+    Raises:
+        ValueError: there is no candidate.
+        UnknownName: nobody registered the rule.
+    """
+    decide = RULES[rule]
+    if not candidates:
+        raise ValueError("no candidate to choose from")
+    if len(candidates) == 1:
+        return Verdict(0, "only", "the only candidate", (1.0,))
+    missing = missing_share(candidates)
+    if missing > missing_limit:
+        return _by_agreement(candidates, f"{missing:.0%} of the tokens have no log-probabilities")
+    scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
+    if not scored:
+        return _by_agreement(candidates, "no candidate has any text to score")
+    ballot, note = _ballot([candidates[i] for i in scored], beta)
+    keys = decide(ballot)
+    best = max(range(len(scored)), key=lambda i: (*(key[i] for key in keys), *_last_resort(candidates[scored[i]])))
+    weights = np.zeros(len(candidates))
+    weights[scored] = keys[0]
+    reason = note or ("lowest free energy" if rule == "fep" else f"chosen by {rule}")
+    return Verdict(scored[best], f"{rule} (uncalibrated)" if note else rule, reason, tuple(weights.tolist()))
+
+
+def missing_share(candidates: Sequence[Candidate]) -> float:
+    """The share of a candidate set's tokens that have no log-probability (SPEC 5.6).
+
+    A candidate whose provider lists no tokens counts as all missing, at four characters a token.
+    """
+    total = missing = 0
+    for candidate in candidates:
+        counted = [token for token in candidate.tokens if not token.control]
+        if counted:
+            total += len(counted)
+            missing += sum(token.logprob is None for token in counted)
+        else:
+            estimate = -(-len(candidate.text) // _CHARACTERS_PER_TOKEN)
+            total += estimate
+            missing += estimate
+    return missing / total if total else 1.0
+
+
+def group_answers(candidates: Sequence[Candidate]) -> list[int]:
+    """A number per candidate; equal answers share it."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(answer_key(candidate.answer), len(numbers)) for candidate in candidates]
+
+
+def _by_agreement(candidates: Sequence[Candidate], why: str) -> Verdict:
+    """The slow agent's answer; of several, the one most of them agree on (SPEC 5.6)."""
+    slow = [i for i, candidate in enumerate(candidates) if candidate.role is Role.SLOW]
+    pool = slow or list(range(len(candidates)))
+    groups = group_answers(candidates)
+    votes = {i: sum(groups[j] == groups[i] for j in pool) for i in pool}
+    winner = max(pool, key=lambda i: (votes[i], *_last_resort(candidates[i])))
+    who = "slow answer" if len(pool) == 1 else f"{votes[winner]} of {len(pool)} agree"
+    weights = [votes.get(i, 0) / len(pool) for i in range(len(candidates))]
+    scorer = "slow" if len(pool) == 1 and slow else "agreement"
+    return Verdict(winner, scorer, f"{why}; {who}", tuple(weights))
+
+
+def _ballot(candidates: Sequence[Candidate], beta: float) -> tuple[Ballot, str]:
+    """The arrays a rule sees, and a note where models could not be made comparable (SPEC 5.5).
+
+    Aligned and raw energies never meet: if one candidate has no alignment statistics, all are compared raw.
+    """
+    energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
+    uncalibrated = sorted({c.model for c in candidates if c.energy is not None and c.energy.aligned is None})
+    note = f"raw free energy: no alignment statistics for {', '.join(uncalibrated)}" if uncalibrated else ""
+    values = [e.free_energy if note or e.aligned is None else e.aligned for e in energies]
+    logprobs = [
+        np.array([t.logprob for t in c.tokens if t.logprob is not None and not t.control]) for c in candidates
+    ]
+    ballot = Ballot(
+        free_energy=np.array(values),
+        mean_logprob=np.array([each.mean() for each in logprobs]),
+        mean_probability=np.array([np.exp(each).mean() for each in logprobs]),
+        lowest_window=np.array([_lowest_window(each) for each in logprobs]),
+        groups=np.array(group_answers(candidates)),
+        beta=beta,
+    )
+    return ballot, note
+
+
+def _lowest_window(logprobs: Array) -> float:
+    width = min(_WINDOW, len(logprobs))
+    sums = np.concatenate(([0.0], np.cumsum(logprobs)))
+    return float((sums[width:] - sums[:-width]).min() / width)
+
+
+def _last_resort(candidate: Candidate) -> tuple[bool, str, str]:
+    """Breaks exact ties by content, never by position: slow before fast, then by text."""
+    return candidate.role is Role.SLOW, candidate.text, candidate.step

@@ -1,0 +1,80 @@
+"""Free energy of a candidate: E + λ·V, in the units of its model, then aligned (SPEC 5.1-5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odar.fusion.scaffold import scaffold_mask
+from odar.types import Energy, Token
+
+Array = NDArray[np.float64]
+
+
+def energy_per_character(logprobs: Array, characters: int) -> float:
+    """E = −Σ ℓ_t / characters (SPEC 5.1).
+
+    >>> energy_per_character(np.array([-0.5, -1.5]), characters=10)
+    0.2
+    """
+    return float(-logprobs.sum() / characters)
+
+
+def varentropy(logprobs: Array) -> float:
+    """V = Var_t(ℓ_t), over the population of tokens (SPEC 5.2).
+
+    >>> varentropy(np.array([-1.0, -3.0]))
+    1.0
+    """
+    return float(logprobs.var()) if logprobs.size else 0.0
+
+
+def free_energy(energy: float, variance: float, weight: float) -> float:
+    """F = E + λ·V (SPEC 5.3).
+
+    >>> round(free_energy(0.18, 0.025, weight=0.1), 4)
+    0.1825
+    """
+    return energy + weight * variance
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """μ and σ of one model's free energies on its calibration set (SPEC 5.5)."""
+
+    mean: float
+    deviation: float
+
+    def align(self, value: float) -> float:
+        """F̃ = (F − μ)/σ.
+
+        >>> Alignment(mean=0.2, deviation=0.1).align(0.1)
+        -1.0
+        """
+        return (value - self.mean) / self.deviation
+
+
+def measure(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
+    """The free energy of a candidate's tokens, or None where there is nothing to measure.
+
+    Control tokens count for nothing; format scaffolding counts for E but not for V (SPEC 5.4). A token without
+    a log-probability is left out together with its characters, so that E stays a mean over what is known.
+    """
+    mask = scaffold_mask([token.text for token in tokens])
+    known = [
+        (token, scaffold)
+        for token, scaffold in zip(tokens, mask, strict=True)
+        if token.logprob is not None and not token.control
+    ]
+    characters = sum(len(token.text) for token, _ in known)
+    if not characters:
+        return None
+    logprobs = np.array([token.logprob for token, _ in known], dtype=np.float64)
+    content = logprobs[~np.array([scaffold for _, scaffold in known], dtype=bool)]
+    energy = energy_per_character(logprobs, characters)
+    variance = varentropy(content)
+    raw = free_energy(energy, variance, weight)
+    return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)

@@ -1,0 +1,229 @@
+"""How a provider's failure becomes one of ODAR's errors: pure functions of status, headers and body.
+
+Keys are taken out of everything that upstream sent before anything else looks at it. Messages are one
+line and do not quote prompts; the upstream's own words, redacted, stay available as `body`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
+
+RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
+BODY_CHARS = 8_000
+"""How much of an upstream error body is kept."""
+
+_MESSAGE_CHARS = 200
+_QUOTE_CHARS = 24
+"""This many characters in a row of a prompt count as a quotation of it."""
+_SHORTEST_SECRET = 5
+"""Placeholders such as "none" are no secrets, and blotting them out would garble messages."""
+_REDACTED = "[redacted]"
+
+_STATUS_OF_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "internal_error": 500,
+    "internal_server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""What an error inside a 200 means: there the status line came too early to tell."""
+
+_NEVER_LATER = frozenset({"insufficient_quota"})
+"""Codes that come with a retryable status although waiting does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Makes the errors of one provider.
+
+    >>> failures = Failures("openai", key_hint="set OPENAI_API_KEY", secrets=("sk-secret",))
+    >>> error = failures.from_status(401, {}, '{"error": {"message": "bad key sk-secret", "code": "key"}}')
+    >>> print(error)
+    openai: HTTP 401 (key): bad key [redacted]; set OPENAI_API_KEY
+    >>> error.retryable
+    False
+    """
+
+    provider: str
+    key_hint: str = ""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def redact(self, text: str) -> str:
+        """The text without any of this provider's secrets."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, _REDACTED)
+        return text
+
+    def from_status(
+        self, status: int, headers: Mapping[str, str], body: str, prompts: Sequence[str] = ()
+    ) -> ProviderError:
+        """The error behind an HTTP status that is not a success."""
+        body = self.redact(body)
+        code, said = explain(body)
+        return self._refusal(f"HTTP {status}", status, code, said, retry_after(headers), body, prompts)
+
+    def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:
+        """The error inside an answer whose status promised success, such as one in the middle of a stream."""
+        body = self.redact(json.dumps(payload, ensure_ascii=False))
+        code, said = explain(body)
+        status = _STATUS_OF_TYPE.get(code or "")
+        if status is None and code is not None and code.isdecimal() and 400 <= int(code) < 600:
+            status = int(code)  # OpenRouter puts the status of the provider behind it there
+        return self._refusal("error in the answer", status, code, said, None, body, prompts)
+
+    def timeout(self, timeout_s: float, last: ProviderError | None = None) -> ProviderTimeout:
+        """No answer in time; `last` is what the attempt before met."""
+        before = f" (the attempt before: {last})" if last else ""
+        return ProviderTimeout(
+            f"{self.provider}: no answer within {timeout_s:g} s{before}",
+            provider=self.provider,
+            retryable=True,
+        )
+
+    def unreachable(self, why: str, *, retryable: bool = True) -> ProviderUnreachable:
+        """No connection, or a broken one."""
+        return ProviderUnreachable(
+            f"{self.provider}: {_one_line(self.redact(why))}", provider=self.provider, retryable=retryable
+        )
+
+    def malformed(self, why: str, body: str | None = None, *, retryable: bool = True) -> ProviderProtocolError:
+        """An answer that is not the protocol."""
+        return ProviderProtocolError(
+            f"{self.provider}: {_one_line(self.redact(why))}",
+            provider=self.provider,
+            retryable=retryable,
+            body=None if body is None else self.redact(body)[:BODY_CHARS],
+        )
+
+    def _refusal(
+        self,
+        what: str,
+        status: int | None,
+        code: str | None,
+        said: str,
+        wait: float | None,
+        body: str,
+        prompts: Sequence[str],
+    ) -> ProviderError:
+        if quotes(said, prompts):
+            said = "(upstream message withheld: it quotes the prompt)"
+        message = f"{self.provider}: {what}{f' ({_one_line(code)})' if code else ''}"
+        message += f": {_one_line(said)}" if said else ""
+        remedy = self._remedy(status, wait)
+        return ProviderError(
+            f"{message}; {remedy}" if remedy else message,
+            provider=self.provider,
+            status=status,
+            code=code,
+            retry_after=wait,
+            retryable=status in RETRYABLE_STATUSES and code not in _NEVER_LATER,
+            body=body[:BODY_CHARS],
+        )
+
+    def _remedy(self, status: int | None, wait: float | None) -> str:
+        if status in (401, 403):
+            return self.key_hint or "check the API key"
+        if status == 402:
+            return "check the account's credit"
+        if status == 404:
+            return "check base_url and the model name"
+        if status is not None and 300 <= status < 400:
+            return "redirects are not followed, check base_url"
+        return "" if wait is None else f"retry after {wait:g} s"
+
+
+def explain(body: str) -> tuple[str | None, str]:
+    """The code and the message in an error body, in any of the shapes servers use.
+
+    >>> explain('{"error": {"message": "no such model", "code": null, "type": "not_found_error"}}')
+    ('not_found_error', 'no such model')
+    >>> explain('{"error": "model not loaded"}')
+    (None, 'model not loaded')
+    >>> explain('{"detail": "Not Found"}')
+    (None, 'Not Found')
+    >>> explain("<html>Bad gateway</html>")
+    (None, '')
+    """
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError):
+        return None, ""
+    error = payload.get("error", payload) if isinstance(payload, dict) else payload
+    if not isinstance(error, dict):
+        return None, error if isinstance(error, str) else ""
+    code = error.get("code") or error.get("type")
+    said = error.get("message") or error.get("detail")
+    return (str(code) if isinstance(code, str | int) else None), (said if isinstance(said, str) else "")
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or `retry-after` (seconds or an HTTP date).
+
+    >>> retry_after({"retry-after": "1.5"}), retry_after({"retry-after-ms": "250"}), retry_after({})
+    (1.5, 0.25, None)
+    >>> noon = datetime(2026, 10, 21, 12, 0, tzinfo=UTC)
+    >>> retry_after({"retry-after": "Wed, 21 Oct 2026 12:00:05 GMT"}, noon)
+    5.0
+    >>> retry_after({"retry-after": "soon"})
+    """
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _seconds(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        at = parsedate_to_datetime(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+
+
+def quotes(message: str, prompts: Iterable[str]) -> bool:
+    """Whether a message repeats a good part of a prompt.
+
+    >>> quotes("invalid input: 'What is the capital of France?'", ["What is the capital of France?"])
+    True
+    >>> quotes("the model `gpt-9` does not exist", ["What is the capital of France?"])
+    False
+    """
+    start = message[: 4 * _MESSAGE_CHARS]
+    windows = {start[i : i + _QUOTE_CHARS] for i in range(len(start) - _QUOTE_CHARS + 1)}
+    return any(
+        (_SHORTEST_SECRET <= len(prompt) <= _QUOTE_CHARS and prompt in start) or any(w in prompt for w in windows)
+        for prompt in prompts
+    )
+
+
+def _seconds(value: str | None) -> float | None:
+    try:
+        seconds = float(value or "")
+    except ValueError:
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _one_line(text: str) -> str:
+    # Upstream text may hold line breaks and terminal escapes; a message holds neither.
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _MESSAGE_CHARS]).split())
+    return line if len(line) <= _MESSAGE_CHARS else line[: _MESSAGE_CHARS - 1] + "…"

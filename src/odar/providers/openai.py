@@ -1,0 +1,59 @@
+"""OpenAI chat completions, as spoken by OpenAI, vLLM, llama.cpp, Ollama, DeepSeek, Together and many more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odar.providers.base import OnText, Reply, Request
+from odar.providers.http import HttpClient, RetryPolicy, model_count
+from odar.providers.openai_wire import StreamedReply, chat_body, read_reply
+
+
+class OpenAIProvider:
+    """Models behind a chat-completions API.
+
+    Args:
+        name: the name it is configured under.
+        base_url: where `/chat/completions` is found, such as https://api.openai.com/v1.
+        api_key: sent as a bearer token; None for servers without one.
+        retry: when to try again.
+        headers: further headers.
+        key_hint: what to tell a user whose key is refused.
+
+    >>> OpenAIProvider("local", "http://localhost:8080/v1").name
+    'local'
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        headers: Mapping[str, str] | None = None,
+        key_hint: str = "",
+    ) -> None:
+        self.name = name
+        key = (api_key or "").strip()  # a key read from a file often ends in a line break
+        auth = {"authorization": f"Bearer {key}"} if key else {}
+        self._http = HttpClient(
+            name, base_url, headers={**auth, **(headers or {})}, secrets=[key], retry=retry, key_hint=key_hint
+        )
+
+    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+        """Answer the request; with `on_text` and n = 1, hand over the text as it comes.
+
+        A server may return fewer completions than asked for; some ignore `n`.
+        """
+        on_text = on_text if request.n == 1 else None
+        body = chat_body(request, stream=on_text is not None)
+        return await self._http.complete("/chat/completions", body, request, read_reply, StreamedReply, on_text)
+
+    async def check(self) -> str:
+        """How many models the server lists."""
+        return await self._http.get("/models", model_count)
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        await self._http.close()

@@ -1,0 +1,85 @@
+"""Providers by name, opened when first needed and shared from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from odar.config import api_key
+from odar.errors import SettingsError, UnknownName
+from odar.providers.base import Provider
+from odar.registry import Registry
+from odar.settings import ProviderSettings, Settings
+
+Opener = Callable[[str, ProviderSettings, Settings], Provider]
+
+KINDS: Registry[Opener] = Registry(
+    "provider kind",
+    {
+        "anthropic": "odar.providers.pool:_open_anthropic",
+        "embedded": "odar.providers.pool:_open_embedded",
+        "openai": "odar.providers.pool:_open_openai",
+        "replay": "odar.providers.pool:_open_replay",
+    },
+    group="odar.providers",
+)
+"""Wire protocols by name; each entry opens a provider from its settings."""
+
+
+class ProviderPool:
+    """The providers of one engine. Give it ready-made ones to test without a network."""
+
+    def __init__(self, settings: Settings, ready: Mapping[str, Provider] | None = None) -> None:
+        self._settings = settings
+        self._open: dict[str, Provider] = dict(ready or {})
+
+    def __getitem__(self, name: str) -> Provider:
+        if name not in self._open:
+            if name not in self._settings.providers:
+                raise UnknownName("provider", name, self._settings.providers)
+            provider = self._settings.providers[name]
+            self._open[name] = KINDS[provider.kind](name, provider, self._settings)
+        return self._open[name]
+
+    async def close(self) -> None:
+        """Close every provider that was opened."""
+        opened, self._open = self._open, {}
+        for provider in opened.values():
+            await provider.close()
+
+
+def _open_openai(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
+    from odar.providers.openai import OpenAIProvider
+
+    return OpenAIProvider(name, provider.base_url, **_http_options(name, provider, settings))
+
+
+def _open_anthropic(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
+    from odar.providers.anthropic import AnthropicProvider
+
+    return AnthropicProvider(name, provider.base_url, **_http_options(name, provider, settings))
+
+
+def _open_embedded(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
+    from odar.providers.embedded import EmbeddedProvider
+
+    return EmbeddedProvider(name, threads=settings.embedded.threads)
+
+
+def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
+    from odar.providers.replay import ReplayProvider
+
+    return ReplayProvider.from_file(name, Path(provider.recordings).expanduser())
+
+
+def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
+    """Key, retries and what to say when the key is refused."""
+    from odar.providers.http import RetryPolicy
+
+    key = api_key(name, provider)
+    if key is None and provider.api_key_env:
+        raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile embedded")
+    retry = RetryPolicy(settings.retry.attempts, settings.retry.base_s, settings.retry.max_s)
+    source = provider.api_key_env or provider.api_key_file
+    return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}

@@ -1,0 +1,168 @@
+"""Recorded answers, played back: no network, no cost, the same answer every time.
+
+A recording is a JSONL file, one object a line, as `record` writes it:
+
+    {"model": "gpt-4.1",                   the model asked for
+     "messages": "9f2c…",                  digest of the conversation; null: any
+     "completions": [{"text": "…", "finish": "stop", "tokens": [["The", -0.01, false], …]}, …],
+     "usage": {"input": 12, "cached": 0, "output": 3, "reasoning": 0},     numbers or null
+     "served_by": "gpt-4.1-2025-04-14",    the model as the server named it
+     "seconds": 1.25}                      how long it took, or null
+
+Only model and completions are required, and of a completion only its text. Several recordings of the same
+request are played in the order in which they stand; those with a digest come before those without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from odar.errors import InputError, ProviderError, ProviderTimeout
+from odar.providers.base import Completion, Message, OnText, Reply, Request
+from odar.types import Token, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recorded reply, and what it is the reply to."""
+
+    model: str
+    reply: Reply
+    messages: str | None = None
+    """Digest of the conversation; None answers any request to the model."""
+    seconds: float | None = None
+
+
+class ReplayProvider:
+    """Plays recordings back, each of them once.
+
+    Args:
+        name: the name it is configured under.
+        recordings: what to play.
+        pace: 1.0 takes the time the recording took, 0.5 half of it, 0.0 none.
+        repeat: start over after the last recording of a request, instead of failing.
+
+    >>> four = Recording("m", Reply((Completion("4"),)))
+    >>> provider = ReplayProvider("tape", [four])
+    >>> asyncio.run(provider.complete(Request("m", (Message("user", "2 + 2?"),)))).completions[0].text
+    '4'
+    """
+
+    def __init__(
+        self, name: str, recordings: Iterable[Recording], *, pace: float = 0.0, repeat: bool = False
+    ) -> None:
+        self.name = name
+        self._pace = pace
+        self._repeat = repeat
+        self._tape: dict[tuple[str, str | None], deque[Recording]] = defaultdict(deque)
+        for recording in recordings:
+            self._tape[recording.model, recording.messages].append(recording)
+
+    @classmethod
+    def from_file(cls, name: str, path: Path, *, pace: float = 0.0, repeat: bool = False) -> ReplayProvider:
+        """Play a JSONL file; raises InputError where it cannot be read."""
+        return cls(name, load(path), pace=pace, repeat=repeat)
+
+    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+        """The recorded reply, cut to `n` completions."""
+        recording = self._next(request)
+        seconds = self._pace * (recording.seconds or 0.0)
+        await asyncio.sleep(min(seconds, request.timeout_s))
+        if seconds > request.timeout_s:
+            raise ProviderTimeout(
+                f"{self.name}: no answer within {request.timeout_s:g} s (the recording took {seconds:g} s)",
+                provider=self.name,
+                retryable=True,
+            )
+        reply = recording.reply
+        if on_text is not None and request.n == 1 and reply.completions:
+            on_text(reply.completions[0].text)
+        return Reply(reply.completions[: request.n], reply.usage, reply.model, reply.retries)
+
+    async def check(self) -> str:
+        """How many recordings are left to play."""
+        return f"{sum(map(len, self._tape.values()))} recordings"
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _next(self, request: Request) -> Recording:
+        exact = digest(request.messages)
+        queue = self._tape.get((request.model, exact)) or self._tape.get((request.model, None))
+        if not queue:
+            asked = f"model {request.model!r} and messages {exact}"
+            raise ProviderError(
+                f"{self.name}: no recording is left for {asked}; record it first",
+                provider=self.name,
+                code="no_recording",
+            )
+        recording = queue.popleft()
+        if self._repeat:
+            queue.append(recording)
+        return recording
+
+
+def digest(messages: Sequence[Message]) -> str:
+    """A name for a conversation: roles, texts and images.
+
+    >>> digest([Message("user", "2 + 2?")])
+    '722617401bc0e05c291c905eda21a4c7'
+    """
+    content = [
+        [m.role, m.text, [image.url or hashlib.sha256(image.data).hexdigest() for image in m.images]]
+        for m in messages
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def record(request: Request, reply: Reply, seconds: float | None = None) -> str:
+    """One line of a recording, without its line break.
+
+    >>> request = Request("m", (Message("user", "2 + 2?"),))
+    >>> parse(record(request, Reply((Completion("4"),)), seconds=0.5)).seconds
+    0.5
+    """
+    line = {
+        "model": request.model,
+        "messages": digest(request.messages),
+        "completions": [asdict(completion) for completion in reply.completions],
+        "usage": asdict(reply.usage),
+        "served_by": reply.model,
+        "seconds": seconds,
+    }
+    return json.dumps(line, ensure_ascii=False)
+
+
+def parse(line: str) -> Recording:
+    """One line of a recording; raises ValueError, TypeError or LookupError where it is not one."""
+    entry: dict[str, Any] = json.loads(line)
+    completions = tuple(
+        Completion(c["text"], tuple(Token(*token) for token in c.get("tokens", ())), c.get("finish", "stop"))
+        for c in entry["completions"]
+    )
+    reply = Reply(completions, Usage(**entry.get("usage") or {}), entry.get("served_by", ""))
+    return Recording(entry["model"], reply, entry.get("messages"), entry.get("seconds"))
+
+
+def load(path: Path) -> list[Recording]:
+    """All recordings in a JSONL file; blank lines are skipped."""
+    recordings = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InputError(f"recording {path} cannot be read: {exc}") from exc
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                recordings.append(parse(line))
+            except (ValueError, TypeError, LookupError, AttributeError) as exc:
+                why = f"{type(exc).__name__}: {exc}"
+                raise InputError(f"recording {path}, line {number}: not a recorded reply ({why})") from exc
+    return recordings

@@ -1,0 +1,120 @@
+"""An answer over HTTP, read whole or as a stream, that turns into a `Reply` or a `ProviderError`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from odar.providers.base import OnText, Reply
+from odar.providers.failures import Failures
+from odar.providers.sse import Event, SseReader
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MAX_BODY_BYTES = 64 * 2**20
+"""No answer of a language model is larger; something that is, is not one."""
+
+_STREAM_TAIL_S = 0.1
+"""How long to wait after [DONE] for the end of the body, without which the connection is lost for reuse."""
+
+T = TypeVar("T")
+Payload = Mapping[str, Any]
+
+
+class Collector(Protocol):
+    """Puts a streamed answer together."""
+
+    finished: bool
+    """Whether the answer is whole, going by what the protocol says."""
+
+    def feed(self, payload: Payload) -> str:
+        """Take one event in; the answer text that it adds."""
+        ...
+
+    def reply(self) -> Reply:
+        """The whole answer."""
+        ...
+
+
+class Response:
+    """An answer with a good status, to be read once."""
+
+    def __init__(self, raw: aiohttp.ClientResponse, failures: Failures, prompts: Sequence[str]) -> None:
+        self.content_type = raw.content_type
+        self._raw = raw
+        self._failures = failures
+        self._prompts = prompts
+        self._sse = SseReader()
+        self._received = 0
+
+    async def whole(self, interpret: Callable[[Payload], T]) -> T:
+        """Read the body to its end and interpret the JSON in it."""
+        body = bytearray()
+        while chunk := await self._chunk():
+            body += chunk
+        return self._parse(interpret, body.decode("utf-8", errors="replace"))
+
+    async def stream(self, collector: Collector, on_text: OnText) -> Reply:
+        """Read server-sent events and hand over the text as it comes."""
+        while events := await self._events():
+            for event in events:
+                if text := self._parse(collector.feed, event.data):
+                    on_text(text)
+        if not (self._sse.done or collector.finished):
+            raise self._failures.unreachable("the stream broke off before the answer was whole")
+        return self._understand(collector.reply)
+
+    async def _chunk(self) -> bytes:
+        chunk = await self._raw.content.readany()
+        self._received += len(chunk)
+        if self._received > MAX_BODY_BYTES:
+            raise self._failures.malformed(f"the answer is larger than {MAX_BODY_BYTES} bytes", retryable=False)
+        return chunk
+
+    async def _events(self) -> list[Event]:
+        """The next events, or none at the end of the stream."""
+        events: list[Event] = []
+        while not events and not self._sse.done:
+            chunk = await self._chunk()
+            if not chunk:
+                break
+            events = self._sse.feed(chunk)
+        if self._sse.done:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STREAM_TAIL_S):
+                    while await self._chunk():
+                        pass
+        return events
+
+    def _parse(self, interpret: Callable[[Payload], T], text: str) -> T:
+        try:
+            payload = json.loads(text)
+        except (ValueError, RecursionError):
+            payload = None
+        if not isinstance(payload, dict):
+            is_json = "json" in self.content_type or "event-stream" in self.content_type
+            remedy = "" if is_json else f" but {self.content_type or 'of no known type'}, check base_url"
+            raise self._failures.malformed(f"the answer is no JSON object{remedy}", text, retryable=is_json)
+        if payload.get("error"):
+            raise self._failures.from_payload(payload, self._prompts)
+        return self._understand(lambda: interpret(payload), text)
+
+    def _understand(self, interpret: Callable[[], T], text: str | None = None) -> T:
+        try:
+            return interpret()
+        except (LookupError, TypeError, ValueError, AttributeError) as exc:
+            why = f"the answer does not have the shape it should: {type(exc).__name__}: {exc}"
+        raise self._failures.malformed(why, text)
+
+
+def count(value: Any) -> int | None:
+    """A number of tokens as a server reports it; None for what cannot be one.
+
+    >>> count(7), count(None), count(-1), count("7")
+    (7, None, None, None)
+    """
+    return value if isinstance(value, int) and value >= 0 else None

@@ -1,0 +1,220 @@
+"""Every setting there is, its type, its bounds and what it means. `config.py` fills them in.
+
+The defaults of SPEC 2.7, 3 and 5 are not here but in `profiles/*.toml`: one place for each number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odar.dispatch.catalogue import FREE, ModelCard, Price
+from odar.errors import SettingsError, UnknownName
+from odar.types import Role
+
+_REQUIRED: Any = object()
+
+
+def setting(
+    doc: str,
+    default: Any = _REQUIRED,
+    *,
+    ge: float = -math.inf,
+    gt: float = -math.inf,
+    le: float = math.inf,
+) -> Any:
+    """A dataclass field that knows its bounds and can explain itself."""
+    metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le}
+    if default is _REQUIRED:
+        return field(metadata=metadata)
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """One agent (SPEC 3)."""
+
+    model: str = setting("a model of the catalogue, or provider/model")
+    temperature: float = setting("sampling temperature", ge=0, le=2)
+    top_p: float = setting("nucleus sampling", gt=0, le=1)
+    max_tokens: int = setting("longest answer, in tokens", ge=1)
+    timeout_s: float = setting("time for one call, retries included", gt=0)
+    stop: tuple[str, ...] = setting("strings that end an answer", ())
+    alternatives: tuple[str, ...] = setting("models to use instead where they see or score better", ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSettings:
+    """How a query finds its path (SPEC 2)."""
+
+    estimator: str = setting("difficulty estimator by name")
+    tau1: float = setting("below: Simple", ge=0, le=1)
+    tau2: float = setting("from here on: Hard", ge=0, le=1)
+    samples: int = setting("slow samples on the Hard path", ge=1, le=64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSettings:
+    """Which rules are at work (SPEC 4.4)."""
+
+    expert: bool = setting("choose an expert; off: general", True)
+    models: bool = setting("choose among alternatives; off: the default pair", True)
+    strategy: bool = setting("choose a path by difficulty; off: always Medium", True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionSettings:
+    """How the candidates become one answer (SPEC 5)."""
+
+    rule: str = setting("fusion rule by name")
+    varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
+    beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
+    missing_limit: float = setting("share of tokens without log-probs that free energy bears", ge=0, le=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings:
+    """Hard limits of one request (SPEC 6.2)."""
+
+    deadline_s: float = setting("wall time of the whole request", gt=0)
+    max_calls: int | None = setting("model invocations", None, ge=1)
+    max_cost_usd: float | None = setting("US dollars", None, ge=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """How a call is tried again."""
+
+    attempts: int = setting("tries in all", 3, ge=1, le=20)
+    base_s: float = setting("first pause, doubled each time", 0.5, ge=0)
+    max_s: float = setting("longest pause", 8.0, ge=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSettings:
+    """The model that runs inside this process."""
+
+    threads: int = setting("0 chooses by what is idle", 0, ge=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSettings:
+    """A way to reach models."""
+
+    kind: str = setting("wire protocol: embedded, openai, anthropic, replay")
+    base_url: str = setting("where it listens", "")
+    api_key_env: str | None = setting("environment variable that holds the key", None)
+    api_key_file: str | None = setting("file that holds the key; readable by you alone", None)
+    recordings: str = setting("for kind replay: the JSONL file to play back", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceSettings:
+    """US dollars per million tokens; leave out what you do not know."""
+
+    input: float | None = setting("prompt tokens", None, ge=0)
+    cached: float | None = setting("prompt tokens from the provider's cache; as input if left out", None, ge=0)
+    output: float | None = setting("generated tokens", None, ge=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """A catalogue entry (SPEC 4.2)."""
+
+    provider: str = setting("one of the providers")
+    id: str = setting("what the provider calls it; the entry's name if left out", "")
+    context: int | None = setting("tokens, prompt and answer together", None, ge=1)
+    images: bool = setting("sees images", False)
+    logprobs: bool = setting("returns log-probabilities", False)
+    n: bool = setting("several samples in one request", False)
+    price: PriceSettings = field(default_factory=PriceSettings)
+    price_date: str | None = setting("the day the price was read", None)
+    max_tokens_field: str = setting("name of the length limit in the body", "max_tokens")
+    drop: tuple[str, ...] = setting("body fields this model refuses", ())
+    extra: Mapping[str, Any] = setting("further body fields, sent as they are", {})
+    scores: Mapping[str, float] = setting("accuracy by expert, where it has been measured", {}, ge=0, le=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The effective settings. Make one with `odar.load_settings()`."""
+
+    profile: str = setting("embedded, open, paper, or a TOML file")
+    prompts: str = setting("prompt set by name, or a folder with answer.toml, verify.toml, solve.toml")
+    fast: AgentSettings = field()
+    slow: AgentSettings = field()
+    routing: RoutingSettings = field()
+    dispatch: DispatchSettings = field(default_factory=DispatchSettings)
+    fusion: FusionSettings = field()
+    limits: LimitSettings = field()
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
+    seed: int | None = setting("makes sampling repeatable where the provider can", None, ge=0)
+    providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
+    models: Mapping[str, ModelSettings] = field(default_factory=dict)
+    origins: Mapping[tuple[str, ...], str] = field(default_factory=dict, repr=False, compare=False)
+    """Where each value came from, by key path."""
+    profile_reason: str = field(default="", compare=False)
+    """Why this profile: named by the user, or chosen by what is there."""
+
+    def card(self, model: str) -> ModelCard:
+        """What is known of a model.
+
+        A name outside the catalogue may be written `provider/model`: its price is unknown, log-probs are
+        asked for, samples are separate calls.
+        """
+        if model in self.models:
+            return _card(model, self.models[model])
+        provider, _, rest = model.partition("/")
+        if rest and provider in self.providers:
+            price = FREE if self.providers[provider].kind == "embedded" else None
+            return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True, price=price)
+        raise UnknownName("model", model, self.models)
+
+    def agent(self, role: Role) -> AgentSettings:
+        """The settings of one agent."""
+        return self.fast if role is Role.FAST else self.slow
+
+    def models_of(self, role: Role) -> tuple[str, ...]:
+        """The models one agent may use, its default first."""
+        agent = self.agent(role)
+        return (agent.model, *agent.alternatives)
+
+    def check(self) -> None:
+        """Refuse settings that contradict each other or name what is not there."""
+        if self.routing.tau1 > self.routing.tau2:
+            raise SettingsError(
+                f"routing.tau1 = {self.routing.tau1} is above routing.tau2 = {self.routing.tau2}; "
+                "Simple ends at tau1, Hard begins at tau2"
+            )
+        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
+            card = self.card(name)
+            if card.provider not in self.providers:
+                raise UnknownName("provider", card.provider, self.providers)
+
+
+def _card(name: str, entry: ModelSettings) -> ModelCard:
+    price = entry.price
+    known: Price | None = None
+    if price.input is not None and price.output is not None:
+        # A cached-input price nobody wrote down is taken as the full one: the bill may be too high, never too low.
+        known = Price(price.input, price.input if price.cached is None else price.cached, price.output)
+    return ModelCard(
+        name=name,
+        provider=entry.provider,
+        id=entry.id or name,
+        context=entry.context,
+        images=entry.images,
+        logprobs=entry.logprobs,
+        n=entry.n,
+        price=known,
+        price_date=entry.price_date,
+        max_tokens_field=entry.max_tokens_field,
+        drop=entry.drop,
+        extra=entry.extra,
+        scores=entry.scores,
+    )

@@ -1,0 +1,62 @@
+"""An answer as plain data: what `odar ask --json` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from odar.types import Answer, Call, Candidate
+
+
+def summary(answer: Answer) -> dict[str, Any]:
+    """The answer and its trace as one JSON-ready object; unknown is null."""
+    trace = answer.trace
+    return {
+        "answer": answer.answer,
+        "text": answer.text,
+        "path": trace.decision.path.value,
+        "difficulty": trace.decision.estimate.difficulty,
+        "estimator": trace.decision.estimate.estimator,
+        "reason": trace.decision.reason,
+        "expert": trace.decision.assignment.expert,
+        "scorer": trace.verdict.scorer,
+        "scorer_reason": trace.verdict.reason,
+        "degraded": answer.degraded,
+        "degradations": list(trace.degradations),
+        "calls": trace.spend.calls,
+        "cost_usd": trace.spend.cost_usd,
+        "latency_s": trace.spend.seconds,
+        "usage": dataclasses.asdict(trace.spend.usage),
+        "candidates": [
+            _candidate(candidate, chosen=index == trace.verdict.winner)
+            for index, candidate in enumerate(trace.candidates)
+        ],
+        "ledger": [_call(call) for call in trace.calls],
+        "prompts": dict(trace.prompts),
+        "profile": trace.profile,
+        "started_at": trace.started_at,
+        "trace_id": trace.id,
+    }
+
+
+def _candidate(candidate: Candidate, *, chosen: bool) -> dict[str, Any]:
+    energy = candidate.energy
+    return {
+        "agent": candidate.role.value,
+        "step": candidate.step.value,
+        "model": candidate.model,
+        "answer": candidate.answer,
+        "text": candidate.text,
+        "judgment": candidate.judgment,
+        "finish": candidate.finish,
+        "tokens": len(candidate.tokens) or None,
+        "energy": energy.energy if energy else None,
+        "varentropy": energy.varentropy if energy else None,
+        "free_energy": energy.free_energy if energy else None,
+        "aligned": energy.aligned if energy else None,
+        "chosen": chosen,
+    }
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {**dataclasses.asdict(call), "step": call.step.value}

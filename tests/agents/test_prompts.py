@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import odar
+from odar.agents.prompts import SETS, load_prompts
+from odar.errors import SettingsError
+from odar.types import Image, Query, Step
+
+FOLDER = Path(odar.__file__).parent / "agents/prompts"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_set_carries_the_rules_of_spec_3_1(name):
+    prompts = load_prompts(name)
+    assert "Answer:" in prompts[Step.ANSWER].system + "".join(reply for _, reply in prompts[Step.ANSWER].examples)
+    verify = prompts[Step.VERIFY].system + "".join(reply for _, reply in prompts[Step.VERIFY].examples)
+    assert all(word in verify for word in ("Judgment:", "CORRECT", "INCORRECT", "Answer:"))
+    assert "{proposal}" in prompts[Step.VERIFY].user
+    assert "{proposal}" not in prompts[Step.SOLVE].user + prompts[Step.ANSWER].user
+
+
+def test_the_default_set_names_every_step_of_the_protocols():
+    prompts = load_prompts("default")
+    assert all(word in prompts[Step.VERIFY].system for word in ("Restate", "Validate", "Judge", "Correct"))
+    assert all(word in prompts[Step.SOLVE].system for word in ("Analyze", "Strategize", "Execute", "Verify"))
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("step", list(Step))
+def test_the_md5_is_the_files(name, step):
+    file = FOLDER / name / f"{step}.toml"
+    assert load_prompts(name)[step].md5 == hashlib.md5(file.read_bytes()).hexdigest()
+
+
+def test_braces_in_a_query_are_the_users_own():
+    text = (
+        load_prompts("default")[Step.VERIFY].messages(Query("f-string {query} {proposal} {x}"), "{query}")[-1].text
+    )
+    assert text == "f-string {query} {proposal} {x}\n\nProposed answer: {query}"
+
+
+def test_the_verifier_sees_query_and_proposal_and_the_solver_no_proposal():
+    prompts = load_prompts("default")
+    picture = Image("image/png", b"x")
+    last = prompts[Step.VERIFY].messages(Query("How many?", (picture,)), "four")[-1]
+    assert "How many?" in last.text
+    assert "Proposed answer: four" in last.text
+    assert last.images == (picture,)
+    assert "four" not in prompts[Step.SOLVE].messages(Query("How many?"), "four")[-1].text
+
+
+def test_a_folder_of_ones_own(tmp_path):
+    for step in Step:
+        (tmp_path / f"{step}.toml").write_text('user = "Q: {query}"\n')
+    prompts = load_prompts(str(tmp_path))
+    assert [message.text for message in prompts[Step.ANSWER].messages(Query("hi"))] == ["Q: hi"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('user = "no place for it"', "must contain {query}"),
+        ("user = 5", "lacks a text"),
+        ("", "lacks a text for 'user'"),
+        ("user = ", "not valid TOML"),
+        ('user = "{query}"\nexamples = [{query = "x"}]', "lacks a text for 'reply'"),
+    ],
+)
+def test_a_bad_prompt_file_is_named(tmp_path, content, message):
+    for step in Step:
+        (tmp_path / f"{step}.toml").write_text(content)
+    with pytest.raises(SettingsError, match=r"answer\.toml") as caught:
+        load_prompts(str(tmp_path))
+    assert message in str(caught.value)
+
+
+def test_a_missing_set_or_file_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"'nowhere' is neither a folder nor one of: default, embedded"):
+        load_prompts("nowhere")
+    with pytest.raises(SettingsError, match="No such file"):
+        load_prompts(str(tmp_path))

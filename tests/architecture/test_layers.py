@@ -1,0 +1,100 @@
+"""The house rules that a machine can hold: layers, sizes, what an import may do, what is exported."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import odar
+
+SOURCE = Path(odar.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+PURE = ("difficulty", "dispatch", "fusion")
+LONGEST = 400
+HEAVY = ("aiohttp", "asyncio", "click", "numpy", "rich", "spacy", "ssl", "xllamacpp")
+
+
+def name_of(module: Path) -> str:
+    return str(module.relative_to(SOURCE))
+
+
+def imports_of(module: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_a_module_fits_in_the_head(module):
+    assert len(module.read_text().splitlines()) <= LONGEST
+
+
+def test_the_median_module_is_short():
+    assert statistics.median(len(module.read_text().splitlines()) for module in MODULES) <= 150
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_a_module_says_what_it_is(module):
+    assert ast.get_docstring(ast.parse(module.read_text()))
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.relative_to(SOURCE).parts[0] in PURE], ids=name_of)
+def test_the_core_is_pure(module):
+    impure = {"asyncio", "aiohttp", "os", "random", "requests", "socket", "subprocess", "sys", "time", "threading"}
+    assert not {name.split(".")[0] for name in imports_of(module)} & impure
+
+
+def test_exports_are_sorted_few_and_real():
+    assert odar.__all__ == sorted(odar.__all__)
+    assert len(odar.__all__) <= 20
+    for name in odar.__all__:
+        assert getattr(odar, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = odar.nonsense
+
+
+def run_python(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def test_importing_odar_loads_nothing_heavy():
+    loaded = run_python("import sys, odar; print(*sys.modules)").split()
+    assert not {name.split(".")[0] for name in loaded} & set(HEAVY)
+
+
+def test_help_loads_no_model_no_client_and_no_table():
+    code = (
+        "import sys\nfrom odar.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    print('LOADED', *sys.modules)"
+    )
+    loaded = run_python(code).split("LOADED")[1].split()
+    assert not {name.split(".")[0] for name in loaded} & (set(HEAVY) - {"click"})
+
+
+def test_importing_every_module_prints_nothing_and_starts_nothing():
+    names = [
+        "odar." + ".".join(m.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        for m in MODULES[1:]
+    ]
+    code = (
+        f"import importlib, threading\nfor name in {names!r}: importlib.import_module(name)\n"
+        "print(threading.active_count())"
+    )
+    assert run_python(code) == "1"
+
+
+def test_no_registry_address_is_committed():
+    root = SOURCE.parent.parent
+    for file in [root / "pyproject.toml", root / "Makefile", *MODULES]:
+        text = file.read_text()
+        assert "pypi." not in text.lower(), file

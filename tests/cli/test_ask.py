@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from odar.errors import ProviderError
+from support.scripted import completion
+
+
+def test_the_answer_is_all_there_is_on_standard_output(odar, provider):
+    result = odar("ask", "What is 2 + 2?")
+    assert (result.code, result.out) == (0, "4\n")
+
+
+def test_the_question_may_come_from_standard_input_or_a_file(odar, provider, tmp_path):
+    assert odar("ask", "-", stdin=b"What is 2 + 2?").out == "4\n"
+    assert odar("ask", stdin=b"What is 2 + 2?").out == "4\n"
+    (tmp_path / "q.txt").write_text("What is 2 + 2?")
+    assert odar("ask", "--file", "q.txt").out == "4\n"
+    assert {request.messages[-1].text for request in provider.requests} == {"What is 2 + 2?"}
+
+
+def test_json_has_every_promised_field(odar, provider):
+    result = odar("ask", "--json", "--path", "hard", "--seed", "7", "What is 2 + 2?")
+    body = json.loads(result.out)
+    promised = {"answer", "text", "path", "difficulty", "scorer", "degraded", "calls", "cost_usd", "latency_s"}
+    assert promised | {"usage", "candidates", "trace_id"} <= body.keys()
+    assert (body["answer"], body["path"], body["calls"], body["degraded"]) == ("4", "hard", 6, False)
+    assert len(body["candidates"]) == 6
+    fields = {"agent", "model", "answer", "text", "energy", "varentropy", "free_energy", "aligned", "chosen"}
+    for candidate in body["candidates"]:
+        assert fields <= candidate.keys()
+        assert candidate["energy"] > 0
+    assert sum(candidate["chosen"] for candidate in body["candidates"]) == 1
+    assert body["cost_usd"] == pytest.approx((10 * 1 + 5 * 2) * 2 / 1e6)
+    assert all(request.sampling.seed == 7 for request in provider.requests)
+    assert result.err == ""
+
+
+def test_an_unknown_cost_is_null(odar, provider, tmp_path):
+    toml = (tmp_path / "odar.toml").read_text().replace("price =", "# price =")
+    (tmp_path / "odar.toml").write_text(toml)
+    assert json.loads(odar("ask", "--json", "What is 2 + 2?").out)["cost_usd"] is None
+
+
+def test_explain_shows_how_it_came_about_within_80_columns(odar, provider):
+    result = odar("ask", "--explain", "--path", "hard", "What is 2 + 2?")
+    assert result.out == "4\n"
+    for word in (
+        "difficulty",
+        "path",
+        "hard (asked for by the caller)",
+        "calls",
+        "tokens",
+        "cost",
+        "$0.0",
+        "trace",
+    ):
+        assert word in result.err
+    assert result.err.count("slow solve") == 5
+    assert max(map(len, result.err.splitlines())) <= 80
+    assert "\x1b" not in result.err
+
+
+def test_explain_survives_markup_and_very_long_answers(odar, provider):
+    provider.script = lambda request, index: [completion("Answer: [/bold] [red]" + "x" * 500)] * request.n
+    result = odar("ask", "--explain", "--path", "hard", "What?")
+    assert result.code == 0
+    assert "[/bold] [red]" in result.err
+    assert max(map(len, result.err.splitlines())) <= 80
+
+
+def test_a_degraded_answer_says_so(odar, provider):
+    def failing(request, index):
+        return [completion("Answer: 4")] if index == 0 else ProviderError("overloaded", status=529)
+
+    provider.script = failing
+    result = odar("ask", "--path", "medium", "What is 2 + 2?")
+    assert (result.code, result.out) == (0, "4\n")
+    assert "odar: degraded: slow agent: overloaded" in result.err
+
+
+def test_a_chosen_profile_is_announced_and_a_named_one_is_not(odar, provider):
+    assert "profile" not in odar("ask", "What is 2 + 2?").err
+    provider_file = ["--set", "providers.script.kind=scripted", "--set", "models.m.provider=script"]
+    sets = [*provider_file, "--set", "fast.model=m", "--set", "slow.model=m", "--set", "prompts=default"]
+    result = odar("ask", "--config", "/dev/null", *sets, "What is 2 + 2?")
+    assert "odar: profile embedded: no key and no endpoint is configured" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        (["ask", ""], None, "the question is empty"),
+        (["ask", "-"], b"", "the question is empty"),
+        (["ask"], None, "nothing to answer; try: odar ask"),
+        (["ask", "-"], b"a\0b", "NUL character at position 1"),
+        (["ask", "-"], b"\xff\xfe", "standard input is not UTF-8 text: byte 0 is 0xff"),
+        (["ask", "x\udc80"], None, "unpaired surrogate"),
+        (["ask", "--file", "none.txt"], None, "file 'none.txt' cannot be read: No such file or directory"),
+        (["ask", "--file", "odar.toml", "also"], None, "give a question or --file, not both"),
+        (
+            ["ask", "--image", "none.png", "What?"],
+            None,
+            "image 'none.png' cannot be read: No such file or directory",
+        ),
+        (["ask", "--image", "odar.toml", "What?"], None, "is not a PNG, JPEG, GIF or WebP file"),
+        (["ask", "--set", "fast.model=nope", "What?"], None, "unknown model 'nope'"),
+        (["ask", "--set", "fast.modle=m", "What?"], None, "unknown setting fast.modle"),
+        (["ask", "--set", "fast.model", "What?"], None, "--set 'fast.model' is not KEY=VALUE"),
+        (["ask", "--set", "a b=c", "What?"], None, "cannot be read"),
+        (["ask", "--profile", "papr", "What?"], None, "unknown profile 'papr'; did you mean 'paper'"),
+        (["ask", "--config", "none.toml", "What?"], None, "none.toml cannot be read"),
+        (["ask", "--profile", "paper", "--config", "/dev/null", "What?"], None, "needs a key: set OPENAI_API_KEY"),
+        (["asc"], None, "unknown command 'asc'; did you mean 'ask'?"),
+    ],
+)
+def test_bad_input_is_one_clear_line(odar, provider, arguments, stdin, message):
+    result = odar(*arguments, stdin=stdin)
+    assert result.code == 2
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+    assert result.out == ""
+
+
+def test_a_malformed_settings_file_is_one_clear_line(odar, provider, tmp_path):
+    (tmp_path / "odar.toml").write_text("[fast\n")
+    result = odar("ask", "What?")
+    assert (result.code, result.err.startswith("odar: odar.toml is not valid TOML")) == (2, True)
+
+
+def test_a_megabyte_of_question_is_refused_by_a_small_model(odar, provider):
+    result = odar("ask", "--set", "models.m.context=8192", "-", stdin=b"x" * 2**20)
+    assert result.code == 2
+    assert "1,048,576 characters cannot fit the context of m, 8,192 tokens" in result.err
+
+
+def test_each_kind_of_failure_has_its_exit_code(odar, provider):
+    provider.script = lambda request, index: ProviderError("no credit", status=402)
+    assert odar("ask", "What?").code == 3
+    limited = odar("ask", "--max-cost", "0", "What?")
+    assert (limited.code, "max_cost = $0" in limited.err) == (4, True)
+
+
+def test_json_failures_are_json(odar, provider):
+    provider.script = lambda request, index: ProviderError("slow down", status=429, retry_after=2.0, retryable=True)
+    result = odar("ask", "--json", "What?")
+    error = json.loads(result.out)["error"]
+    assert (result.code, error["status"], error["retry_after"], error["retryable"]) == (3, 429, 2.0, True)
+    assert json.loads(odar("ask", "--json", "").out)["error"]["type"] == "InputError"
+
+
+def test_an_interrupt_exits_with_130(odar, provider):
+    def interrupt(request, index):
+        raise KeyboardInterrupt
+
+    provider.script = interrupt
+    result = odar("ask", "What?")
+    assert (result.code, result.err.strip()) == (130, "odar: interrupted")

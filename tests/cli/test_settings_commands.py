@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+
+def test_config_shows_values_and_where_they_came_from(odar, provider, monkeypatch):
+    monkeypatch.setenv("ODAR_SLOW_MAX_TOKENS", "99")
+    result = odar("config", "--set", "fast.top_p=0.5", "--json")
+    tree = json.loads(result.out)
+    assert tree["fast.top_p"]["value"] == 0.5
+    assert tree["fast.top_p"]["origin"] == "argument"
+    assert tree["slow.max_tokens"] == {
+        "value": 99,
+        "origin": "ODAR_SLOW_MAX_TOKENS",
+        "variable": "ODAR_SLOW_MAX_TOKENS",
+        "meaning": "longest answer, in tokens",
+    }
+    assert tree["fast.model"]["origin"] == "odar.toml"
+    assert tree["routing.tau1"]["origin"] == "profile embedded"
+    assert tree["models.m.provider"]["value"] == "script"
+    assert "providers.openai.base_url" not in tree
+
+
+def test_config_of_one_key_or_table(odar, provider):
+    assert set(json.loads(odar("config", "--json", "fusion").out)) == {
+        "fusion.beta",
+        "fusion.missing_limit",
+        "fusion.rule",
+        "fusion.varentropy_weight",
+    }
+    assert "OPENAI_API_KEY" in odar("config", "providers.openai").out
+    result = odar("config", "fusoin")
+    assert (result.code, "did you mean" in result.err) == (2, True)
+
+
+def test_config_shows_an_infinite_beta_as_valid_json(odar, provider):
+    tree = json.loads(odar("config", "--json", "--profile", "paper", "fusion.beta").out)
+    assert tree["fusion.beta"]["value"] == "inf"
+
+
+def test_models_lists_capabilities_and_prices(odar, provider):
+    table = odar("models").out
+    assert "m (fast, slow)" in table
+    assert "unknown" in table
+    assert "free" in table
+    cards = {card["name"]: card for card in json.loads(odar("models", "--json").out)}
+    assert cards["claude-4.5-sonnet"]["logprobs"] is False
+    assert cards["deepseek-v3.2"]["price"] is None
+
+
+def test_doctor_reports_each_agent(odar, provider):
+    result = odar("doctor")
+    assert result.code == 0
+    assert "fast agent: m by script: scripted" in result.out
+    assert "the same weights (m)" in result.out
+    assert "settings file: odar.toml" in result.out
+
+
+def test_doctor_names_the_remedy(odar, provider):
+    result = odar("doctor", "--profile", "paper", "--config", "/dev/null")
+    assert result.code == 1
+    assert "set OPENAI_API_KEY" in result.out
+    assert "returns no log-probabilities" in result.out
+    findings = json.loads(odar("doctor", "--json", "--profile", "paper", "--config", "/dev/null").out)
+    assert any(not finding["ok"] for finding in findings)
+
+
+def test_help_of_every_command_teaches(odar):
+    from odar.cli.main import COMMANDS
+
+    for command in COMMANDS:
+        result = odar(command, "--help")
+        assert result.code == 0
+        assert len(result.out) > 200
+        assert max(map(len, result.out.splitlines())) <= 80

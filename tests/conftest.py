@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("odar", deadline=None, max_examples=100)
+settings.load_profile("odar")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees the developer's own settings, keys or odar.toml."""
+    for name in list(os.environ):
+        if (name.startswith("ODAR_") and name != "ODAR_CACHE_DIR") or name.endswith("_API_KEY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))

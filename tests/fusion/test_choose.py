@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.fusion.choose import choose, missing_share
+from odar.fusion.energy import Alignment, measure
+from odar.fusion.rules import RULES
+from odar.types import Candidate, Step, Token
+
+STATISTICS = Alignment(0.1, 0.05)
+
+
+def candidate(answer, logprobs, step=Step.SOLVE, alignment=STATISTICS, model="m"):
+    tokens = tuple(Token(f"w{i} ", value) for i, value in enumerate(logprobs))
+    energy = measure(tokens, 0.1, alignment)
+    return Candidate(step, model, f"{answer} {logprobs}", answer, tokens, energy=energy)
+
+
+def test_the_only_candidate_wins():
+    assert choose([candidate("a", [-1.0])]).scorer == "only"
+
+
+def test_hard_path_takes_the_lowest_free_energy():
+    verdict = choose([candidate("a", [-1.0] * 4), candidate("b", [-0.2] * 4), candidate("c", [-2.0] * 4)])
+    assert (verdict.winner, verdict.scorer, verdict.reason) == (1, "fep", "lowest free energy")
+    assert sum(verdict.weights) == pytest.approx(1)
+
+
+def test_ten_percent_missing_is_borne():
+    a = candidate("a", [-1.0] * 9 + [None], Step.ANSWER)
+    b = candidate("b", [-0.1] * 9 + [None])
+    assert missing_share([a, b]) == pytest.approx(0.1)
+    assert choose([a, b]).scorer == "fep"
+    assert choose([a, b]).winner == 1
+
+
+def test_thirty_percent_missing_gives_the_slow_answer():
+    fast = candidate("a", [-0.01] * 7 + [None] * 3, Step.ANSWER)
+    slow = candidate("b", [-5.0] * 7 + [None] * 3, Step.VERIFY)
+    verdict = choose([fast, slow])
+    assert (verdict.winner, verdict.scorer) == (1, "slow")
+    assert "30% of the tokens have no log-probabilities" in verdict.reason
+
+
+def test_without_logprobs_several_slow_samples_vote():
+    silent = [Candidate(Step.SOLVE, "m", f"text {i}", answer) for i, answer in enumerate(["4", "5", "5.0", "6"])]
+    verdict = choose([candidate("6", [-0.1], Step.ANSWER), *silent])
+    assert (verdict.scorer, silent[verdict.winner - 1].answer) == ("agreement", "5.0")
+    assert "2 of 4 agree" in verdict.reason
+
+
+def test_a_fast_answer_with_logprobs_does_not_beat_a_slow_one_without():
+    verdict = choose([candidate("a", [-0.01] * 3, Step.ANSWER), Candidate(Step.VERIFY, "s", "long " * 20, "b")])
+    assert (verdict.winner, verdict.scorer) == (1, "slow")
+
+
+def test_uncalibrated_models_are_marked_and_never_mixed():
+    calibrated = candidate("a", [-0.4] * 4, alignment=Alignment(10.0, 1.0))  # aligned: far below
+    foreign = candidate("b", [-0.2] * 4, alignment=None, model="stranger")
+    verdict = choose([calibrated, foreign])
+    assert verdict.scorer == "fep (uncalibrated)"
+    assert "stranger" in verdict.reason
+    assert verdict.winner == 1  # by raw F; by F̃ against F the first would have won
+
+
+def test_a_candidate_that_cannot_be_scored_cannot_win():
+    empty = Candidate(Step.SOLVE, "m", "</s>", "", (Token("</s>", -0.1, True),))
+    assert choose([empty, candidate("a", [-3.0] * 40)]).winner == 1
+
+
+def test_nothing_to_choose_from_is_an_error():
+    with pytest.raises(ValueError, match="no candidate"):
+        choose([])
+
+
+sets = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.lists(st.floats(-5, -0.01).map(lambda x: round(x, 2)), min_size=1, max_size=5),
+        st.sampled_from(list(Step)),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES.names()))
+@given(rows=sets, data=st.data())
+def test_fusion_is_invariant_under_candidate_order(rule, rows, data):
+    candidates = [
+        candidate(answer, logprobs if known else [None] * len(logprobs), step)
+        for answer, logprobs, step, known in rows
+    ]
+    shuffled = data.draw(st.permutations(candidates))
+    first = choose(candidates, rule=rule, beta=0.25)
+    second = choose(shuffled, rule=rule, beta=0.25)
+    assert candidates[first.winner] == shuffled[second.winner]
+    assert first.scorer == second.scorer
+
+
+@given(st.floats(0.1, 10), st.floats(-3, 3), sets)
+def test_one_models_alignment_does_not_change_its_own_argmin(deviation, mean, rows):
+    candidates = [candidate(answer, logprobs, Step.SOLVE, Alignment(0.0, 1.0)) for answer, logprobs, _, _ in rows]
+    moved = [dataclasses.replace(c, energy=measure(c.tokens, 0.1, Alignment(mean, deviation))) for c in candidates]
+    chosen = candidates[choose(candidates, beta=np.inf).winner]
+    again = moved[choose(moved, beta=np.inf).winner]
+    assert again.energy.free_energy == pytest.approx(chosen.energy.free_energy)

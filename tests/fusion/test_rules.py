@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import UnknownName
+from odar.fusion.rules import RULES, Ballot, free_energy_rule, majority
+
+
+def ballot(free_energy, groups, beta=np.inf):
+    size = len(free_energy)
+    steady = np.linspace(-1, -0.5, size)
+    return Ballot(np.array(free_energy, dtype=float), steady, np.exp(steady), steady, np.array(groups), beta)
+
+
+def winner(keys) -> int:
+    return max(range(len(keys[0])), key=lambda i: tuple(key[i] for key in keys))
+
+
+energies = st.lists(st.floats(-4, 4, allow_nan=False).map(lambda x: round(x, 3)), min_size=1, max_size=7)
+
+
+@st.composite
+def ballots(draw, beta=np.inf):
+    values = draw(energies)
+    groups = draw(st.lists(st.integers(0, 3), min_size=len(values), max_size=len(values)))
+    return ballot(values, groups, beta)
+
+
+def test_weights_on_the_medium_path_are_boltzmann_weights():
+    weights = free_energy_rule(ballot([0.5, -1.0], [0, 1]))[0]
+    expected = np.exp([-0.5, 1.0]) / np.exp([-0.5, 1.0]).sum()
+    assert weights == pytest.approx(expected)
+
+
+@given(ballots())
+def test_infinite_beta_is_the_papers_argmin(b):
+    assert b.free_energy[winner(free_energy_rule(b))] == b.free_energy.min()
+
+
+@given(ballots(beta=0.0))
+def test_beta_zero_is_majority_voting(b):
+    assert winner(free_energy_rule(b)) == winner(majority(b))
+    assert free_energy_rule(b)[0] == pytest.approx(majority(b)[0])
+
+
+@given(ballots(beta=1e-9))
+def test_beta_near_zero_agrees_with_a_clear_majority(b):
+    counts = np.bincount(b.groups)
+    if (counts == counts.max()).sum() == 1:
+        assert b.groups[winner(free_energy_rule(b))] == counts.argmax()
+
+
+@given(ballots(beta=0.25))
+def test_the_lowest_member_speaks_for_the_winning_answer(b):
+    chosen = winner(free_energy_rule(b))
+    members = b.groups == b.groups[chosen]
+    assert b.free_energy[chosen] == b.free_energy[members].min()
+
+
+def test_many_good_answers_beat_one_excellent_one_at_small_beta():
+    mixed = ballot([-1.2, -0.8, -0.7, -0.9], [0, 1, 1, 1], beta=0.25)
+    assert winner(free_energy_rule(mixed)) == 3
+    assert winner(free_energy_rule(ballot([-1.2, -0.8, -0.7, -0.9], [0, 1, 1, 1]))) == 0
+
+
+@pytest.mark.parametrize("name", sorted(RULES.names()))
+@given(data=st.data())
+def test_every_rule_gives_shares_and_ignores_the_order(name, data):
+    b = data.draw(ballots(beta=0.25))
+    keys = RULES[name](b)
+    assert all(len(key) == len(b.groups) and np.isfinite(key).all() for key in keys)
+    assert (keys[0] >= 0).all()
+    assert (keys[0] <= 1 + 1e-12).all()
+    order = np.array(data.draw(st.permutations(range(len(b.groups)))))
+    shuffled = Ballot(
+        b.free_energy[order],
+        b.mean_logprob[order],
+        b.mean_probability[order],
+        b.lowest_window[order],
+        b.groups[order],
+        b.beta,
+    )
+    for key, moved in zip(keys, RULES[name](shuffled), strict=True):
+        assert moved == pytest.approx(key[order], abs=1e-15)
+
+
+def test_majority_breaks_ties_by_free_energy():
+    assert winner(majority(ballot([0.3, 0.1, 0.2, 0.4], [0, 1, 0, 1]))) == 1
+
+
+def test_an_unknown_rule_names_the_known_ones():
+    with pytest.raises(UnknownName, match="unknown fusion rule 'majorty'; did you mean 'majority'"):
+        RULES["majorty"]

@@ -1,0 +1,47 @@
+"""A server to talk to, and the check that nothing is left behind after a test."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from odar.providers.anthropic import AnthropicProvider
+from odar.providers.http import RetryPolicy
+from odar.providers.openai import OpenAIProvider
+from support.fault_server import FaultServer
+from support.requests import KEY
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultServer]:
+    """Fails the test if the code under test leaves a task or a connection behind."""
+    async with FaultServer() as server:
+        before = asyncio.all_tasks()
+        yield server
+        await server.until_idle(connections=0)
+        own = {asyncio.current_task()}  # fixtures are torn down in a task of their own
+        left = asyncio.all_tasks() - before - server.tasks - own
+        assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def retry() -> RetryPolicy:
+    """Three attempts that do not take long."""
+    return RetryPolicy(attempts=3, base_s=0.01, max_s=0.02, rng=random.Random(0))
+
+
+@pytest.fixture
+async def openai(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[OpenAIProvider]:
+    provider = OpenAIProvider("up", server.url, KEY, retry=retry, key_hint="set UP_API_KEY")
+    yield provider
+    await provider.close()
+
+
+@pytest.fixture
+async def anthropic(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[AnthropicProvider]:
+    provider = AnthropicProvider("claude", server.origin, KEY, retry=retry, key_hint="set UP_API_KEY")
+    yield provider
+    await provider.close()

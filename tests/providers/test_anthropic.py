@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
+from odar.providers.anthropic import AnthropicProvider, messages_body, read_message
+from odar.providers.base import Message, Provider, Quirks, Sampling
+from odar.types import Image, Usage
+from support import fault_server as faults
+from support.fault_server import Behaviour, FaultServer
+from support.payloads import chat_payload, message_events, message_payload
+from support.requests import KEY, ask
+
+FAULTS: dict[str, tuple[Behaviour, type[ProviderError], bool]] = {
+    "hang": (faults.hang(), ProviderTimeout, True),
+    "400": (faults.anthropic_error(400, "invalid_request_error"), ProviderError, False),
+    "401": (faults.anthropic_error(401, "authentication_error"), ProviderError, False),
+    "429": (faults.anthropic_error(429, "rate_limit_error"), ProviderError, True),
+    "500": (faults.anthropic_error(500, "api_error"), ProviderError, True),
+    "529": (faults.anthropic_error(529, "overloaded_error"), ProviderError, True),
+    "error in a 200": (faults.anthropic_error(200, "overloaded_error"), ProviderError, True),
+    "garbage": (faults.garbage(), ProviderProtocolError, True),
+    "html": (faults.html(), ProviderProtocolError, False),
+    "another protocol": (faults.answer(chat_payload("4")), ProviderProtocolError, True),
+    "truncated": (faults.truncated(), ProviderUnreachable, True),
+    "reset": (faults.reset(), ProviderUnreachable, True),
+}
+
+
+@pytest.fixture(autouse=True)
+def works_by_default(server: FaultServer) -> None:
+    server.behave(faults.anthropic_ok())
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("name", FAULTS)
+async def test_every_fault_is_the_right_error_in_time(
+    name: str, streaming: bool, server: FaultServer, anthropic: AnthropicProvider
+) -> None:
+    behaviour, kind, retryable = FAULTS[name]
+    server.behave(behaviour)
+    started = time.monotonic()
+    with pytest.raises(ProviderError) as caught:
+        await anthropic.complete(ask(timeout_s=0.4), (lambda _: None) if streaming else None)
+    assert time.monotonic() - started < 0.8
+    assert (type(caught.value), caught.value.retryable) == (kind, retryable)
+    assert KEY not in str(caught.value) + repr(caught.value) + (caught.value.body or "")
+    await server.until_idle()
+
+
+def test_it_is_a_provider(anthropic: AnthropicProvider) -> None:
+    provider: Provider = anthropic
+    assert provider.name == "claude"
+
+
+async def test_a_whole_answer(server: FaultServer, anthropic: AnthropicProvider) -> None:
+    reply = await anthropic.complete(ask())
+    (completion,) = reply.completions
+    assert (completion.text, completion.tokens, completion.finish) == ("Answer: 4", (), "stop")
+    assert (reply.usage, reply.model) == (Usage(input=16, cached=4, output=5, reasoning=0), "claude")
+    (request,) = server.requests
+    assert (request.method, request.path) == ("POST", "/v1/messages")
+    assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == (KEY, "2023-06-01")
+    assert "authorization" not in request.headers
+
+
+async def test_a_base_url_may_end_in_v1(server: FaultServer) -> None:
+    provider = AnthropicProvider("claude", server.origin + "/v1/")
+    await provider.complete(ask())
+    await provider.close()
+    assert server.requests[0].path == "/v1/messages"
+
+
+class TestBody:
+    def test_all_fields(self) -> None:
+        messages = (Message("system", "Be brief."), Message("user", "2 + 2?"), Message("system", "Really."))
+        sampling = Sampling(temperature=0.3, max_tokens=7, stop=("\n\n", "Q:"), seed=42)
+        assert messages_body(ask(messages=messages, sampling=sampling, n=5), stream=True) == {
+            "model": "m",
+            "system": "Be brief.\n\nReally.",
+            "messages": [{"role": "user", "content": "2 + 2?"}],
+            "max_tokens": 7,
+            "temperature": 0.3,
+            "stop_sequences": ["Q:"],
+            "stream": True,
+        }
+
+    def test_quirks_can_turn_temperature_into_top_p(self) -> None:
+        body = messages_body(ask(quirks=Quirks(drop=("temperature",), extra={"top_p": 0.9})))
+        assert set(body) == {"model", "messages", "max_tokens", "top_p"}
+
+    def test_images(self) -> None:
+        images = (Image("image/png", b"..."), Image("image/png", url="https://x/y.png"))
+        (message,) = messages_body(ask(messages=(Message("user", "what?", images),)))["messages"]
+        assert message["content"] == [
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "Li4u"}},
+            {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
+            {"type": "text", "text": "what?"},
+        ]
+
+
+class TestReply:
+    @pytest.mark.parametrize(
+        ("reported", "finish"),
+        [
+            ("end_turn", "stop"),
+            ("stop_sequence", "stop"),
+            ("max_tokens", "length"),
+            ("refusal", "content_filter"),
+            (None, "stop"),
+        ],
+    )
+    def test_finish_reasons(self, reported: str | None, finish: str) -> None:
+        assert read_message(message_payload("4", stop_reason=reported)).completions[0].finish == finish
+
+    def test_thinking_is_no_part_of_the_answer_and_not_counted_apart(self) -> None:
+        content = [{"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "4"}]
+        reply = read_message(message_payload("", content=content))
+        assert (reply.completions[0].text, reply.usage) == ("4", Usage(16, 4, 5, None))
+
+    @pytest.mark.parametrize(
+        ("usage", "read"),
+        [
+            (None, Usage()),
+            ({"input_tokens": 3, "output_tokens": 2}, Usage(3, 0, 2, 0)),
+            ({"input_tokens": None, "output_tokens": 2}, Usage(None, None, 2, 0)),
+            ({"input_tokens": 3}, Usage(3, 0, None, None)),
+        ],
+    )
+    def test_what_is_not_reported_is_unknown(self, usage: Any, read: Usage) -> None:
+        assert read_message(message_payload("4", usage=usage)).usage == read
+
+
+class TestSamples:
+    async def test_they_run_at_the_same_time(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        server.behave(faults.anthropic_ok(delay_s=0.2))
+        reply = await anthropic.complete(ask(n=5))
+        assert [completion.text for completion in reply.completions] == ["Answer: 4"] * 5
+        assert reply.usage == Usage(input=80, cached=20, output=25, reasoning=0)
+        assert (len(server.requests), server.most_busy) == (5, 5)
+        assert all("n" not in request.json for request in server.requests)
+
+    async def test_some_may_fail(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        server.enqueue(*[faults.anthropic_error(400, "invalid_request_error")] * 2)
+        reply = await anthropic.complete(ask(n=3))
+        assert (len(reply.completions), reply.usage.input) == (1, 16)
+
+    async def test_a_slow_one_is_given_up_at_the_deadline(
+        self, server: FaultServer, anthropic: AnthropicProvider
+    ) -> None:
+        server.enqueue(faults.hang())
+        reply = await anthropic.complete(ask(n=3, timeout_s=0.3))
+        assert len(reply.completions) == 2
+        await server.until_idle()
+
+    async def test_all_failing_is_the_first_failure(
+        self, server: FaultServer, anthropic: AnthropicProvider
+    ) -> None:
+        server.behave(faults.anthropic_error(401, "authentication_error"))
+        with pytest.raises(ProviderError, match="set UP_API_KEY"):
+            await anthropic.complete(ask(n=3))
+
+    async def test_retries_add_up(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        server.enqueue(*[faults.anthropic_error(529, "overloaded_error")] * 2)
+        assert (await anthropic.complete(ask(n=2))).retries == 2
+
+    async def test_cancelling_cancels_them_all(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        server.behave(faults.hang())
+        call = asyncio.create_task(anthropic.complete(ask(n=3)))
+        async with asyncio.timeout(1):
+            while server.busy < 3:
+                await asyncio.sleep(0.005)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await server.until_idle(0.2, connections=0)
+
+
+class TestStreaming:
+    async def test_text_is_handed_over_as_it_comes(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        server.behave(faults.anthropic_ok("one two three"))
+        texts: list[str] = []
+        reply = await anthropic.complete(ask(), texts.append)
+        assert texts == ["one ", "two ", "three"]
+        assert reply.completions[0].text == "one two three"
+        assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0), "claude")
+
+    async def test_thinking_is_not_handed_over(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        thinking = [
+            {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}},
+            {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        ]
+        start, *rest = message_events("4")
+        server.behave(faults.events([start, *thinking, *rest], done=False))
+        texts: list[str] = []
+        reply = await anthropic.complete(ask(), texts.append)
+        assert (texts, reply.usage.reasoning) == (["4"], None)
+
+    async def test_an_error_in_the_middle_is_not_retried(
+        self, server: FaultServer, anthropic: AnthropicProvider
+    ) -> None:
+        error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+        server.behave(faults.events([*message_events("one two")[:4], error], done=False))
+        texts: list[str] = []
+        with pytest.raises(ProviderError, match="overloaded_error") as caught:
+            await anthropic.complete(ask(), texts.append)
+        assert (texts, caught.value.status, caught.value.retryable) == (["one "], 529, True)
+        assert len(server.requests) == 1
+
+    @pytest.mark.parametrize("length", [1, 4, 7])
+    async def test_an_end_before_the_end(
+        self, length: int, server: FaultServer, anthropic: AnthropicProvider
+    ) -> None:
+        server.behave(faults.events(message_events("one two")[:length], done=False))
+        with pytest.raises(ProviderUnreachable, match="broke off"):
+            await anthropic.complete(ask(), lambda _: None)
+
+    async def test_a_stream_without_a_start(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        server.behave(faults.events([{"type": "message_stop"}], done=False))
+        with pytest.raises(ProviderProtocolError):
+            await anthropic.complete(ask(), lambda _: None)
+
+
+async def test_check(server: FaultServer, anthropic: AnthropicProvider) -> None:
+    server.behave(faults.models(7))
+    assert await anthropic.check() == "7 models"

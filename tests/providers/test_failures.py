@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import ProviderError
+from odar.providers.failures import BODY_CHARS, Failures, explain, quotes, retry_after
+from support.requests import KEY
+
+FAILURES = Failures("up", key_hint="set UP_API_KEY", secrets=(KEY,))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
+def test_statuses_that_may_pass_are_retryable(status: int) -> None:
+    error = FAILURES.from_status(status, {}, "")
+    assert (error.retryable, error.status, error.provider) == (True, status, "up")
+    assert str(error) == f"up: HTTP {status}"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
+def test_client_errors_are_not_retryable(status: int) -> None:
+    assert not FAILURES.from_status(status, {}, "").retryable
+
+
+def test_an_empty_account_is_no_reason_to_try_again() -> None:
+    body = json.dumps({"error": {"message": "no money left", "code": "insufficient_quota"}})
+    error = FAILURES.from_status(429, {}, body)
+    assert (error.retryable, error.code) == (False, "insufficient_quota")
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [(401, "set UP_API_KEY"), (403, "set UP_API_KEY"), (402, "credit"), (404, "base_url"), (302, "base_url")],
+)
+def test_messages_name_the_remedy(status: int, remedy: str) -> None:
+    assert remedy in str(FAILURES.from_status(status, {}, ""))
+
+
+def test_without_a_hint_the_key_is_still_named() -> None:
+    assert "check the API key" in str(Failures("up").from_status(401, {}, ""))
+
+
+@given(st.text(), st.text(), st.sampled_from([400, 401, 429, 500]))
+def test_a_key_that_upstream_echoes_shows_nowhere(before: str, after: str, status: int) -> None:
+    payload = {"error": {"message": before + KEY + after, "code": KEY}}
+    for error in (FAILURES.from_status(status, {}, json.dumps(payload)), FAILURES.from_payload(payload)):
+        assert_no_key(error)
+        assert "\n" not in str(error)
+
+
+def test_a_key_across_the_cut_of_a_long_body_does_not_show_in_part() -> None:
+    body = "x" * (BODY_CHARS - 5) + KEY
+    error = FAILURES.from_status(500, {}, body)
+    assert error.body is not None
+    assert len(error.body) == BODY_CHARS
+    assert "sk-" not in error.body
+
+
+def test_a_placeholder_key_does_not_garble_messages() -> None:
+    assert Failures("up", secrets=("", "none")).redact("none of this") == "none of this"
+
+
+def test_the_factory_does_not_show_its_secrets() -> None:
+    assert KEY not in repr(FAILURES)
+
+
+@given(st.text(), st.integers(400, 599))
+def test_messages_are_one_short_line(said: str, status: int) -> None:
+    message = str(FAILURES.from_status(status, {}, json.dumps({"error": said * 100})))
+    assert message.isprintable()
+    assert len(message) < 400
+
+
+def test_messages_do_not_quote_prompts_but_the_body_is_kept() -> None:
+    prompt = "My diagnosis is rare.\nWhat should I ask the doctor about it?"
+    body = json.dumps({"error": {"message": f"cannot parse input {prompt!r} at 7"}})
+    error = FAILURES.from_status(400, {}, body, [prompt])
+    assert "doctor" not in str(error)
+    assert "quotes the prompt" in str(error)
+    assert error.body == body
+
+
+def test_short_prompts_are_not_quoted_either() -> None:
+    assert quotes("bad input: 'hello there'", ["hello there"])
+    assert not quotes("the model is overloaded", ["hi"])
+
+
+@pytest.mark.parametrize(
+    ("payload", "status", "retryable"),
+    [
+        ({"error": {"type": "overloaded_error", "message": "busy"}}, 529, True),
+        ({"error": {"code": 502, "message": "bad gateway"}}, 502, True),
+        ({"error": {"code": "context_length_exceeded", "message": "too long"}}, None, False),
+        ({"error": {"type": "invalid_request_error", "message": "no"}}, 400, False),
+        ({"error": "out of memory"}, None, False),
+    ],
+)
+def test_errors_inside_an_answer(payload: dict[str, object], status: int | None, retryable: bool) -> None:
+    error = FAILURES.from_payload(payload)
+    assert (error.status, error.retryable) == (status, retryable)
+
+
+@given(json_values)
+def test_any_body_can_be_explained(value: object) -> None:
+    code, said = explain(json.dumps(value))
+    assert code is None or isinstance(code, str)
+    assert isinstance(said, str)
+
+
+def test_a_body_nested_too_deeply_says_nothing() -> None:
+    assert explain("[" * 100_000) == (None, "")
+
+
+@given(st.floats(0, 1e6))
+def test_retry_after_in_seconds(seconds: float) -> None:
+    assert retry_after({"retry-after": str(seconds)}) == seconds
+
+
+@given(st.integers(-1000, 1000))
+def test_retry_after_as_a_date(seconds: int) -> None:
+    now = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
+    then = format_datetime(now + timedelta(seconds=seconds), usegmt=True)
+    assert retry_after({"retry-after": then}, now) == max(0, seconds)
+
+
+def test_milliseconds_come_first() -> None:
+    assert retry_after({"retry-after-ms": "20", "retry-after": "1"}) == 0.02
+
+
+def test_a_date_without_a_zone_is_utc() -> None:
+    now = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
+    assert retry_after({"retry-after": "Thu, 05 Nov 2026 12:00:03 -0000"}, now) == 3.0
+
+
+@given(st.text())
+def test_nonsense_is_no_wait(value: str) -> None:
+    wait = retry_after({"retry-after": value})
+    assert wait is None or wait >= 0
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "", "Thu, 99 Nov 2026 12:00:00 GMT"])
+def test_values_that_only_look_like_a_wait(value: str) -> None:
+    assert retry_after({"retry-after": value}) is None
+
+
+def test_a_timeout_tells_what_came_before() -> None:
+    last = FAILURES.from_status(503, {}, "")
+    assert str(FAILURES.timeout(2.0, last)) == "up: no answer within 2 s (the attempt before: up: HTTP 503)"
+
+
+def assert_no_key(error: ProviderError) -> None:
+    shown = [str(error), repr(error), error.body or "", error.code or ""]
+    assert not any(KEY in text for text in shown)

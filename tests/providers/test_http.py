@@ -1,0 +1,346 @@
+"""Retries, deadlines, connections and keys, seen through the OpenAI provider."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import time
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import (
+    ProviderError,
+    ProviderProtocolError,
+    ProviderTimeout,
+    ProviderUnreachable,
+    SettingsError,
+)
+from odar.providers import response
+from odar.providers.http import RetryPolicy
+from odar.providers.openai import OpenAIProvider
+from support import fault_server as faults
+from support.fault_server import Behaviour, Exchange, FaultServer
+from support.requests import KEY, ask
+
+FAULTS: dict[str, tuple[Behaviour, type[ProviderError], bool]] = {
+    "hang": (faults.hang(), ProviderTimeout, True),
+    "trickle": (faults.trickle(), ProviderTimeout, True),
+    "400": (faults.status(400), ProviderError, False),
+    "401": (faults.status(401), ProviderError, False),
+    "403": (faults.status(403), ProviderError, False),
+    "404": (faults.status(404), ProviderError, False),
+    "422": (faults.status(422), ProviderError, False),
+    "408": (faults.status(408), ProviderError, True),
+    "409": (faults.status(409), ProviderError, True),
+    "425": (faults.status(425), ProviderError, True),
+    "429": (faults.status(429), ProviderError, True),
+    "500": (faults.status(500), ProviderError, True),
+    "503": (faults.status(503), ProviderError, True),
+    "redirect": (faults.status(307, location="http://127.0.0.1:1/"), ProviderError, False),
+    "garbage": (faults.garbage(), ProviderProtocolError, True),
+    "html": (faults.html(), ProviderProtocolError, False),
+    "not http": (faults.not_http(), ProviderProtocolError, True),
+    "json, but a list": (faults.answer([]), ProviderProtocolError, True),
+    "json, but null": (faults.answer(None), ProviderProtocolError, True),
+    "wrong shape": (faults.answer({"choices": [{"text": "4"}]}), ProviderProtocolError, True),
+    "choices of a wrong type": (faults.answer({"choices": 7}), ProviderProtocolError, True),
+    "empty choices": (faults.empty_choices(), ProviderProtocolError, True),
+    "error in a 200": (faults.answer({"error": {"message": "no", "code": 503}}), ProviderError, True),
+    "truncated": (faults.truncated(), ProviderUnreachable, True),
+    "reset": (faults.reset(), ProviderUnreachable, True),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_every_fault_is_the_right_error_in_time(
+    name: str, server: FaultServer, openai: OpenAIProvider
+) -> None:
+    behaviour, kind, retryable = FAULTS[name]
+    server.behave(behaviour)
+    started = time.monotonic()
+    with pytest.raises(ProviderError) as caught:
+        await openai.complete(ask(timeout_s=0.4))
+    assert time.monotonic() - started < 0.8
+    assert (type(caught.value), caught.value.retryable) == (kind, retryable)
+    assert str(caught.value).startswith("up: ")
+    assert len(server.requests) == (1 if kind is ProviderTimeout or not retryable else 3)
+    await server.until_idle()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_every_fault_is_the_right_error_when_streaming_too(
+    name: str, server: FaultServer, openai: OpenAIProvider
+) -> None:
+    behaviour, kind, retryable = FAULTS[name]
+    server.behave(behaviour)
+    texts: list[str] = []
+    with pytest.raises(ProviderError) as caught:
+        await openai.complete(ask(timeout_s=0.4), texts.append)
+    assert (type(caught.value), caught.value.retryable, texts) == (kind, retryable, [])
+
+
+@pytest.mark.parametrize(
+    "fault", ["408", "409", "425", "429", "500", "503", "garbage", "truncated", "reset", "empty choices"]
+)
+async def test_a_fault_that_passes_is_retried(fault: str, server: FaultServer, openai: OpenAIProvider) -> None:
+    server.enqueue(FAULTS[fault][0], FAULTS[fault][0])
+    reply = await openai.complete(ask())
+    assert (reply.completions[0].text, reply.retries, len(server.requests)) == ("Answer: 4", 2, 3)
+
+
+async def test_retry_after_is_honoured(server: FaultServer, openai: OpenAIProvider) -> None:
+    server.enqueue(faults.status(429, retry_after=0.2))
+    started = time.monotonic()
+    assert (await openai.complete(ask())).retries == 1
+    assert time.monotonic() - started >= 0.2
+
+
+@pytest.mark.parametrize("headers", [{"retry_after": "30"}, {"retry_after_ms": "30000"}])
+async def test_a_wait_past_the_deadline_fails_at_once(
+    headers: dict[str, str], server: FaultServer, openai: OpenAIProvider
+) -> None:
+    server.behave(faults.status(429, **headers))
+    started = time.monotonic()
+    with pytest.raises(ProviderError) as caught:
+        await openai.complete(ask(timeout_s=1.0))
+    assert time.monotonic() - started < 0.5
+    assert (caught.value.status, caught.value.retry_after) == (429, 30.0)
+    assert str(caught.value) == "up: HTTP 429: upstream says 429; retry after 30 s"
+    assert len(server.requests) == 1
+
+
+async def test_the_deadline_holds_over_all_attempts(server: FaultServer, openai: OpenAIProvider) -> None:
+    server.enqueue(faults.status(503))
+    server.behave(faults.hang())
+    started = time.monotonic()
+    with pytest.raises(ProviderTimeout, match=r"within 0.3 s \(the attempt before: up: HTTP 503"):
+        await openai.complete(ask(timeout_s=0.3))
+    assert time.monotonic() - started < 0.6
+
+
+async def test_one_attempt_is_one_attempt(server: FaultServer) -> None:
+    provider = OpenAIProvider("up", server.url, retry=RetryPolicy(attempts=1))
+    server.behave(faults.status(500))
+    with pytest.raises(ProviderError):
+        await provider.complete(ask())
+    await provider.close()
+    assert len(server.requests) == 1
+
+
+@given(st.integers(0, 1000), st.floats(0, 60) | st.none(), st.integers())
+def test_waits_are_bounded_and_repeatable(retry: int, retry_after: float | None, seed: int) -> None:
+    wait = RetryPolicy(rng=random.Random(seed)).wait_s(retry, retry_after)
+    assert (retry_after or 0.0) <= wait <= (retry_after or 0.0) + 8.0
+    assert wait == RetryPolicy(rng=random.Random(seed)).wait_s(retry, retry_after)
+
+
+async def test_cancelling_closes_the_connection_promptly(server: FaultServer, openai: OpenAIProvider) -> None:
+    server.behave(faults.hang())
+    call = asyncio.create_task(openai.complete(ask()))
+    async with asyncio.timeout(1):
+        while not server.busy:
+            await asyncio.sleep(0.005)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await server.until_idle(0.2, connections=0)
+
+
+async def test_cancelling_a_stream_closes_the_connection_promptly(
+    server: FaultServer, openai: OpenAIProvider
+) -> None:
+    server.behave(faults.trickle("one two three four", stream=True))
+    first = asyncio.Event()
+    call = asyncio.create_task(openai.complete(ask(), lambda _: first.set()))
+    await asyncio.wait_for(first.wait(), 1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await server.until_idle(0.2, connections=0)
+
+
+async def test_cancelling_between_attempts(server: FaultServer) -> None:
+    provider = OpenAIProvider("up", server.url, retry=RetryPolicy(base_s=100, max_s=100))
+    server.behave(faults.status(500))
+    call = asyncio.create_task(provider.complete(ask(timeout_s=1000)))
+    async with asyncio.timeout(1):
+        while not server.requests or server.busy:
+            await asyncio.sleep(0.005)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await provider.close()
+
+
+async def test_connections_are_used_again(server: FaultServer, openai: OpenAIProvider) -> None:
+    for on_text in (None, lambda _: None, None):
+        await openai.complete(ask(), on_text)
+    assert (len(server.requests), server.connections) == (3, 1)
+
+
+async def test_many_calls_at_once_do_not_queue_in_the_client(server: FaultServer, openai: OpenAIProvider) -> None:
+    all_here = asyncio.Barrier(120)
+
+    async def behave(exchange: Exchange) -> None:
+        await all_here.wait()
+        await faults.ok()(exchange)
+
+    server.behave(behave)
+    await asyncio.gather(*(openai.complete(ask()) for _ in range(120)))
+    assert server.most_busy == 120
+
+
+async def test_close_is_idempotent_and_not_final(server: FaultServer, openai: OpenAIProvider) -> None:
+    await openai.close()
+    await openai.complete(ask())
+    await openai.close()
+    await openai.close()
+    await server.until_idle(connections=0)
+    await openai.complete(ask())
+
+
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # asyncio's own, of the loop that is gone
+def test_a_provider_outlives_its_event_loop() -> None:
+    provider = OpenAIProvider("up", "http://127.0.0.1:1/v1")
+
+    async def once() -> str:
+        async with FaultServer() as server:
+            provider._http._base_url = server.url
+            text = (await provider.complete(ask())).completions[0].text
+            await server.until_idle()
+            return text
+
+    assert [asyncio.run(once()), asyncio.run(once())] == ["Answer: 4"] * 2
+    asyncio.run(provider.close())
+    gc.collect()
+
+
+async def test_nobody_there() -> None:
+    provider = OpenAIProvider("up", "http://127.0.0.1:1/v1", retry=RetryPolicy(attempts=1))
+    with pytest.raises(ProviderUnreachable, match=r"^up: cannot connect to 127.0.0.1:1 \(.*\); check base_url$"):
+        await provider.complete(ask())
+    await provider.close()
+
+
+@pytest.mark.parametrize("base_url", ["localhost:8080", "", "ftp://x/v1", "http://", "http://[::1"])
+async def test_a_base_url_that_is_none(base_url: str) -> None:
+    provider = OpenAIProvider("up", base_url)
+    with pytest.raises(ProviderUnreachable, match="base_url") as caught:
+        await provider.complete(ask())
+    await provider.close()
+    assert not caught.value.retryable
+
+
+async def test_tls_where_there_is_none(server: FaultServer) -> None:
+    provider = OpenAIProvider("up", server.url.replace("http:", "https:"))
+    with pytest.raises(ProviderUnreachable, match="TLS") as caught:
+        await provider.complete(ask())
+    await provider.close()
+    assert not caught.value.retryable
+
+
+async def test_an_answer_without_end_is_cut_off(
+    server: FaultServer, openai: OpenAIProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response, "MAX_BODY_BYTES", 100_000)
+
+    async def flood(exchange: Exchange) -> None:
+        await exchange.head(200, "application/json", None)
+        while True:
+            await exchange.write(b" " * 10_000)
+
+    server.behave(flood)
+    with pytest.raises(ProviderProtocolError, match="larger than 100000 bytes"):
+        await openai.complete(ask())
+    await server.until_idle(connections=0)
+
+
+async def test_a_long_error_body_is_cut(server: FaultServer, openai: OpenAIProvider) -> None:
+    server.behave(faults.status(400, body={"error": "x" * 200_000}))
+    with pytest.raises(ProviderError) as caught:
+        await openai.complete(ask())
+    assert len(caught.value.body or "") == 8_000
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_the_key_shows_nowhere(
+    name: str, server: FaultServer, openai: OpenAIProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.behave(FAULTS[name][0])
+    with pytest.raises(ProviderError) as caught:
+        await openai.complete(ask(timeout_s=0.2))
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert_no_key(caught.value, caplog.text, repr(openai))
+
+
+@pytest.mark.parametrize("code", [200, 400, 401, 500])
+async def test_a_key_that_upstream_echoes_shows_nowhere(
+    code: int, server: FaultServer, openai: OpenAIProvider
+) -> None:
+    server.behave(faults.answer({"error": {"message": f"bad key {KEY}", "code": KEY, KEY: KEY}}, code))
+    with pytest.raises(ProviderError) as caught:
+        await openai.complete(ask())
+    assert_no_key(caught.value)
+    assert "bad key [redacted]" in str(caught.value)
+
+
+async def test_a_key_in_a_further_header_shows_nowhere_either(server: FaultServer) -> None:
+    provider = OpenAIProvider("up", server.url, headers={"Api-Key": KEY, "X-Auth": f"Token {KEY}"})
+    server.behave(faults.status(400, body={"error": f"bad key {KEY}"}))
+    with pytest.raises(ProviderError) as caught:
+        await provider.complete(ask())
+    await provider.close()
+    assert server.requests[0].headers["api-key"] == KEY
+    assert_no_key(caught.value)
+
+
+async def test_a_refused_key_comes_with_the_hint(server: FaultServer, openai: OpenAIProvider) -> None:
+    server.behave(faults.status(401))
+    with pytest.raises(ProviderError, match=r"^up: HTTP 401: upstream says 401; set UP_API_KEY$"):
+        await openai.complete(ask())
+
+
+async def test_a_key_from_a_file_may_end_in_a_line_break(server: FaultServer) -> None:
+    provider = OpenAIProvider("up", server.url, KEY + "\n")
+    await provider.complete(ask())
+    await provider.close()
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_a_header_that_cannot_be_sent_is_the_users_to_mend() -> None:
+    with pytest.raises(SettingsError, match="header 'authorization'") as caught:
+        OpenAIProvider("up", "http://127.0.0.1:1", "sk-one\r\nsk-two")
+    assert "sk-" not in str(caught.value)
+
+
+class CallersError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [CallersError(), TimeoutError(), BrokenPipeError(), ValueError()])
+async def test_what_on_text_raises_is_the_callers(
+    error: Exception, server: FaultServer, openai: OpenAIProvider
+) -> None:
+    def on_text(_: str) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        await openai.complete(ask(), on_text)
+    assert len(server.requests) == 1
+    await server.until_idle()
+
+
+def assert_no_key(error: ProviderError, *more: str) -> None:
+    shown = [str(error), repr(error), error.body or "", error.code or "", *more]
+    cause: BaseException | None = error
+    while cause is not None:
+        shown += [repr(cause), *map(repr, cause.args), "".join(traceback.format_exception(cause))]
+        cause = cause.__cause__ or cause.__context__
+    assert not any(KEY in text for text in shown)

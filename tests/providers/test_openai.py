@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
+from odar.providers.base import Provider
+from odar.providers.openai import OpenAIProvider
+from odar.types import Token, Usage
+from support import fault_server as faults
+from support.fault_server import Behaviour, Exchange, FaultServer
+from support.payloads import chat_events, chat_payload
+from support.requests import KEY, ask
+
+
+def test_it_is_a_provider(openai: OpenAIProvider) -> None:
+    provider: Provider = openai
+    assert provider.name == "up"
+
+
+async def test_a_whole_answer(server: FaultServer, openai: OpenAIProvider) -> None:
+    reply = await openai.complete(ask())
+    (completion,) = reply.completions
+    assert completion.text == "Answer: 4"
+    assert completion.tokens == (Token("Answer: ", -0.1), Token("4", -0.1))
+    assert (reply.usage, reply.model, reply.retries) == (Usage(10, 0, 5, 0), "served", 0)
+    (request,) = server.requests
+    assert (request.method, request.path) == ("POST", "/v1/chat/completions")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["content-type"] == "application/json"
+    assert request.json["messages"] == [{"role": "user", "content": "2 + 2?"}]
+
+
+async def test_without_a_key_and_with_a_trailing_slash(server: FaultServer) -> None:
+    provider = OpenAIProvider("local", server.url + "/", headers={"x-title": "odar"})
+    await provider.complete(ask())
+    await provider.close()
+    (request,) = server.requests
+    assert "authorization" not in request.headers
+    assert (request.headers["x-title"], request.path) == ("odar", "/v1/chat/completions")
+
+
+@pytest.mark.parametrize(("behaviour", "got"), [(faults.echo_n(), 5), (faults.ignores_n(), 1)])
+async def test_n_samples(behaviour: Behaviour, got: int, server: FaultServer, openai: OpenAIProvider) -> None:
+    server.behave(behaviour)
+    texts: list[str] = []
+    reply = await openai.complete(ask(n=5), texts.append)
+    assert (len(reply.completions), texts) == (got, [])
+    assert server.requests[0].json["n"] == 5
+    assert "stream" not in server.requests[0].json
+
+
+@pytest.mark.parametrize(("share", "missing"), [(0.0, 0), (0.2, 1), (0.6, 3), (1.0, 5)])
+async def test_log_probabilities_missing_on_a_share(
+    share: float, missing: int, server: FaultServer, openai: OpenAIProvider
+) -> None:
+    server.behave(faults.missing_logprobs(share))
+    tokens = (await openai.complete(ask())).completions[0].tokens
+    assert sum(token.logprob is None for token in tokens) == missing
+    assert len(tokens) == 5
+
+
+async def test_no_log_probabilities(server: FaultServer, openai: OpenAIProvider) -> None:
+    server.behave(faults.no_logprobs())
+    assert (await openai.complete(ask())).completions[0].tokens == ()
+
+
+async def test_json_under_another_content_type_is_still_an_answer(
+    server: FaultServer, openai: OpenAIProvider
+) -> None:
+    payload = json.dumps(chat_payload("4")).encode()
+    server.behave(lambda exchange: exchange.send(payload, content_type="text/plain"))
+    assert (await openai.complete(ask())).completions[0].text == "4"
+
+
+class TestStreaming:
+    async def test_text_is_handed_over_as_it_comes(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.ok("one two 😀"))
+        texts: list[str] = []
+        reply = await openai.complete(ask(), texts.append)
+        assert texts == ["one ", "two ", "😀"]
+        assert reply.completions[0].text == "one two 😀"
+        assert [token.text for token in reply.completions[0].tokens] == texts
+        assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0), "served")
+        assert server.requests[0].json["stream_options"] == {"include_usage": True}
+
+    async def test_the_same_reply_as_without(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.ok("one two", usage={"prompt_tokens": 10, "completion_tokens": 2}))
+        assert await openai.complete(ask(), lambda _: None) == await openai.complete(ask())
+
+    async def test_a_server_that_does_not_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.answer(chat_payload("Answer: 4")))
+        texts: list[str] = []
+        assert (await openai.complete(ask(), texts.append)).completions[0].text == "Answer: 4"
+        assert texts == ["Answer: 4"]
+
+    async def test_dying_after_text_is_not_retried(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.dies_mid_stream("one two three", after=3))
+        texts: list[str] = []
+        with pytest.raises(ProviderUnreachable) as caught:
+            await openai.complete(ask(), texts.append)
+        assert (texts, caught.value.retryable, len(server.requests)) == (["one ", "two "], True, 1)
+
+    async def test_dying_before_text_is_retried(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.enqueue(faults.dies_mid_stream(after=1))
+        texts: list[str] = []
+        reply = await openai.complete(ask(), texts.append)
+        assert (reply.retries, "".join(texts)) == (1, "Answer: 4")
+
+    async def test_an_end_before_the_end(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.events(chat_events("one two")[:2], done=False))
+        with pytest.raises(ProviderUnreachable, match="broke off"):
+            await openai.complete(ask(), lambda _: None)
+
+    async def test_a_stream_without_done_is_whole_with_a_finish_reason(
+        self, server: FaultServer, openai: OpenAIProvider
+    ) -> None:
+        server.behave(faults.events(chat_events("one two"), done=False))
+        assert (await openai.complete(ask(), lambda _: None)).completions[0].text == "one two"
+
+    async def test_done_ends_the_stream_even_if_the_connection_stays(
+        self, server: FaultServer, openai: OpenAIProvider
+    ) -> None:
+        async def stays(exchange: Exchange) -> None:
+            await exchange.head(200, "text/event-stream", None)
+            for payload in chat_events("4"):
+                await exchange.write(f"data: {json.dumps(payload)}\n\n".encode())
+            await exchange.write(b"data: [DONE]\n\n")
+            await faults.hang()(exchange)
+
+        server.behave(stays)
+        assert (await openai.complete(ask(timeout_s=2.0), lambda _: None)).completions[0].text == "4"
+        await server.until_idle(connections=0)
+
+    async def test_an_error_in_the_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        error = {"error": {"message": f"out of memory, {KEY}", "type": "server_error"}}
+        server.behave(faults.events([*chat_events("one two")[:2], error]))
+        with pytest.raises(ProviderError) as caught:
+            await openai.complete(ask(), lambda _: None)
+        assert str(caught.value) == "up: error in the answer (server_error): out of memory, [redacted]"
+        assert (caught.value.status, caught.value.retryable, len(server.requests)) == (500, True, 1)
+
+    @pytest.mark.parametrize("payloads", [["not json"], ["[]"], [{"choices": 7}], []])
+    async def test_streams_that_make_no_sense(
+        self, payloads: list[object], server: FaultServer, openai: OpenAIProvider
+    ) -> None:
+        server.behave(faults.events(payloads))
+        with pytest.raises(ProviderProtocolError):
+            await openai.complete(ask(), lambda _: None)
+        await server.until_idle()
+
+    async def test_a_slow_stream_is_cut_off(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.trickle("one two three four five six", every_s=0.1, stream=True))
+        texts: list[str] = []
+        with pytest.raises(ProviderTimeout):
+            await openai.complete(ask(timeout_s=0.35), texts.append)
+        assert texts
+        await server.until_idle(connections=0)
+
+
+class TestCheck:
+    @pytest.mark.parametrize(("count", "line"), [(12, "12 models"), (1, "1 model"), (0, "0 models")])
+    async def test_one_line(self, count: int, line: str, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.models(count))
+        assert await openai.check() == line
+        assert (server.requests[0].method, server.requests[0].path) == ("GET", "/v1/models")
+
+    async def test_a_refused_key(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.status(401))
+        with pytest.raises(ProviderError, match="set UP_API_KEY"):
+            await openai.check()
+
+    async def test_no_list(self, server: FaultServer, openai: OpenAIProvider) -> None:
+        server.behave(faults.answer({"models": None}))
+        with pytest.raises(ProviderProtocolError):
+            await openai.check()

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.providers.base import Completion, Message, Quirks, Sampling
+from odar.providers.openai_wire import StreamedReply, Thinking, chat_body, read_reply
+from odar.types import Image, Token, Usage
+from support.payloads import chat_events, chat_payload
+from support.requests import ask
+
+
+def reply_with(message: dict[str, Any], **choice: Any) -> Completion:
+    return read_reply({"choices": [{"message": message, **choice}]}).completions[0]
+
+
+def tokens_of(*entries: dict[str, Any]) -> tuple[Token, ...]:
+    return reply_with({"content": "x"}, logprobs={"content": list(entries)}).tokens
+
+
+class TestBody:
+    def test_all_fields(self) -> None:
+        sampling = Sampling(temperature=0.6, top_p=0.95, max_tokens=7, stop=("<|eot_id|>",), seed=42)
+        request = ask(sampling=sampling, n=5)
+        assert chat_body(request, stream=True) == {
+            "model": "m",
+            "messages": [{"role": "user", "content": "2 + 2?"}],
+            "temperature": 0.6,
+            "top_p": 0.95,
+            "max_tokens": 7,
+            "stop": ["<|eot_id|>"],
+            "seed": 42,
+            "n": 5,
+            "logprobs": True,
+            "top_logprobs": 1,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+    def test_what_was_not_asked_for_is_not_sent(self) -> None:
+        body = chat_body(ask(logprobs=False))
+        assert set(body) == {"model", "messages", "temperature", "top_p", "max_tokens"}
+
+    def test_quirks(self) -> None:
+        extra = {"reasoning_effort": "none"}
+        quirks = Quirks("max_completion_tokens", drop=("temperature", "top_p"), extra=extra)
+        body = chat_body(ask(quirks=quirks, logprobs=False))
+        assert set(body) == {"model", "messages", "max_completion_tokens", "reasoning_effort"}
+
+    def test_images(self) -> None:
+        images = (Image("image/png", b"..."), Image("image/png", url="https://x/y.png"))
+        (message,) = chat_body(ask(messages=(Message("user", "what?", images),)))["messages"]
+        assert message["content"] == [
+            {"type": "text", "text": "what?"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,Li4u"}},
+            {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+        ]
+
+
+class TestTokens:
+    def test_a_character_cut_in_two_survives(self) -> None:
+        smile = list("😀".encode())
+        tokens = tokens_of(
+            {"token": "\\xf0\\x9f", "bytes": smile[:2], "logprob": -1.0},
+            {"token": "\\x98\\x80", "bytes": smile[2:], "logprob": -0.5},
+            {"token": "!", "bytes": None, "logprob": -0.1},
+        )
+        assert tokens == (Token("", -1.0), Token("😀", -0.5), Token("!", -0.1))
+
+    @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.data())
+    def test_the_texts_of_tokens_add_up_wherever_they_are_cut(self, text: str, data: st.DataObject) -> None:
+        raw = text.encode()
+        edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(raw))))), len(raw)]
+        entries = [{"token": "?", "bytes": list(raw[a:b]), "logprob": -1} for a, b in pairwise(edges)]
+        assert "".join(token.text for token in tokens_of(*entries)) == text
+
+    @pytest.mark.parametrize(
+        ("reported", "kept"),
+        [
+            (-0.25, -0.25),
+            (0, 0.0),
+            (-3, -3.0),
+            (None, None),
+            (float("nan"), None),
+            (float("-inf"), None),
+            (0.1, None),
+            (10**400, None),
+            (-9999.0, None),
+            ("-0.1", None),
+        ],
+    )
+    def test_log_probabilities_that_are_none(self, reported: Any, kept: float | None) -> None:
+        assert tokens_of({"token": "a", "logprob": reported}) == (Token("a", kept),)
+
+    def test_a_missing_log_probability(self) -> None:
+        assert tokens_of({"token": "a"}) == (Token("a", None),)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "<|eot_id|>",
+            "<|im_end|>",
+            "</s>",
+            "<s>",
+            "<eos>",
+            "<pad>",
+            "<end_of_turn>",
+            "<｜end▁of▁sentence｜>",
+        ],
+    )
+    def test_control_tokens(self, text: str) -> None:
+        assert tokens_of({"token": text, "logprob": -0.1})[0].control
+
+    def test_a_token_without_text_is_control(self) -> None:
+        assert tokens_of({"token": "", "bytes": [], "logprob": -0.1}) == (Token("", -0.1, True),)
+
+    @pytest.mark.parametrize("text", ["a", "<", "<|", "<div>", " ", "\n", "s>"])
+    def test_tokens_that_are_not_control(self, text: str) -> None:
+        assert not tokens_of({"token": text, "bytes": list(text.encode()), "logprob": -0.1})[0].control
+
+    def test_the_older_shape(self) -> None:
+        logprobs = {"tokens": ["a", "</s>"], "token_logprobs": [-0.1, None]}
+        assert reply_with({"content": "a"}, logprobs=logprobs).tokens == (
+            Token("a", -0.1),
+            Token("</s>", None, True),
+        )
+
+    @pytest.mark.parametrize("logprobs", [None, {}, {"content": None}, {"content": []}])
+    def test_no_log_probabilities(self, logprobs: Any) -> None:
+        assert reply_with({"content": "a"}, logprobs=logprobs).tokens == ()
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        ("message", "text"),
+        [
+            ({"content": "4"}, "4"),
+            ({"content": None}, ""),
+            ({}, ""),
+            ({"content": None, "refusal": "I cannot."}, "I cannot."),
+            ({"content": "4", "reasoning_content": "2 and 2"}, "4"),
+            ({"content": None, "reasoning_content": "2 and"}, ""),
+            ({"content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "4"}]}, "4"),
+            ({"content": "<think>2 and 2</think>\n\n4"}, "4"),
+            ({"content": "<think>2 and"}, ""),
+            ({"content": "so </think> 4"}, "so </think> 4"),
+            ({"content": " 4 <think>"}, " 4 <think>"),
+            ({"content": "<thi"}, "<thi"),
+        ],
+    )
+    def test_reasoning_is_no_part_of_the_answer(self, message: dict[str, Any], text: str) -> None:
+        assert reply_with(message, finish_reason="stop").text == text
+        assert reply_with(message).text == text
+
+    def test_tokens_of_the_reasoning_go_with_it(self) -> None:
+        pieces = ["<think>", "hm", "</think>", "\n\n", "It is", " 4", "<|im_end|>"]
+        entries = [{"token": piece, "logprob": -0.1} for piece in pieces]
+        thought_aloud = reply_with({"content": "".join(pieces[:-1])}, logprobs={"content": entries})
+        assert [token.text for token in thought_aloud.tokens] == ["It is", " 4", "<|im_end|>"]
+        apart = reply_with({"content": "It is 4", "reasoning_content": "hm"}, logprobs={"content": entries})
+        assert apart.tokens == thought_aloud.tokens
+
+    def test_nothing_but_reasoning_has_no_tokens(self) -> None:
+        entries = [{"token": "<think>", "logprob": -0.1}]
+        assert reply_with({"content": "<think>"}, logprobs={"content": entries}).tokens == ()
+
+    @given(st.lists(st.sampled_from(["<think>", "</think>", " ", "\n", "4", "<", "thi", "nk>"])), st.data())
+    def test_any_chunking_gives_the_same_answer(self, pieces: list[str], data: st.DataObject) -> None:
+        text = "".join(pieces)
+        whole, cut = Thinking(), Thinking()
+        edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(text))))), len(text)]
+        answer = "".join(cut.feed(text[a:b]) for a, b in pairwise(edges)) + cut.end()
+        assert answer == whole.feed(text) + whole.end()
+        assert cut.seen == whole.seen == text.lstrip().startswith("<think>")
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("reported", "usage"),
+        [
+            (None, Usage()),
+            ({}, Usage()),
+            ({"prompt_tokens": 9, "completion_tokens": 3}, Usage(9, 0, 3, 0)),
+            ({"prompt_tokens": 9}, Usage(9, 0, None, None)),
+            ({"prompt_tokens": "9", "completion_tokens": -1}, Usage()),
+            ({"prompt_tokens": 9, "completion_tokens": 3, "prompt_cache_hit_tokens": 8}, Usage(9, 8, 3, 0)),
+            (
+                {
+                    "prompt_tokens": 9,
+                    "completion_tokens": 3,
+                    "prompt_tokens_details": {"cached_tokens": 4},
+                    "completion_tokens_details": {"reasoning_tokens": 2},
+                },
+                Usage(9, 4, 3, 2),
+            ),
+            (
+                {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": None},
+                Usage(9, 0, 3, 0),
+            ),
+        ],
+    )
+    def test_what_is_not_reported_is_unknown(self, reported: Any, usage: Usage) -> None:
+        assert read_reply(chat_payload("4", usage=reported)).usage == usage
+
+    def test_reasoning_that_was_seen_but_not_counted_is_unknown(self) -> None:
+        assert read_reply(chat_payload("<think>hm</think>4")).usage == Usage(10, 0, 5, None)
+
+
+class TestReply:
+    def test_choices_come_in_their_order(self) -> None:
+        payload = chat_payload("a", "b", "c")
+        payload["choices"].reverse()
+        assert [completion.text for completion in read_reply(payload).completions] == ["a", "b", "c"]
+
+    @pytest.mark.parametrize(
+        ("reported", "finish"),
+        [
+            ("stop", "stop"),
+            ("length", "length"),
+            ("eos", "stop"),
+            ("content_filter", "content_filter"),
+            (None, "stop"),
+        ],
+    )
+    def test_finish_reasons(self, reported: str | None, finish: str) -> None:
+        assert reply_with({"content": "4"}, finish_reason=reported).finish == finish
+
+    def test_the_model_as_the_server_names_it(self) -> None:
+        assert read_reply(chat_payload("4")).model == "served"
+        assert read_reply(chat_payload("4", model=None)).model == ""
+
+    @pytest.mark.parametrize(
+        "payload",
+        [{}, {"choices": []}, {"choices": None}, {"choices": [None]}, {"choices": [{"message": None}]}],
+    )
+    def test_payloads_that_make_no_sense(self, payload: dict[str, Any]) -> None:
+        with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
+            read_reply(payload)
+
+
+class TestStream:
+    def test_a_stream_gives_the_same_reply_as_a_whole_answer(self) -> None:
+        text = "one two three"
+        usage = {"prompt_tokens": 10, "completion_tokens": 3}
+        streamed = StreamedReply()
+        assert "".join(map(streamed.feed, chat_events(text))) == text
+        assert streamed.finished
+        assert streamed.reply() == read_reply(chat_payload(text, usage=usage))
+
+    def test_reasoning_is_not_handed_over(self) -> None:
+        streamed = StreamedReply()
+        events = [
+            {"choices": [{"delta": {"reasoning_content": "hm"}}]},
+            {"choices": [{"delta": {"content": None}}]},
+            *chat_events("<think> let us see </think> it is 4"),
+        ]
+        assert "".join(map(streamed.feed, events)) == "it is 4"
+        assert streamed.reply().completions[0].text == "it is 4"
+        assert streamed.reply().usage.reasoning is None
+
+    def test_other_choices_are_left_out(self) -> None:
+        streamed = StreamedReply()
+        assert streamed.feed({"choices": [{"index": 1, "delta": {"content": "no"}}]}) == ""
+
+    def test_a_stream_of_nothing(self) -> None:
+        with pytest.raises(ValueError, match="no choices"):
+            StreamedReply().reply()

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import InputError, ProviderError, ProviderTimeout
+from odar.providers.base import Completion, Message, Provider, Reply
+from odar.providers.replay import Recording, ReplayProvider, digest, load, parse, record
+from odar.types import Image, Token, Usage
+from support.requests import ask
+
+counts = st.none() | st.integers(0, 10**6)
+tokens = st.builds(Token, st.text(), st.none() | st.floats(-100, 0), st.booleans())
+completions = st.builds(
+    Completion, st.text(), st.lists(tokens, max_size=3).map(tuple), st.sampled_from(["stop", "length"])
+)
+replies = st.builds(
+    Reply,
+    st.lists(completions, min_size=1, max_size=3).map(tuple),
+    st.builds(Usage, counts, counts, counts, counts),
+    st.text(),
+)
+
+
+def said(*texts: str) -> Reply:
+    return Reply(tuple(Completion(text) for text in texts))
+
+
+@given(st.text(), replies, st.none() | st.floats(0, 100))
+def test_what_is_recorded_is_played(text: str, reply: Reply, seconds: float | None) -> None:
+    request = ask(text)
+    line = record(request, reply, seconds)
+    assert "\n" not in line
+    assert parse(line) == Recording("m", reply, digest(request.messages), seconds)
+
+
+async def test_a_file_is_played_in_order(tmp_path: Path) -> None:
+    one, two = ask("one"), ask("two")
+    lines = [record(one, said("1a")), record(two, said("2")), "", record(one, said("1b"))]
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    provider: Provider = ReplayProvider.from_file("tape", path)
+    assert await provider.check() == "3 recordings"
+    texts = [(await provider.complete(request)).completions[0].text for request in (two, one, one)]
+    assert texts == ["2", "1a", "1b"]
+    with pytest.raises(ProviderError, match=digest(one.messages)) as caught:
+        await provider.complete(one)
+    assert (caught.value.code, caught.value.retryable) == ("no_recording", False)
+    await provider.close()
+
+
+async def test_recordings_without_a_digest_answer_anything() -> None:
+    provider = ReplayProvider("tape", [Recording("m", said("any")), Recording("other", said("no"))])
+    assert (await provider.complete(ask("whatever"))).completions[0].text == "any"
+    with pytest.raises(ProviderError, match="model 'm'"):
+        await provider.complete(ask("whatever"))
+
+
+async def test_a_miss_does_not_quote_the_prompt() -> None:
+    with pytest.raises(ProviderError) as caught:
+        await ReplayProvider("tape", []).complete(ask("my secret question"))
+    assert "secret" not in str(caught.value)
+
+
+async def test_repeat_starts_over() -> None:
+    provider = ReplayProvider("tape", [Recording("m", said("a")), Recording("m", said("b"))], repeat=True)
+    assert [(await provider.complete(ask())).completions[0].text for _ in range(4)] == ["a", "b", "a", "b"]
+
+
+async def test_n_completions_and_on_text() -> None:
+    provider = ReplayProvider("tape", [Recording("m", said("a", "b", "c"))], repeat=True)
+    texts: list[str] = []
+    assert len((await provider.complete(ask(n=2), texts.append)).completions) == 2
+    assert texts == []
+    assert len((await provider.complete(ask(), texts.append)).completions) == 1
+    assert texts == ["a"]
+
+
+async def test_it_takes_its_time_if_asked_to() -> None:
+    provider = ReplayProvider("tape", [Recording("m", said("a"), seconds=0.2)], pace=0.5, repeat=True)
+    started = time.monotonic()
+    await provider.complete(ask())
+    assert 0.09 <= time.monotonic() - started < 0.5
+    with pytest.raises(ProviderTimeout, match=r"within 0.05 s \(the recording took 0.1 s\)"):
+        await provider.complete(ask(timeout_s=0.05))
+
+
+def test_images_are_part_of_the_conversation() -> None:
+    variants = [(), (Image("image/png", b"a"),), (Image("image/png", b"b"),), (Image("image/png", url="u"),)]
+    assert len({digest([Message("user", "?", images)]) for images in variants}) == 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "7",
+        "{}",
+        '{"model": "m"}',
+        '{"model": "m", "completions": [{"text": "a", "tokens": [[]]}]}',
+    ],
+)
+def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(record(ask(), said("a")) + "\n" + line, encoding="utf-8")
+    with pytest.raises(InputError, match=r"run\.jsonl, line 2"):
+        load(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.jsonl cannot be read"):
+        load(tmp_path / "nowhere.jsonl")

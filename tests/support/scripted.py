@@ -1,0 +1,62 @@
+"""A provider that answers from a script: for tests of everything above the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from odar.errors import ProviderError
+from odar.providers.base import Completion, OnText, Reply, Request
+from odar.types import Token, Usage
+
+USAGE = Usage(10, 0, 5, 0)
+
+
+def completion(text: str, logprob: float | None = -0.1, *, finish: str = "stop") -> Completion:
+    """A completion of one token per word, all with the same log-probability."""
+    words = [word if i == 0 else " " + word for i, word in enumerate(text.split(" "))]
+    return Completion(text, tuple(Token(word, logprob) for word in words), finish)
+
+
+@dataclass
+class ScriptedProvider:
+    """Answers each request with what `script` says; records every request."""
+
+    script: Callable[[Request, int], Sequence[Completion] | ProviderError]
+    name: str = "scripted"
+    delay_s: float = 0.0
+    usage: Usage = USAGE
+    requests: list[Request] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    closed: bool = False
+
+    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+        index = len(self.requests)
+        self.requests.append(request)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await asyncio.sleep(self.delay_s)
+        finally:
+            self.in_flight -= 1
+        result = self.script(request, index)
+        if isinstance(result, ProviderError):
+            raise result
+        if on_text is not None:
+            for token in result[0].tokens:
+                on_text(token.text)
+        return Reply(tuple(result), self.usage, request.model)
+
+    async def check(self) -> str:
+        return "scripted"
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def step_of(request: Request) -> str:
+    """Which step a request with the default prompts is for."""
+    system = request.messages[0].text
+    return "verify" if "proposed" in system else "solve" if "care" in system else "answer"

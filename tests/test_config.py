@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.config import PROFILES, api_key, environment_name, key_name, leaves, load_settings
+from odar.errors import OdarError, SettingsError, UnknownName
+from odar.settings import ProviderSettings
+
+
+def load(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, **overrides: object):
+    file = tmp_path / "odar.toml"
+    file.write_text(toml)
+    return load_settings(config=file, environ=environ or {}, **overrides)
+
+
+def test_arguments_beat_environment_beats_file_beats_profile(tmp_path):
+    toml = "[fast]\nmax_tokens = 100\ntop_p = 0.5\n[slow]\nmax_tokens = 7"
+    environ = {"ODAR_FAST_MAX_TOKENS": "200", "ODAR_FAST_TOP_P": "0.6"}
+    settings = load(tmp_path, toml, environ, fast__max_tokens=300)
+    assert (settings.fast.max_tokens, settings.fast.top_p, settings.slow.max_tokens) == (300, 0.6, 7)
+    assert settings.fast.temperature == 0.2
+    assert settings.origins["fast", "max_tokens"] == "argument"
+    assert settings.origins["fast", "top_p"] == "ODAR_FAST_TOP_P"
+    assert settings.origins["slow", "max_tokens"].endswith("odar.toml")
+    assert settings.origins["fast", "temperature"] == "profile embedded"
+
+
+def test_profiles_carry_the_constants_of_the_spec():
+    for name in PROFILES:
+        settings = load_settings(name, environ={})
+        assert (settings.routing.tau1, settings.routing.tau2, settings.routing.samples) == (0.3, 0.7, 5)
+        assert (settings.fusion.varentropy_weight, settings.fusion.missing_limit) == (0.1, 0.2)
+        assert settings.limits.deadline_s == 120
+    paper = load_settings("paper", environ={})
+    assert (paper.fast.temperature, paper.fast.top_p, paper.fast.max_tokens, paper.fast.timeout_s) == (
+        0.2,
+        0.9,
+        512,
+        10,
+    )
+    assert (paper.slow.temperature, paper.slow.top_p, paper.slow.max_tokens, paper.slow.timeout_s) == (
+        0.3,
+        0.95,
+        1024,
+        60,
+    )
+    assert (paper.fast.stop, paper.slow.stop) == (("\n\n", "Q:"), ("Wait", "User:"))
+    assert (paper.fast.model, paper.slow.model, paper.fusion.beta) == ("gpt-5.1", "claude-4.5-sonnet", math.inf)
+    reference = load_settings("open", environ={})
+    assert (reference.fast.temperature, reference.slow.top_p, reference.seed) == (0.6, 0.95, 42)
+    assert load_settings("embedded", environ={}).fusion.beta == 0.25
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[fast]\ntempratur = 1", "unknown setting fast.tempratur = 1 in {file}; did you mean 'temperature'?"),
+        (
+            "[fast]\ntemperature = 3",
+            "fast.temperature = 3.0 in {file} must be at least 0 and at most 2; the nearest valid value is 2",
+        ),
+        ("[fast]\ntop_p = 0", "fast.top_p = 0.0 in {file} must be above 0 and at most 1"),
+        ("[fast]\nmax_tokens = 1.5", "fast.max_tokens = 1.5 in {file} must be a whole number"),
+        ("[fast]\nmax_tokens = true", "fast.max_tokens = true in {file} must be a whole number"),
+        ("[fast]\nstop = [1]", "fast.stop = [1] in {file} must be a list of strings"),
+        ("fast = 1", "fast = 1 in {file} must be a table"),
+        ("[models]\nx = 1", "models.x = 1 in {file} must be a table"),
+        ("[models.x]\nid = 'y'", "setting models.x.provider is missing and has no default"),
+        ("[fusion]\nbeta = nan", "fusion.beta = nan in {file} must be at least 0"),
+        ("[fast\n", "{file} is not valid TOML"),
+        (
+            "[providers.openai]\napi_key = 'sk-secret'",
+            "providers.openai.api_key in {file}: keys are not written here",
+        ),
+    ],
+)
+def test_a_bad_key_or_value_is_refused_by_name(tmp_path, toml, message):
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, toml)
+    assert str(caught.value).startswith(message.format(file=tmp_path / "odar.toml"))
+    assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"ODAR_FAST_TEMPRATURE": "1"}, 'unknown environment variable ODAR_FAST_TEMPRATURE = "1"; did you mean'),
+        ({"ODAR_ROUTING_TAU1": "hot"}, 'routing.tau1 = "hot" in ODAR_ROUTING_TAU1 must be a number'),
+        ({"ODAR_LIMITS_MAX_CALLS": "0"}, "limits.max_calls = 0 in ODAR_LIMITS_MAX_CALLS must be at least 1"),
+    ],
+)
+def test_a_bad_variable_is_refused_by_name(environ, message):
+    with pytest.raises(SettingsError) as caught:
+        load_settings("embedded", environ=environ)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_secret_in_an_unknown_variable_is_not_repeated():
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ={"ODAR_OPENAI_API_KEY": "sk-planted"})
+    assert "ODAR_OPENAI_API_KEY" in str(caught.value)
+    assert "sk-planted" not in str(caught.value)
+
+
+def test_variables_are_read_as_toml_would_read_them():
+    environ = {
+        "ODAR_FAST_STOP": "a,b",
+        "ODAR_SLOW_STOP": '["c,d"]',
+        "ODAR_LIMITS_MAX_COST_USD": "none",
+        "ODAR_SEED": "7",
+    }
+    settings = load_settings("embedded", environ=environ)
+    assert (settings.fast.stop, settings.slow.stop) == (("a", "b"), ("c,d",))
+    assert (settings.limits.max_cost_usd, settings.seed) == (None, 7)
+
+
+def test_the_profile_is_chosen_by_what_is_there(tmp_path):
+    assert load(tmp_path).profile == "embedded"
+    keys = {"OPENAI_API_KEY": "a", "ANTHROPIC_API_KEY": "b"}
+    both = load(tmp_path, environ=keys)
+    assert (both.profile, both.profile_reason) == ("paper", "OPENAI_API_KEY and ANTHROPIC_API_KEY are set")
+    one = load(tmp_path, environ={"OPENAI_API_KEY": "a"})
+    assert one.profile == "embedded"
+    assert "ANTHROPIC_API_KEY is not" in one.profile_reason
+    served = load(tmp_path, '[providers.vllm-fast]\nbase_url = "http://gpu:8000/v1"')
+    assert served.profile == "open"
+    assert served.providers["vllm-fast"].base_url == "http://gpu:8000/v1"
+    assert load(tmp_path, 'profile = "open"', keys).profile == "open"
+    assert load(tmp_path, 'profile = "open"', {"ODAR_PROFILE": "paper"}).profile == "paper"
+
+
+def test_an_unknown_profile_names_the_known_ones():
+    with pytest.raises(UnknownName, match="unknown profile 'papr'; did you mean 'paper'"):
+        load_settings("papr")
+
+
+def test_a_profile_may_be_a_file(tmp_path):
+    source = (Path(__file__).parent.parent / "src/odar/profiles/paper.toml").read_text()
+    mine = tmp_path / "mine.toml"
+    mine.write_text(source.replace("temperature = 0.3", "temperature = 0.4"))
+    assert load_settings(str(mine), environ={}).slow.temperature == 0.4
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings(str(tmp_path / "none.toml"), environ={})
+
+
+def test_a_settings_file_that_was_named_must_exist(tmp_path):
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings(config=tmp_path / "none.toml", environ={})
+    with pytest.raises(SettingsError, match="No such file"):
+        load_settings(environ={"ODAR_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_a_settings_file_that_is_binary_is_refused(tmp_path):
+    (tmp_path / "odar.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        load_settings(config=tmp_path / "odar.toml", environ={})
+
+
+def test_the_file_in_the_working_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odar.toml").write_text("seed = 9")
+    assert load_settings(environ={}).seed == 9
+
+
+def test_thresholds_must_be_in_order():
+    with pytest.raises(SettingsError, match=r"routing.tau1 = 0.8 is above routing.tau2 = 0.7"):
+        load_settings("embedded", environ={}, routing__tau1=0.8)
+
+
+def test_an_unknown_model_gets_the_nearest_name():
+    with pytest.raises(UnknownName, match=r"unknown model 'gpt5.1'; did you mean 'gpt-5.1'"):
+        load_settings("embedded", environ={}, fast__model="gpt5.1")
+
+
+def test_any_model_of_a_provider_can_be_named_with_it():
+    card = load_settings("embedded", environ={}, fast__model="ollama/qwen3:4b").card("ollama/qwen3:4b")
+    assert (card.provider, card.id, card.price, card.n) == ("ollama", "qwen3:4b", None, False)
+
+
+def test_a_user_adds_to_the_catalogue_and_overrides_it(tmp_path):
+    toml = """
+    [models."gpt-5.1"]
+    price = { input = 2.0 }
+    [models.mine]
+    provider = "ollama"
+    price = { input = 1.0, output = 2.0 }
+    """
+    settings = load(tmp_path, toml)
+    assert settings.card("gpt-5.1").price.input == 2.0
+    assert settings.card("gpt-5.1").price.output == 10.0
+    assert settings.card("mine").price.cached == 1.0  # never cheaper than known
+
+
+def test_a_model_of_a_provider_nobody_configured_is_refused(tmp_path):
+    with pytest.raises(UnknownName, match="unknown provider 'nowhere'"):
+        load(tmp_path, "[models.x]\nprovider = 'nowhere'\n[fast]\nmodel = 'x'")
+
+
+def test_keys_come_from_the_environment_or_a_private_file(tmp_path):
+    from_environment = ProviderSettings(kind="openai", api_key_env="MY_KEY")
+    assert api_key("p", from_environment, {"MY_KEY": " sk-1\n"}) == "sk-1"
+    assert api_key("p", from_environment, {}) is None
+    file = tmp_path / "key"
+    file.write_text("sk-2\n")
+    from_file = ProviderSettings(kind="openai", api_key_file=str(file))
+    file.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        api_key("p", from_file, {})
+    file.chmod(0o600)
+    assert api_key("p", from_file, {}) == "sk-2"
+    with pytest.raises(SettingsError, match="cannot be read"):
+        api_key("p", ProviderSettings(kind="openai", api_key_file=str(tmp_path / "none")), {})
+
+
+def test_overrides_nest_and_leave_the_callers_tables_alone():
+    mine = {"x": {"provider": "ollama"}}
+    settings = load_settings("embedded", environ={}, models=mine, models__y={"provider": "vllm"}, models__x__n=True)
+    assert (settings.models["x"].n, settings.models["y"].provider) == (True, "vllm")
+    assert mine == {"x": {"provider": "ollama"}}
+    with pytest.raises(SettingsError, match="fast = 1 in argument must be a table"):
+        load_settings("embedded", environ={}, fast=1, fast__model="x")
+
+
+def test_every_setting_explains_itself():
+    for path, _, field in leaves():
+        assert field.metadata["doc"], key_name(path)
+        assert environment_name(path).startswith("ODAR_")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+some_keys = st.sampled_from(["fast", "slow", "routing", "models", "providers", "seed", "fusion", "nonsense"])
+
+
+@given(st.dictionaries(some_keys, json_values, max_size=3))
+def test_any_settings_load_or_are_refused_in_one_line(overrides):
+    try:
+        load_settings("embedded", environ={}, **overrides)
+    except OdarError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+
+import pytest
+
+from odar.config import load_settings
+from odar.difficulty.baselines import ConstantEstimator
+from odar.engine import Odar
+from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout
+from odar.types import Image, Path, Query, Usage
+from support.scripted import ScriptedProvider, completion, step_of
+
+DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
+MODELS = {
+    "quick": {"provider": "fast", "logprobs": True, "n": True, "price": {"input": 1, "cached": 0.1, "output": 4}},
+    "deep": {"provider": "slow", "logprobs": True, "n": True, "price": {"input": 3, "cached": 0.3, "output": 15}},
+}
+
+
+def settings(**overrides):
+    base = {
+        "models": MODELS,
+        "providers": {"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
+        "prompts": "default",
+        "fast__model": "quick",
+        "slow__model": "deep",
+    }
+    return load_settings("embedded", environ={}, **{**base, **overrides})
+
+
+def talk(request, index):
+    """Fast says 4; the verifier agrees; the solver says 4 five times, the third most surely."""
+    match step_of(request):
+        case "answer":
+            return [completion("Answer: 4", -0.5)]
+        case "verify":
+            return [completion("Judgment: CORRECT\nAnswer: 4", -0.2)]
+        case _:
+            return [completion(f"Sample {index} {i}.\nAnswer: 4", -0.3 + 0.1 * (i == 2)) for i in range(request.n)]
+
+
+def engine(fast=talk, slow=talk, difficulty=0.5, **overrides):
+    providers = {"fast": ScriptedProvider(fast, "fast"), "slow": ScriptedProvider(slow, "slow")}
+    odar = Odar(settings(**overrides), providers=providers, estimator=ConstantEstimator(difficulty))
+    return odar, providers["fast"], providers["slow"]
+
+
+def steps(provider):
+    return [step_of(request) for request in provider.requests]
+
+
+@pytest.mark.parametrize(
+    ("difficulty", "path", "fast_steps", "slow_steps", "calls"),
+    [
+        (0.1, Path.SIMPLE, ["answer"], [], 1),
+        (0.3, Path.MEDIUM, ["answer"], ["verify"], 2),
+        (0.7, Path.HARD, ["answer"], ["solve"], 6),
+    ],
+)
+async def test_difficulty_chooses_the_path(difficulty, path, fast_steps, slow_steps, calls):
+    odar, fast, slow = engine(difficulty=difficulty)
+    answer = await odar.aask("What is 2 + 2?")
+    assert (answer.answer, answer.path, answer.degraded) == ("4", path, False)
+    assert (steps(fast), steps(slow)) == (fast_steps, slow_steps)
+    assert answer.trace.spend.calls == calls
+    assert len(answer.trace.candidates) == calls
+
+
+async def test_the_caller_may_insist_on_a_path():
+    odar, _, slow = engine(difficulty=0.1)
+    answer = await odar.aask("What is 2 + 2?", path="hard")
+    assert answer.path is Path.HARD
+    assert slow.requests[0].n == 5
+    with pytest.raises(InputError, match="path 'harder' is not one of: simple, medium, hard"):
+        await odar.aask("What?", path="harder")
+
+
+async def test_the_verifier_gets_the_fast_answer_and_the_solver_does_not():
+    odar, _, slow = engine()
+    await odar.aask("What is 2 + 2?", path="medium")
+    assert "Proposed answer: 4" in slow.requests[0].messages[-1].text
+    await odar.aask("What is 2 + 2?", path="hard")
+    assert "4" not in slow.requests[1].messages[-1].text
+
+
+async def test_hard_asks_both_agents_at_once():
+    odar, fast, slow = engine()
+    fast.delay_s = slow.delay_s = 0.2
+    started = time.perf_counter()
+    await odar.aask("What is 2 + 2?", path="hard")
+    assert time.perf_counter() - started < 0.35
+
+
+async def test_a_server_without_n_gets_separate_concurrent_calls_with_their_own_seeds():
+    models = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
+    odar, _, slow = engine(models=models)
+    slow.delay_s = 0.05
+    answer = await odar.aask("What is 2 + 2?", path="hard", seed=7)
+    assert [request.n for request in slow.requests] == [1] * 5
+    assert sorted(request.sampling.seed for request in slow.requests) == [7, 8, 9, 10, 11]
+    assert slow.most_in_flight == 5
+    assert answer.trace.spend.calls == 6
+
+
+async def test_a_server_that_ignores_n_is_topped_up():
+    odar, _, slow = engine(slow=lambda request, index: [completion(f"Answer: {index}")])
+    answer = await odar.aask("What is 2 + 2?", path="hard")
+    assert [request.n for request in slow.requests] == [5, 1, 1, 1, 1]
+    assert len(answer.trace.candidates) == 6
+    assert answer.trace.spend.calls == 6
+
+
+async def test_slow_down_gives_the_fast_answer_marked_degraded():
+    for path in ("medium", "hard"):
+        odar, _, _ = engine(slow=lambda request, index: DOWN)
+        answer = await odar.aask("What is 2 + 2?", path=path)
+        assert (answer.answer, answer.degraded) == ("4", True)
+        assert any("slow agent: out of order" in reason for reason in answer.trace.degradations)
+
+
+async def test_fast_down_gives_the_slow_answer_marked_degraded():
+    for path, slow_step in (("simple", "solve"), ("medium", "solve"), ("hard", "solve")):
+        odar, _, slow = engine(fast=lambda request, index: DOWN)
+        answer = await odar.aask("What is 2 + 2?", path=path)
+        assert (answer.answer, answer.degraded) == ("4", True)
+        assert steps(slow) == [slow_step]
+
+
+async def test_both_down_is_a_clear_error():
+    odar, _, _ = engine(fast=lambda r, i: DOWN, slow=lambda r, i: ProviderError("no such model", status=404))
+    with pytest.raises(AllAgentsFailed) as caught:
+        await odar.aask("What is 2 + 2?", path="medium")
+    assert "fast agent: out of order" in str(caught.value)
+    assert "slow agent: no such model" in str(caught.value)
+    assert caught.value.status == 503
+
+
+async def test_some_samples_may_fail():
+    models = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
+    odar, _, _ = engine(
+        models=models, slow=lambda request, index: DOWN if index % 2 else [completion(f"Answer: {index}")]
+    )
+    answer = await odar.aask("What is 2 + 2?", path="hard")
+    assert len(answer.trace.candidates) == 4
+    assert answer.degraded
+    assert [call.error is None for call in answer.trace.calls].count(False) == 2
+
+
+async def test_an_empty_answer_is_a_failure_with_a_remedy():
+    odar, _, _ = engine(fast=lambda request, index: [completion(" ", finish="length")])
+    answer = await odar.aask("What is 2 + 2?", path="simple")
+    assert any("raise fast.max_tokens" in reason for reason in answer.trace.degradations)
+
+
+async def test_a_verifier_that_only_says_correct_answers_with_the_proposal():
+    odar, _, _ = engine(slow=lambda request, index: [completion("It holds.\nJudgment: CORRECT", -0.01)])
+    answer = await odar.aask("What is 2 + 2?", path="medium")
+    verifier = answer.trace.candidates[1]
+    assert (verifier.judgment, verifier.answer) == (True, "4")
+    assert verifier.text == "It holds.\nJudgment: CORRECT"
+
+
+async def test_max_calls_is_never_passed():
+    for limit in range(1, 8):
+        odar, fast, slow = engine()
+        answer = await odar.aask("What is 2 + 2?", path="hard", max_calls=limit)
+        assert sum(request.n for request in fast.requests + slow.requests) == min(limit, 6)
+        assert answer.degraded == (limit < 6)
+
+
+async def test_max_cost_is_never_passed():
+    odar, _, _ = engine()
+    free = await odar.aask("What is 2 + 2?", path="hard", max_cost_usd=1.0)
+    assert not free.degraded
+    assert free.trace.spend.cost_usd <= 1.0
+    with pytest.raises(BudgetExceeded, match=r"one call to quick can cost"):
+        await odar.aask("What is 2 + 2?", path="hard", max_cost_usd=0.0000001)
+
+
+async def test_a_request_cannot_loosen_the_configured_limits():
+    odar, fast, slow = engine(limits__max_calls=2)
+    await odar.aask("What is 2 + 2?", path="hard", max_calls=100)
+    assert sum(request.n for request in fast.requests + slow.requests) == 2
+
+
+async def test_what_is_finished_at_the_deadline_is_used():
+    odar, _, slow = engine()
+    slow.delay_s = 30
+    started = time.perf_counter()
+    answer = await odar.aask("What is 2 + 2?", path="hard", deadline_s=0.2)
+    assert time.perf_counter() - started < 2
+    assert answer.answer == "4"
+    assert answer.degraded
+    assert slow.in_flight == 0
+
+
+async def test_nothing_finished_at_the_deadline_is_a_timeout():
+    odar, fast, slow = engine()
+    fast.delay_s = slow.delay_s = 30
+    with pytest.raises(AllAgentsFailed) as caught:
+        await odar.aask("What is 2 + 2?", path="hard", deadline_s=0.1)
+    assert any(isinstance(cause, ProviderTimeout) for cause in caught.value.causes)
+
+
+async def test_agents_have_their_own_timeouts():
+    odar, fast, slow = engine(fast__timeout_s=5, slow__timeout_s=9)
+    await odar.aask("What is 2 + 2?", path="hard")
+    assert (fast.requests[0].timeout_s, slow.requests[0].timeout_s) == (5, 9)
+
+
+async def test_cancelling_the_question_cancels_the_calls():
+    odar, fast, slow = engine()
+    fast.delay_s = slow.delay_s = 30
+    task = asyncio.create_task(odar.aask("What is 2 + 2?", path="hard"))
+    await asyncio.sleep(0.05)
+    assert slow.in_flight == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (fast.in_flight, slow.in_flight) == (0, 0)
+
+
+async def test_the_ledger_adds_up():
+    odar, _, _ = engine()
+    answer = await odar.aask("What is 2 + 2?", path="medium")
+    assert answer.trace.spend.usage == Usage(20, 0, 10, 0)
+    expected = (10 * 1 + 5 * 4 + 10 * 3 + 5 * 15) / 1e6
+    assert answer.trace.spend.cost_usd == pytest.approx(expected)
+    assert [call.model for call in answer.trace.calls] == ["quick", "deep"]
+
+
+async def test_an_unknown_price_is_unknown_not_zero():
+    models = {**MODELS, "deep": {"provider": "slow", "logprobs": True, "n": True}}
+    odar, _, _ = engine(models=models)
+    assert (await odar.aask("What is 2 + 2?", path="medium")).trace.spend.cost_usd is None
+    assert (await odar.aask("What is 2 + 2?", path="simple")).trace.spend.cost_usd is not None
+
+
+async def test_a_refused_call_costs_nothing_and_a_broken_one_is_unknown():
+    for status, cost in ((503, 0.0), (None, None)):
+        failure = ProviderError("down", status=status)
+        odar, _, _ = engine(slow=lambda request, index, failure=failure: failure)
+        answer = await odar.aask("What is 2 + 2?", path="medium")
+        assert answer.trace.calls[1].cost_usd == cost
+
+
+async def test_the_simple_path_streams():
+    odar, _, _ = engine()
+    pieces: list[str] = []
+    answer = await odar.aask("What is 2 + 2?", path="simple", on_text=pieces.append)
+    assert "".join(pieces) == answer.text
+    pieces.clear()
+    await odar.aask("What is 2 + 2?", path="hard", on_text=pieces.append)
+    assert pieces == []
+
+
+async def test_the_trace_names_prompts_path_and_scorer():
+    odar, _, _ = engine(difficulty=0.9)
+    answer = await odar.aask("What is 2 + 2?")
+    trace = answer.trace
+    assert dict(trace.prompts).keys() == {"answer", "verify", "solve"}
+    assert all(len(md5) == 32 for _, md5 in trace.prompts)
+    assert trace.decision.reason == "d = 0.900 ≥ τ2 = 0.7"
+    assert trace.verdict.scorer == "fep (uncalibrated)"
+    assert "quick" in trace.verdict.reason
+
+
+async def test_no_logprobs_the_slow_answer_wins_and_the_trace_says_so():
+    def silent(request, index):
+        return [dataclasses.replace(c, tokens=()) for c in talk(request, index)]
+
+    models = {**MODELS, "deep": {**MODELS["deep"], "logprobs": False}}
+    odar, _, slow = engine(models=models, slow=silent)
+    answer = await odar.aask("What is 2 + 2?", path="medium")
+    assert answer.trace.verdict.scorer == "slow"
+    assert slow.requests[0].logprobs is False
+    assert (await odar.aask("What is 2 + 2?", path="hard")).trace.verdict.scorer == "agreement"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the question is empty"),
+        (" \n\t", "the question is empty"),
+        ("a\0b", "NUL character at position 1"),
+        ("a\ud800b", "unpaired surrogate"),
+        (5, "must be a string, not int"),
+    ],
+)
+async def test_bad_questions_are_refused(text, message):
+    odar, _, _ = engine()
+    with pytest.raises(InputError, match=message):
+        await odar.aask(text)
+
+
+async def test_a_question_that_cannot_fit_is_refused_before_any_call():
+    models = {**MODELS, "quick": {**MODELS["quick"], "context": 1000}}
+    odar, fast, _ = engine(models=models)
+    with pytest.raises(InputError, match=r"1,000,000 characters cannot fit the context of quick, 1,000 tokens"):
+        await odar.aask("x" * 1_000_000)
+    assert fast.requests == []
+
+
+async def test_an_image_needs_a_model_that_sees():
+    odar, _, _ = engine()
+    with pytest.raises(InputError, match="quick cannot see images"):
+        await odar.aask(Query("What is this?", (Image("image/png", b"x"),)))
+    models = {name: {**model, "images": True} for name, model in MODELS.items()}
+    odar, fast, _ = engine(models=models)
+    await odar.aask("What is this?", images=[Image("image/png", b"x")], path="simple")
+    assert fast.requests[0].messages[-1].images == (Image("image/png", b"x"),)
+
+
+async def test_an_alternative_takes_over_where_it_sees_or_scores_better():
+    models = {
+        "quick": {**MODELS["quick"], "scores": {"math": 0.5}},
+        "deep": {**MODELS["deep"], "images": True},
+        "sharp": {**MODELS["quick"], "scores": {"math": 0.8}},
+        "seer": {**MODELS["quick"], "images": True},
+    }
+    odar, fast, _ = engine(models=models, fast__alternatives=["sharp", "seer"])
+    answer = await odar.aask("Solve the equation x = 2 + 2.", path="medium")
+    assert (answer.trace.decision.assignment.expert, fast.requests[-1].model) == ("math", "sharp")
+    assert [call.model for call in answer.trace.calls] == ["sharp", "deep"]
+    await odar.aask("What is this?", images=[Image("image/png", b"x")], path="simple")
+    assert fast.requests[-1].model == "seer"
+    odar, fast, _ = engine(models=models, fast__alternatives=["sharp"], dispatch__models=False)
+    await odar.aask("Solve the equation x = 2 + 2.", path="simple")
+    assert fast.requests[-1].model == "quick"
+
+
+def test_the_synchronous_wrapper_works_with_and_without_a_running_loop():
+    odar, fast, _ = engine()
+    with odar:
+        assert odar.ask("What is 2 + 2?", path="simple").answer == "4"
+
+        async def inside():
+            return odar.ask("What is 2 + 2?", path="simple")
+
+        assert asyncio.run(inside()).answer == "4"
+    assert fast.closed
+
+
+async def test_closing_closes_the_providers():
+    odar, fast, slow = engine()
+    async with odar:
+        pass
+    assert fast.closed
+    assert slow.closed
