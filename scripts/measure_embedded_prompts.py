@@ -13,14 +13,14 @@ import argparse
 import asyncio
 import re
 import time
-import tomllib
 from collections.abc import Iterable
-from pathlib import Path
 
+from odar.agents.prompts import load_prompts
 from odar.providers.base import Message, Reply, Request, Sampling
 from odar.providers.embedded import EmbeddedProvider
+from odar.types import Query, Step
 
-PROMPTS = Path(__file__).parent.parent / "src/odar/agents/prompts/embedded"
+PROMPTS = load_prompts("embedded")
 MAX_TOKENS = {"answer": 96, "verify": 192, "solve": 256}
 QUESTIONS = (
     ("What is the capital of France?", "paris"),
@@ -69,16 +69,6 @@ HELD_OUT = (  # not looked at while the prompts were written
 WRONG = ("madrid", "12", "mars", "green", "3", "albert camus", "silver", "london")
 
 
-def messages(step: str, query: str, proposal: str = "") -> tuple[Message, ...]:
-    """The conversation a prompt file makes of a query."""
-    prompt = tomllib.loads((PROMPTS / f"{step}.toml").read_text())
-    turns = [Message("system", prompt["system"])]
-    for example in prompt["examples"]:
-        fields = {"query": example["query"], "proposal": example.get("proposal", "")}
-        turns += [Message("user", prompt["user"].format(**fields)), Message("assistant", example["reply"])]
-    return (*turns, Message("user", prompt["user"].format(query=query, proposal=proposal)))
-
-
 def final_answer(text: str) -> str | None:
     """What the last `Answer:` line says."""
     found = re.findall(r"^Answer:\s*(.+?)\s*$", text, re.MULTILINE)
@@ -106,14 +96,12 @@ def cases(step: str, questions: tuple[tuple[str, str], ...]) -> Iterable[tuple[s
             yield question, expected, WRONG[number % len(WRONG)].title(), False
 
 
-async def measure(
-    provider: EmbeddedProvider, step: str, temperature: float, held_out: bool, show: bool
-) -> None:
+async def measure(provider: EmbeddedProvider, step: str, temperature: float, held_out: bool, show: bool) -> None:
     """Print how many replies are well formed and right."""
     right = formed = judged = finished = total = 0
     tokens, prompt_tokens, started = 0, 0, time.monotonic()
     for question, expected, proposal, sound in cases(step, HELD_OUT if held_out else QUESTIONS):
-        reply = await ask(provider, step, messages(step, question, proposal), temperature, 1)
+        reply = await ask(provider, step, PROMPTS[Step(step)].messages(Query(question), proposal), temperature, 1)
         (completion,) = reply.completions
         answer = final_answer(completion.text)
         last = completion.text.strip().splitlines()[-1:]
@@ -140,10 +128,8 @@ async def measure(
 
 async def speed(provider: EmbeddedProvider) -> None:
     """Print the time of the Hard path as a multiple of one slow call."""
-    question = (
-        "A train travels 60 miles in 1.5 hours and then 90 miles in 2 hours. What is its average speed?"
-    )
-    answer, solve = messages("answer", question), messages("solve", question)
+    question = "A train travels 60 miles in 1.5 hours and then 90 miles in 2 hours. What is its average speed?"
+    answer, solve = (PROMPTS[step].messages(Query(question)) for step in (Step.ANSWER, Step.SOLVE))
     await ask(provider, "answer", answer, 0.2, 1)
     await ask(provider, "solve", solve, 0.3, 1)
     ratios = []
@@ -166,9 +152,7 @@ async def speed(provider: EmbeddedProvider) -> None:
 
 async def main() -> None:
     """Run what the arguments ask for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=tuple(MAX_TOKENS))
     parser.add_argument("--temperature", type=float, nargs="*", default=[0.0, 0.2, 0.3])
     parser.add_argument("--show", action="store_true", help="print every reply")
