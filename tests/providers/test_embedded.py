@@ -48,11 +48,13 @@ def request(
     *,
     n: int = 1,
     timeout_s: float = 60,
-    quirks: Quirks = Quirks(),
+    extra: dict[str, Any] | None = None,
     **sampling: Any,
 ) -> Request:
     settings = {"max_tokens": 12, "temperature": 0.9, "seed": 7, **sampling}
-    return Request("smollm2", messages, Sampling(**settings), n=n, timeout_s=timeout_s, quirks=quirks)
+    return Request(
+        "smollm2", messages, Sampling(**settings), n=n, timeout_s=timeout_s, quirks=Quirks(extra=extra or {})
+    )
 
 
 def texts(reply: Reply) -> list[str]:
@@ -181,10 +183,10 @@ async def test_odd_prompts(provider: EmbeddedProvider, text: str) -> None:
 
 async def test_refused_parameters(provider: EmbeddedProvider) -> None:
     with pytest.raises(ProviderError, match="temperature") as raised:
-        await provider.complete(request(quirks=Quirks(extra={"temperature": "hot"})))
+        await provider.complete(request(extra={"temperature": "hot"}))
     assert raised.value.status == 400
     with pytest.raises(ProviderError, match="refused the request") as raised:
-        await provider.complete(request(quirks=Quirks(extra={"grammar": object()})))
+        await provider.complete(request(extra={"grammar": object()}))
     assert "France" not in str(raised.value)
 
 
