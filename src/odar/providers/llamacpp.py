@@ -107,6 +107,7 @@ class Engine:
     ) -> None:
         self.settings = settings
         self.closing = threading.Event()
+        self._door = threading.Lock()  # no job may slip in behind the last one
         self._load = load
         self._idle = idle
         self._clock = clock
@@ -127,7 +128,11 @@ class Engine:
     def submit(self, job: Callable[[], _T]) -> Future[_T]:
         """Run `job` on the engine's thread, after those already waiting."""
         future: Future[_T] = Future()
-        self._jobs.put((future, job))
+        with self._door:
+            if self.closing.is_set():
+                future.set_exception(StoppedError())
+            else:
+                self._jobs.put((future, job))
         return future
 
     def prepare(self) -> None:
@@ -175,8 +180,9 @@ class Engine:
     def close(self) -> None:
         """Stop what runs, drop what waits, free the model. Idempotent, from any thread."""
         atexit.unregister(self.close)
-        self.closing.set()
-        self._jobs.put(None)
+        with self._door:
+            self.closing.set()
+            self._jobs.put(None)
         if threading.current_thread() is not self._worker:
             self._worker.join()
 
