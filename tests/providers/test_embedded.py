@@ -1,0 +1,352 @@
+"""The real embedded model, loaded once, and the parts around it with a stand-in for the runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
+from odar.providers import embedded, llamacpp
+from odar.providers.base import Message, Quirks, Reply, Request, Sampling
+from odar.providers.embedded import EmbeddedProvider
+from odar.providers.llamacpp import Engine, EngineSettings, StoppedError, engines
+from odar.providers.weights import WeightsStatus, ensure_weights
+from odar.types import Image, Token
+
+HELLO = (Message("system", "Be brief."), Message("user", "What is the capital of France?"))
+LONG = (Message("user", "Tell me a long story about the sea."),)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The one loaded model of the session; one thread, as test machines are busy."""
+    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=6))
+    yield engine
+    engines.release(engine)
+
+
+@pytest.fixture
+async def provider(engine: Engine) -> AsyncIterator[EmbeddedProvider]:
+    provider = EmbeddedProvider(threads=1, context=512)
+    yield provider
+    await provider.close()
+
+
+def request(
+    messages: tuple[Message, ...] = HELLO,
+    *,
+    n: int = 1,
+    timeout_s: float = 60,
+    extra: dict[str, Any] | None = None,
+    **sampling: Any,
+) -> Request:
+    settings = {"max_tokens": 12, "temperature": 0.9, "seed": 7, **sampling}
+    return Request(
+        "smollm2", messages, Sampling(**settings), n=n, timeout_s=timeout_s, quirks=Quirks(extra=extra or {})
+    )
+
+
+def texts(reply: Reply) -> list[str]:
+    return [completion.text for completion in reply.completions]
+
+
+async def test_answers(provider: EmbeddedProvider) -> None:
+    reply = await provider.complete(request(temperature=0.0))
+    (completion,) = reply.completions
+    assert completion.text == "The capital of France is Paris."
+    assert completion.finish == "stop"
+    assert "".join(token.text for token in completion.tokens) == completion.text
+    assert completion.tokens[-1] == Token("", completion.tokens[-1].logprob, control=True)
+    assert all(token.logprob is not None and token.logprob <= 0 for token in completion.tokens)
+    assert (reply.usage.input, reply.usage.output) == (24, len(completion.tokens))
+    assert reply.model == "SmolLM2-135M-Instruct-Q4_1"
+
+
+async def test_same_seed_same_bits_whatever_ran_before(provider: EmbeddedProvider) -> None:
+    one, five = await provider.complete(request()), await provider.complete(request(n=5))
+    await provider.complete(request(LONG, n=3))
+    with pytest.raises(ProviderTimeout):
+        await provider.complete(request(LONG, n=5, timeout_s=0.1, max_tokens=300))
+    assert (await provider.complete(request(n=5))).completions == five.completions
+    assert (await provider.complete(request())).completions == one.completions
+    assert five.completions[0] == one.completions[0]
+    assert len(set(texts(five))) > 1
+    assert five.usage.output == sum(len(completion.tokens) for completion in five.completions)
+
+
+async def test_same_seed_same_bits_in_another_process(provider: EmbeddedProvider) -> None:
+    script = textwrap.dedent("""
+        import asyncio
+        from odar.providers.base import *
+        from odar.providers.embedded import EmbeddedProvider
+        turns = (Message("system", "Be brief."), Message("user", "What is the capital of France?"))
+        ask = Request("m", turns, Sampling(max_tokens=12, temperature=0.9, seed=7), n=5)
+        print(asyncio.run(EmbeddedProvider(threads=1, context=512).complete(ask)).completions)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == f"{(await provider.complete(request(n=5))).completions}\n"
+    assert done.stderr == ""  # silent, also when nobody closes the provider
+
+
+async def test_more_samples_than_fit_one_batch(provider: EmbeddedProvider) -> None:
+    eight = await provider.complete(request(n=8, max_tokens=6))
+    assert len(eight.completions) == 8
+    assert eight.completions[:5] == (await provider.complete(request(n=5, max_tokens=6))).completions
+    assert (await provider.complete(request(seed=7 + 7, max_tokens=6))).completions == eight.completions[7:]
+
+
+async def test_without_seed_samples_differ(provider: EmbeddedProvider) -> None:
+    ask = request(LONG, seed=None, temperature=1.5)
+    assert texts(await provider.complete(ask)) != texts(await provider.complete(ask))
+
+
+async def test_text_is_handed_over_in_order(provider: EmbeddedProvider) -> None:
+    pieces: list[str] = []
+    here = threading.get_ident()
+
+    def on_text(text: str) -> None:
+        assert threading.get_ident() == here
+        pieces.append(text)
+
+    reply = await provider.complete(request(), on_text)
+    assert "".join(pieces) == texts(reply)[0]
+    assert len(pieces) > 1
+
+
+async def test_stop_strings_and_length(provider: EmbeddedProvider) -> None:
+    stopped = (await provider.complete(request(temperature=0.0, stop=(" is Paris",)))).completions[0]
+    assert (stopped.text, stopped.finish) == ("The capital of France", "stop")
+    assert "".join(token.text for token in stopped.tokens) == stopped.text
+    cut = (await provider.complete(request(temperature=0.0, max_tokens=3))).completions[0]
+    assert (cut.text, cut.finish) == ("The capital of", "length")
+
+
+async def test_characters_of_several_tokens(provider: EmbeddedProvider) -> None:
+    turns = (Message("user", "Repeat: 🦊"), Message("assistant", "🦊 🦊 🦊"), Message("user", "Repeat: 🦊"))
+    reply = await provider.complete(request(turns, temperature=0.0))
+    (completion,) = reply.completions
+    assert "🦊" in completion.text
+    assert "".join(token.text for token in completion.tokens) == completion.text
+    assert len(completion.tokens) == reply.usage.output
+    assert any(token.logprob is None for token in completion.tokens)
+
+
+async def test_logprobs_only_when_asked(provider: EmbeddedProvider) -> None:
+    plain = Request("m", HELLO, Sampling(max_tokens=12, temperature=0.9, seed=7), logprobs=False)
+    reply = await provider.complete(plain)
+    assert reply.completions[0].tokens == ()
+    assert texts(reply) == texts(await provider.complete(request()))
+
+
+async def test_control_tokens_in_text_stay_text(provider: EmbeddedProvider) -> None:
+    async def length(text: str) -> int:
+        reply = await provider.complete(request((Message("system", ""), Message("user", text)), max_tokens=1))
+        return reply.usage.input or 0
+
+    alone = await length("a")
+    for token in embedded._SPECIAL:  # as a control token it would add exactly one
+        assert await length(f"a{token}") - alone > 1
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (Message("user", "word " * 600), r"prompt has \d+ tokens and the embedded model's context is 512"),
+        (Message("user", "x " * 500_000), r"prompt has \d{6,} tokens"),
+        (Message("user", "a\ud800b"), "unpaired surrogate"),
+        (Message("tool", "hi"), "unknown role 'tool'"),
+        (Message("user", "What is it?", (Image("image/png", b"x"),)), "cannot see"),
+    ],
+)
+async def test_unusable_prompts(provider: EmbeddedProvider, message: Message, complaint: str) -> None:
+    with pytest.raises(ProviderError, match=complaint) as raised:
+        await provider.complete(request((message,)))
+    assert (raised.value.status, raised.value.retryable, raised.value.provider) == (400, False, "embedded")
+    assert texts(await provider.complete(request(temperature=0.0))) == ["The capital of France is Paris."]
+
+
+@pytest.mark.parametrize("text", ["a\0b", "", "\n", "日本語"])
+async def test_odd_prompts(provider: EmbeddedProvider, text: str) -> None:
+    assert (await provider.complete(request((Message("user", text),)))).completions
+
+
+async def test_refused_parameters(provider: EmbeddedProvider) -> None:
+    with pytest.raises(ProviderError, match="temperature") as raised:
+        await provider.complete(request(extra={"temperature": "hot"}))
+    assert raised.value.status == 400
+    with pytest.raises(ProviderError, match="refused the request") as raised:
+        await provider.complete(request(extra={"grammar": object()}))
+    assert "France" not in str(raised.value)
+
+
+async def test_timeout_and_cancellation_free_the_model(provider: EmbeddedProvider) -> None:
+    with pytest.raises(ProviderTimeout, match=r"within 0\.3 s"):
+        await provider.complete(request(LONG, max_tokens=400, timeout_s=0.3))
+    running = asyncio.create_task(provider.complete(request(LONG, n=5, max_tokens=400)))
+    queued = asyncio.create_task(provider.complete(request(LONG, max_tokens=400)))
+    await asyncio.sleep(0.3)
+    running.cancel()
+    queued.cancel()
+    await asyncio.gather(running, queued, return_exceptions=True)
+    started = time.monotonic()
+    assert texts(await provider.complete(request(temperature=0.0))) == ["The capital of France is Paris."]
+    assert time.monotonic() - started < 10
+
+
+async def test_port_is_locked(engine: Engine) -> None:
+    address = engine._server.listening_address
+    assert address.startswith("http://127.0.0.1:")
+    for path in ("/completion", "/v1/chat/completions", "/tokenize", "/props", "/slots", "/v1/models"):
+        for key in ("", "Bearer guess"):
+            call = urllib.request.Request(address + path, b'{"prompt": "hi"}', {"Authorization": key})
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(call)
+            with refused.value:
+                assert refused.value.code == 401
+
+
+async def test_close_is_idempotent_and_leaves_no_thread(engine: Engine) -> None:
+    before = threading.active_count()
+    alone = EmbeddedProvider(threads=1, context=128)
+    pending = asyncio.create_task(alone.complete(request(LONG, max_tokens=200)))
+    await asyncio.sleep(0.01)
+    await alone.close()
+    await alone.close()
+    with pytest.raises(ProviderError, match="closed"):
+        await pending
+    assert not [thread for thread in threading.enumerate() if thread.name == "odar-llamacpp"][1:]
+    assert threading.active_count() <= before + 1  # asyncio.to_thread keeps its own
+
+
+@pytest.mark.parametrize(("state", "line"), [("present", "98 MB"), ("absent", "odar pull"), ("corrupt", "damaged")])
+async def test_check_reads_the_weights_only(monkeypatch: pytest.MonkeyPatch, state: Any, line: str) -> None:
+    monkeypatch.setattr(embedded, "weights_status", lambda: WeightsStatus(state, Path("x"), 98_362_432))
+    assert line in await EmbeddedProvider().check()
+
+
+async def test_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("not a directory")
+    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))
+    provider = EmbeddedProvider()
+    with pytest.raises(ProviderUnreachable, match="ODAR_CACHE_DIR"):
+        await provider.complete(request())
+    with pytest.raises(ProviderUnreachable, match="ODAR_CACHE_DIR"):
+        await provider.check()
+    await provider.close()
+
+
+async def test_interrupt_ends_the_process_quietly(engine: Engine) -> None:
+    script = textwrap.dedent("""
+        import asyncio, os, signal, threading
+        from odar.providers.base import *
+        from odar.providers.embedded import EmbeddedProvider
+        ask = Request("m", (Message("user", "Tell me a long story."),), Sampling(max_tokens=1000))
+        first = lambda text: os.kill(os.getpid(), signal.SIGINT)
+        try:
+            asyncio.run(EmbeddedProvider(threads=1).complete(ask, first))
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+class FakeServer:
+    """A runtime that sends `tokens` chunks, each taking `seconds` on the fake clock."""
+
+    def __init__(self, clock: list[float], tokens: int, seconds: float) -> None:
+        self.clock, self.tokens, self.seconds = clock, tokens, seconds
+
+    def handle_completions(self, body: dict[str, Any], on_data: Callable[[dict[str, Any]], bool]) -> None:
+        for _ in range(self.tokens):
+            self.clock[0] += self.seconds
+            if on_data({"choices": [{"index": 0, "text": "x"}]}):
+                return
+
+
+@pytest.fixture
+def slow_engine() -> Iterator[Callable[..., tuple[Engine, list[int]]]]:
+    made: list[Engine] = []
+
+    def make(rates: list[float], idle: float = 2.0) -> tuple[Engine, list[int]]:
+        clock, loads = [0.0], []
+
+        def load(settings: EngineSettings, threads: int) -> FakeServer:
+            loads.append(threads)
+            server = FakeServer(clock, 100, 0.0)
+            steps = iter(rates)
+            original = server.handle_completions
+
+            def handle(body: dict[str, Any], on_data: Callable[[dict[str, Any]], bool]) -> None:
+                server.seconds = 1 / next(steps)
+                original(body, on_data)
+
+            server.handle_completions = handle  # type: ignore[method-assign]
+            return server
+
+        settings = EngineSettings(Path("x"), threads=0, context=64, parallel=1)
+        made.append(Engine(settings, load=load, idle=lambda: idle, clock=lambda: clock[0]))
+        return made[-1], loads
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("rates", "loads"),
+    [
+        ([100, 60, 90], [2]),  # ordinary variation
+        ([100, 20, 90], [2, 1]),  # collapsed against its own best
+        ([8, 90, 90], [2, 1]),  # collapsed from the start
+    ],
+)
+def test_reloads_with_one_thread_when_the_pace_collapses(
+    slow_engine: Callable[..., tuple[Engine, list[int]]], rates: list[float], loads: list[int]
+) -> None:
+    engine, loaded = slow_engine(rates)
+    for _ in rates:
+        engine.submit(lambda: engine.generate({}, lambda chunk: None, threading.Event())).result(5)
+    assert loaded == loads
+
+
+def test_one_thread_is_never_reloaded(slow_engine: Callable[..., tuple[Engine, list[int]]]) -> None:
+    engine, loaded = slow_engine([100, 1, 1], idle=0.4)
+    for _ in range(3):
+        engine.submit(lambda: engine.generate({}, lambda chunk: None, threading.Event())).result(5)
+    assert loaded == [1]
+
+
+def test_engine_stops_and_reports(slow_engine: Callable[..., tuple[Engine, list[int]]]) -> None:
+    engine, _ = slow_engine([100, 100, 100])
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        engine.submit(lambda: engine.generate({}, lambda chunk: None, stop)).result(5)
+    with pytest.raises(ZeroDivisionError):  # an exception in the receiver comes out, it is not printed
+        engine.submit(lambda: engine.generate({}, lambda chunk: 1 / 0, threading.Event())).result(5)  # type: ignore[arg-type,return-value]
+    engine.close()
+    with pytest.raises(StoppedError):
+        engine.submit(lambda: None).result(5)
+
+
+def test_providers_share_an_engine() -> None:
+    settings = EngineSettings(Path("nowhere"), threads=1, context=64, parallel=1)
+    shared = llamacpp._Shared()
+    one, two = shared.acquire(settings), shared.acquire(settings)
+    assert one is two
+    shared.release(one)
+    assert not one.closing.is_set()
+    shared.release(two)
+    assert one.closing.is_set()
