@@ -15,6 +15,7 @@ from odar.errors import BudgetExceeded, OdarError, ProviderError, UsageError, We
 COMMANDS = {
     "ask": "Answer a question.",
     "config": "Show the effective settings and where each came from.",
+    "fuse": "Compare fusion rules on recorded candidates.",
     "doctor": "Check what is installed, reachable and configured.",
     "models": "List the models of the catalogue.",
     "pull": "Fetch the embedded model's weights ahead of time.",

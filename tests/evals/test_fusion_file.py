@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from odar.errors import InputError
+from odar.evals.bootstrap import bootstrap_mean
+from odar.evals.fusion_file import apply_rules, load_questions, oracle, stop_early
+from odar.fusion.choose import Fusion
+from odar.fusion.stopping import Stopping
+
+
+def row(gold, *answers, lps=None):
+    candidates = [
+        {"model": "m", "text": f"So.\nAnswer: {a}", "tokens": [["So", lp], [f" {a}", lp]]}
+        for a, lp in zip(answers, lps or [-0.5] * len(answers), strict=True)
+    ]
+    return {"gold": gold, "candidates": candidates}
+
+
+def write(tmp_path, *rows):
+    file = tmp_path / "samples.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+def test_rules_differ_as_they_should(tmp_path):
+    questions = load_questions(
+        write(
+            tmp_path,
+            row("1", "1", "1", "2", lps=[-0.5, -0.5, -0.1]),  # the vote is right, the surest is wrong
+            row("2", "1", "1", "2", lps=[-0.5, -0.5, -0.1]),  # the other way round
+            row("1", "1", "1", "1"),
+            row(["3", "three"], "three", "4", "5", lps=[-0.1, -0.9, -0.9]),
+        ),
+        0.1,
+    )
+    results = {result.rule: result for result in apply_rules(questions, 0.0, 0.2, seed=0)}
+    assert results["fep β=0"].accuracy == results["majority"].accuracy
+    assert results["fep β=0"].against_majority.mean == 0.0
+    assert results["fep β=inf (argmin)"].accuracy.mean == 0.75
+    assert results["majority"].accuracy.mean == 0.75
+    assert oracle(questions) == 1.0
+
+
+def test_stopping_early_looks_at_fewer(tmp_path):
+    questions = load_questions(write(tmp_path, *[row("1", *"11111")] * 3, row("1", *"12131")), 0.1)
+    looked, right = stop_early(questions, Fusion("majority"), Stopping(0.8))
+    assert looked == (2 * 3 + 5) / 4
+    assert right == 1.0
+    assert stop_early(questions, Fusion("majority"), Stopping(1.0))[0] == (3 * 3 + 5) / 4
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1 is not a recorded question"),
+        ('{"gold": "1"}', "lacks 'candidates'"),
+        ('{"gold": "1", "candidates": []}', "no candidates"),
+        ('{"gold": "1", "candidates": [{"tokens": [["a"]]}]}', "line 1"),
+        ("", "holds no recorded questions"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path, line, message):
+    file = tmp_path / "samples.jsonl"
+    file.write_text(line)
+    with pytest.raises(InputError) as caught:
+        load_questions(file, 0.1)
+    assert message in str(caught.value)
+
+
+def test_bootstrap_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        interval = bootstrap_mean(rng.random(60) < 0.7, seed, resamples=400)
+        covered += interval.low <= 0.7 <= interval.high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_identical_rules_differ_by_exactly_nothing():
+    interval = bootstrap_mean(np.zeros(50))
+    assert (interval.mean, interval.low, interval.high) == (0.0, 0.0, 0.0)
