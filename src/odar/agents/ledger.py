@@ -75,7 +75,7 @@ class Ledger:
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
         if self.limits.cost_usd is not None:
-            each = self._worst_cost(card, messages, max_tokens)
+            each = self.worst_cost(card, messages, max_tokens)
             left = self.limits.cost_usd - self._committed()
             # A hair of slack for floating point, a millionth of a millionth of a dollar.
             count = min(count, int((left + 1e-12) / each) if each else count)
@@ -89,7 +89,7 @@ class Ledger:
     def reserve(self, card: ModelCard, messages: Sequence[Message], max_tokens: int, samples: int) -> Reservation:
         """Hold back what these samples may cost at the most. Ask `affordable` first."""
         limited = self.limits.cost_usd is not None
-        cost = samples * self._worst_cost(card, messages, max_tokens) if limited else 0.0
+        cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
         reservation = Reservation(samples, cost)
         self._held.append(reservation)
         return reservation
@@ -116,7 +116,8 @@ class Ledger:
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
         return held + spent + self._at_risk_usd
 
-    def _worst_cost(self, card: ModelCard, messages: Sequence[Message], max_tokens: int) -> float:
+    @staticmethod
+    def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int) -> float:
         """The most one sample can cost: a token is at least one byte, an answer at most max_tokens."""
         if card.price is None:
             raise BudgetExceeded(

@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """N questions with up to M candidates each. A column is always the same source: a model, or a sample's number."""
+    """N questions with up to M candidates each; a column is always the same source, such as one model."""
 
     energy: Array
     """(N, M) aligned free energies; NaN where a candidate has none."""
