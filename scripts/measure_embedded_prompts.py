@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 
 from odar.agents.prompts import load_prompts
-from odar.providers.base import Message, Reply, Request, Sampling
+from odar.providers.base import Message, Quirks, Reply, Request, Sampling
 from odar.providers.embedded import EmbeddedProvider
 from odar.types import Query, Step
 
@@ -81,11 +81,19 @@ def is_right(answer: str | None, expected: str) -> bool:
 
 
 async def ask(
-    provider: EmbeddedProvider, step: str, turns: tuple[Message, ...], temperature: float, n: int
+    provider: EmbeddedProvider,
+    step: str,
+    turns: tuple[Message, ...],
+    temperature: float,
+    n: int,
+    full_length: bool = False,
 ) -> Reply:
     """One request with the profile's token limits."""
+    extra = {"ignore_eos": True} if full_length else {}
     sampling = Sampling(temperature=temperature, top_p=0.95, max_tokens=MAX_TOKENS[step], seed=42)
-    return await provider.complete(Request("embedded", turns, sampling, n=n, timeout_s=300))
+    return await provider.complete(
+        Request("embedded", turns, sampling, n=n, timeout_s=300, quirks=Quirks(extra=extra))
+    )
 
 
 def cases(step: str, questions: tuple[tuple[str, str], ...]) -> Iterable[tuple[str, str, str, bool]]:
@@ -127,19 +135,22 @@ async def measure(provider: EmbeddedProvider, step: str, temperature: float, hel
 
 
 async def speed(provider: EmbeddedProvider) -> None:
-    """Print the time of the Hard path as a multiple of one slow call."""
+    """Print the time of the Hard path as a multiple of one slow call.
+
+    Every sample runs to its limit: otherwise the ratio depends on which sample happens to be the long one.
+    """
     question = "A train travels 60 miles in 1.5 hours and then 90 miles in 2 hours. What is its average speed?"
     answer, solve = (PROMPTS[step].messages(Query(question)) for step in (Step.ANSWER, Step.SOLVE))
-    await ask(provider, "answer", answer, 0.2, 1)
-    await ask(provider, "solve", solve, 0.3, 1)
+    await ask(provider, "answer", answer, 0.2, 1, full_length=True)
+    await ask(provider, "solve", solve, 0.3, 1, full_length=True)
     ratios = []
     for _ in range(3):
         started = time.monotonic()
-        slow = await ask(provider, "solve", solve, 0.3, 1)
+        slow = await ask(provider, "solve", solve, 0.3, 1, full_length=True)
         one = time.monotonic() - started
         started = time.monotonic()
-        await ask(provider, "answer", answer, 0.2, 1)
-        batch = await ask(provider, "solve", solve, 0.3, 5)
+        await ask(provider, "answer", answer, 0.2, 1, full_length=True)
+        batch = await ask(provider, "solve", solve, 0.3, 5, full_length=True)
         six = time.monotonic() - started
         ratios.append(six / one)
         print(

