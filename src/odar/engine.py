@@ -138,7 +138,10 @@ class Odar:
                 fast = await team.answer()
                 candidates = fast + await (team.verify(fast[0]) if fast else team.solve(1))
             case Path.HARD:
-                fast, slow = await asyncio.gather(team.answer(), self.waves.sample(team, decision.samples))
+                solve = (
+                    team.solve(decision.samples) if decision.forced else self.waves.sample(team, decision.samples)
+                )
+                fast, slow = await asyncio.gather(team.answer(), solve)
                 candidates = fast + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]

@@ -138,6 +138,8 @@ class Decision:
     """Slow samples on the Hard path."""
     reason: str
     assignment: Assignment = Assignment()
+    forced: bool = False
+    """Whether the caller insisted on the path: then it is taken in full, without stopping early."""
 
 
 @dataclass(frozen=True, slots=True)

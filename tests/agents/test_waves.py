@@ -19,8 +19,8 @@ def saying(*answers):
 
 
 async def hard(slow, **overrides):
-    odar, _, provider = engine(slow=slow, **{"fusion__stop_confidence": 0.8, **overrides})
-    return await odar.aask("What is 2 + 2?", path="hard", seed=0), provider
+    odar, _, provider = engine(slow=slow, difficulty=0.9, **{"fusion__stop_confidence": 0.8, **overrides})
+    return await odar.aask("What is 2 + 2?", seed=0), provider
 
 
 async def test_agreement_in_the_first_wave_saves_the_rest():
@@ -41,7 +41,7 @@ async def test_without_stopping_all_are_asked_at_once():
 
 
 async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
-    odar, _, provider = engine(models=SINGLES, fusion__stop_confidence=0.8)
+    odar, _, provider = engine(models=SINGLES, difficulty=0.9, fusion__stop_confidence=0.8)
 
     async def complete(request, on_text=None, *, plain=provider.complete):
         if step_of(request) == "solve" and request.sampling.seed == 2:
@@ -53,7 +53,7 @@ async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
         return await plain(request, on_text)
 
     provider.complete = complete
-    answer = await odar.aask("What is 2 + 2?", path="hard", seed=0)
+    answer = await odar.aask("What is 2 + 2?", seed=0)
     assert provider.in_flight == 0
     assert len(provider.requests) == 2
     cancelled = [call for call in answer.trace.calls if call.error == "cancelled"]
@@ -63,15 +63,24 @@ async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
 
 async def test_limits_hold_across_waves():
     for limit in range(1, 7):
-        odar, fast, slow = engine(slow=saying(1, 2, 3, 4, 5), fusion__stop_confidence=0.8)
-        await odar.aask("What is 2 + 2?", path="hard", seed=0, max_calls=limit)
+        odar, fast, slow = engine(slow=saying(1, 2, 3, 4, 5), difficulty=0.9, fusion__stop_confidence=0.8)
+        await odar.aask("What is 2 + 2?", seed=0, max_calls=limit)
         assert sum(request.n for request in fast.requests + slow.requests) <= limit
 
 
 async def test_a_dead_agent_is_not_asked_again():
     from odar.errors import ProviderError
 
-    odar, _, slow = engine(slow=lambda r, i: ProviderError("down", status=503), fusion__stop_confidence=0.8)
-    answer = await odar.aask("What is 2 + 2?", path="hard")
+    odar, _, slow = engine(
+        slow=lambda r, i: ProviderError("down", status=503), difficulty=0.9, fusion__stop_confidence=0.8
+    )
+    answer = await odar.aask("What is 2 + 2?")
     assert len(slow.requests) == 1
     assert answer.degraded
+
+
+async def test_a_path_the_caller_insists_on_is_taken_in_full():
+    odar, _, provider = engine(slow=saying(4, 4, 4, 4, 4), fusion__stop_confidence=0.8)
+    answer = await odar.aask("What is 2 + 2?", path="hard", seed=0)
+    assert [request.n for request in provider.requests] == [5]
+    assert len(answer.trace.candidates) == 6

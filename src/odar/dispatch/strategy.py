@@ -29,7 +29,7 @@ class Strategy:
         path, reason = self._path(estimate.difficulty)
         if forced is not None:
             path, reason = forced, "asked for by the caller"
-        return Decision(path, estimate, self.samples, reason, assignment or Assignment())
+        return Decision(path, estimate, self.samples, reason, assignment or Assignment(), forced is not None)
 
     def _path(self, d: float) -> tuple[Path, str]:
         if not self.enabled:
