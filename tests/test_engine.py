@@ -25,6 +25,7 @@ def settings(**overrides):
         "models": MODELS,
         "providers": {"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
         "prompts": "default",
+        "fusion__stop_confidence": None,
         "fast__model": "quick",
         "slow__model": "deep",
     }

@@ -1,6 +1,6 @@
 """Run both agents on every item once: the fast answer, the slow verification, the slow samples.
 
-Resumable to the item, bounded in concurrency and money. Everything that is fitted later is a replay of these records.
+Resumable to the item, bounded in concurrency and money. Whatever is fitted later is a replay of these records.
 """
 
 from __future__ import annotations

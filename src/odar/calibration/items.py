@@ -51,14 +51,16 @@ def load_items(path: str | Path) -> list[Item]:
     return items
 
 
-def starter_items() -> list[Item]:
-    """The 236 original questions over eight domains that ship with ODAR.
+def starter_items(limit: int | None = None) -> list[Item]:
+    """The original questions over eight domains that ship with ODAR, or a share of them spread evenly over the file.
 
-    >>> len(starter_items())
-    236
+    >>> len(starter_items()), len(starter_items(160))
+    (236, 160)
     """
     text = resources.files("odar.data").joinpath("starter.jsonl").read_text(encoding="utf-8")
-    return list(_parse(text, "starter", Path()))
+    items = list(_parse(text, "starter", Path()))
+    count = len(items) if limit is None else min(limit, len(items))
+    return [items[i * len(items) // count] for i in range(count)]
 
 
 def _parse(text: str, source: str, folder: Path) -> Iterator[Item]:
