@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError, UnknownName, did_you_mean
+from odar.fusion.calibration import load_calibration
 from odar.settings import ProviderSettings, Settings
 
 PROFILES = ("embedded", "open", "paper")
@@ -59,9 +60,11 @@ def load_settings(
     file = dict(_file_layer(config, environ))
     user = {**file, **variables, **arguments}
     name, reason = _choose_profile(profile, user, environ)
+    profile_layer = _profile_layer(name)
     layers: Layer = {
         **_toml_layer(resources.files("odar").joinpath("catalogue.toml"), "catalogue"),
-        **_profile_layer(name),
+        **profile_layer,
+        **_calibration_layer({**profile_layer, **user}),
         **user,
         ("profile",): (name, "chosen"),
     }
@@ -152,6 +155,19 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
         if path.is_file():
             return _toml_layer(path, str(path))
     return {}
+
+
+def _calibration_layer(layers: Layer) -> Layer:
+    """Fitted settings rank above the profile they were fitted for, and below what the user says."""
+    name, _ = layers.get(("calibration",), ("", ""))
+    calibration = load_calibration(name)
+    return dict(
+        _walk(
+            Settings,
+            _nest({k.replace(".", "__"): v for k, v in calibration.settings.items()}),
+            f"calibration {name}",
+        )
+    )
 
 
 def _user_config() -> Path:

@@ -24,14 +24,15 @@ from odar.difficulty.base import ESTIMATORS, Estimator
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, ProviderError
-from odar.fusion.alignment import AlignmentTable, Source
+from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
 from odar.fusion.energy import measure
+from odar.fusion.statistics import Source, Statistics
 from odar.fusion.stopping import Stopping
 from odar.providers.base import OnText, Provider
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
-from odar.types import Answer, Assignment, Candidate, Decision, Image, Path, Query, Role, Trace
+from odar.types import Answer, Assignment, Candidate, Decision, Image, Path, Query, Role, Step, Trace
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
 """No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
@@ -63,9 +64,15 @@ class Odar:
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
-        self.alignment = AlignmentTable.shipped()
+        self.calibration = load_calibration(self.settings.calibration)
         fusion = self.settings.fusion
-        self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
+        skills = {
+            (card.name, step): known.skill
+            for step in Step
+            for card in self.cards[step.role]
+            if (known := self._statistics(card.name, step)) is not None
+        }
+        self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
         stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
         self.waves = Waves(stopping, fusion.first_wave, self.fusion.equivalence)
 
@@ -163,11 +170,20 @@ class Odar:
 
     def measured(self, candidate: Candidate) -> Candidate:
         """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        agent = self.settings.agent(candidate.role)
+        known = self._statistics(candidate.model, candidate.step)
         weight = self.settings.fusion.varentropy_weight
-        md5 = self.prompts[candidate.step].md5
-        source = Source(candidate.model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
-        return dataclasses.replace(candidate, energy=measure(candidate.tokens, weight, self.alignment.find(source)))
+        return dataclasses.replace(
+            candidate, energy=measure(candidate.tokens, weight, known.alignment if known else None)
+        )
+
+    def source(self, model: str, step: Step) -> Source:
+        """What the free energies of a model's answers at one step depend on."""
+        agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
+        md5 = self.prompts[step].md5
+        return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
+
+    def _statistics(self, model: str, step: Step) -> Statistics | None:
+        return self.calibration.statistics.find(self.source(model, step))
 
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None

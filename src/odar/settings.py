@@ -160,6 +160,7 @@ class Settings:
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
+    calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or embedded", "")
     seed: int | None = setting("makes sampling repeatable where the provider can", None, ge=0)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)

@@ -131,12 +131,14 @@ def test_skill_weights_let_the_better_model_speak():
     strong = candidate("b", [-0.5] * 4, model="strong")
     equal = Fusion(beta=0.25).choose([*weak, strong])
     assert equal.winner in (0, 1)
-    skilled = Fusion(beta=0.25, skills={"weak": 0.5, "weak2": 0.5, "strong": 3.0}).choose([*weak, strong])
+    skilled = Fusion(
+        beta=0.25, skills={("weak", Step.SOLVE): 0.5, ("weak2", Step.SOLVE): 0.5, ("strong", Step.SOLVE): 3.0}
+    ).choose([*weak, strong])
     assert skilled.winner == 2
 
 
 def test_a_model_of_no_skill_has_no_say():
-    verdict = Fusion(beta=0.25, skills={"mute": 0.0}).choose(
+    verdict = Fusion(beta=0.25, skills={("mute", Step.SOLVE): 0.0}).choose(
         [candidate("a", [-0.01] * 4, model="mute"), candidate("b", [-3.0] * 4, model="m")]
     )
     assert verdict.winner == 1

@@ -52,7 +52,7 @@ def load_items(path: str | Path) -> list[Item]:
 
 
 def starter_items(limit: int | None = None) -> list[Item]:
-    """The original questions over eight domains that ship with ODAR, or a share of them spread evenly over the file.
+    """The original questions over eight domains that ship with ODAR, or some of them spread evenly over the file.
 
     >>> len(starter_items()), len(starter_items(160))
     (236, 160)

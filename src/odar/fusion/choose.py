@@ -12,7 +12,7 @@ import numpy as np
 
 from odar.fusion.equivalence import Equivalence, group
 from odar.fusion.rules import RULES, Array, Ballot
-from odar.types import Candidate, Role, Verdict
+from odar.types import Candidate, Role, Step, Verdict
 
 _WINDOW = 32
 """Tokens over which DeepConf-style confidence is averaged."""
@@ -28,14 +28,14 @@ class Fusion:
         rule: the name of a rule in `RULES`.
         beta: β of the answer free energy (SPEC 5.10).
         missing_limit: the share of tokens without log-probs that free energy bears (SPEC 5.6).
-        skills: w_m, the prior weight of each model (SPEC 5.10b); 1 where none is given.
+        skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 where none is given.
         equivalence: which answers are the same one.
     """
 
     rule: str = "fep"
     beta: float = np.inf
     missing_limit: float = 0.2
-    skills: Mapping[str, float] = field(default_factory=dict)
+    skills: Mapping[tuple[str, Step], float] = field(default_factory=dict)
     equivalence: Equivalence = group
 
     def choose(self, candidates: Sequence[Candidate]) -> Verdict:
@@ -103,7 +103,7 @@ class Fusion:
                 mean_probability=np.array([np.exp(each).mean() for each in logprobs]),
                 lowest_window=np.array([_lowest_window(each) for each in logprobs]),
                 groups=np.array(self.equivalence([c.answer for c in candidates]), dtype=np.int64),
-                skills=np.array([self.skills.get(c.model, 1.0) for c in candidates]),
+                skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
                 beta=self.beta,
             ),
             note,

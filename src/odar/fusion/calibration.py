@@ -1,0 +1,85 @@
+"""The file that `odar calibrate` writes: everything fitted to one pair of models, in one reviewable place."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from odar.errors import SettingsError
+from odar.fusion.statistics import StatisticsTable
+
+FORMAT = "odar-calibration-1"
+SHIPPED = ("embedded",)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was fitted, and the evidence for it."""
+
+    statistics: StatisticsTable
+    settings: Mapping[str, float] = field(default_factory=dict)
+    """Fitted settings by key, such as fusion.beta; they rank above the profile and below the user's own."""
+    posterior: Mapping[str, Any] | None = None
+    """Coefficients of the posterior difficulty, where the fast agent's log-probs allowed a fit."""
+    made: Mapping[str, Any] = field(default_factory=dict)
+    """Command, data, versions."""
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """Expected accuracy, calls and cost, before and after, on held-out folds."""
+
+    def to_json(self) -> str:
+        """The file's text."""
+        body = {
+            "format": FORMAT,
+            "made": dict(self.made),
+            "report": dict(self.report),
+            "settings": {key: _portable(value) for key, value in self.settings.items()},
+            "posterior": self.posterior,
+            "sources": self.statistics.to_rows(),
+        }
+        return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, origin: str) -> Calibration:
+        """Read a calibration; refuses what is not one, or is one of another version."""
+        try:
+            body = json.loads(text)
+            if body.get("format") != FORMAT:
+                raise SettingsError(f"{origin} has format {body.get('format')!r}; this version reads {FORMAT!r}")
+            return cls(
+                statistics=StatisticsTable.from_rows(body["sources"]),
+                settings={key: float(value) for key, value in body["settings"].items()},
+                posterior=body["posterior"],
+                made=body["made"],
+                report=body["report"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None
+
+
+def load_calibration(name: str) -> Calibration:
+    """A shipped calibration by name, a file, or the empty one for an empty name.
+
+    >>> len(load_calibration("").statistics.entries)
+    0
+    """
+    if not name:
+        return Calibration(StatisticsTable({}))
+    if name in SHIPPED:
+        file: Any = resources.files("odar.data").joinpath(f"calibration-{name}.json")
+    else:
+        file = Path(name).expanduser()
+    try:
+        return Calibration.from_json(file.read_text(encoding="utf-8"), f"calibration {name}")
+    except OSError as error:
+        raise SettingsError(f"calibration = {name!r} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
+
+
+def _portable(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

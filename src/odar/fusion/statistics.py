@@ -1,0 +1,72 @@
+"""What is known of a source of candidates: μ and σ of its free energies, and its skill (SPEC 5.5, 5.10b)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from odar.fusion.energy import Alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where candidates come from. Change any part of it, and its statistics no longer hold."""
+
+    model: str
+    prompt_md5: str
+    temperature: float
+    top_p: float
+    max_tokens: int
+    varentropy_weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How a source behaves on a calibration set."""
+
+    mean: float
+    """μ of its free energies."""
+    deviation: float
+    """σ of its free energies."""
+    count: int
+    """Candidates behind μ and σ."""
+    skill: float = 1.0
+    """w_m: its weight in a vote, from its accuracy; 1 is the best source of its set."""
+
+    @property
+    def alignment(self) -> Alignment:
+        """μ and σ as they are applied."""
+        return Alignment(self.mean, self.deviation)
+
+
+class StatisticsTable:
+    """Statistics by source.
+
+    >>> StatisticsTable({}).find(Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)) is None
+    True
+    """
+
+    def __init__(self, entries: Mapping[Source, Statistics]) -> None:
+        self.entries = dict(entries)
+
+    def find(self, source: Source) -> Statistics | None:
+        """The statistics of this very source, or None: such a source is uncalibrated."""
+        return self.entries.get(source)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The table as JSON-ready rows."""
+        return [{**_as_dict(source), **_as_dict(statistics)} for source, statistics in self.entries.items()]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
+        """Read what `to_rows` wrote; raises KeyError or TypeError where a row lacks something."""
+        return cls({_read(Source, row): _read(Statistics, row) for row in rows})
+
+
+def _as_dict(thing: Source | Statistics) -> dict[str, Any]:
+    return {field.name: getattr(thing, field.name) for field in fields(thing)}
+
+
+def _read(kind: Any, row: Mapping[str, Any]) -> Any:
+    return kind(**{field.name: row[field.name] for field in fields(kind)})
