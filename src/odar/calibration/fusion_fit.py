@@ -6,7 +6,7 @@ follows the best one alone, so that majority voting and "always the best model" 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,32 +48,39 @@ def standardize(energy: Array, fitted_on: Bools | slice) -> Array:
 
 def skill_weights(votes: Votes, gamma: float) -> Array:
     """w_m = exp(γ·logit p_m), scaled so that the best source has 1. Accuracies are shrunk towards one half."""
-    present = votes.present.sum(axis=0)
-    right = (votes.correct & votes.present).sum(axis=0)
+    sources = np.array(votes.sources or range(votes.groups.shape[1]))
+    same = sources[:, None] == sources[None, :]  # columns of one source share their record
+    present = same @ votes.present.sum(axis=0)
+    right = same @ (votes.correct & votes.present).sum(axis=0)
     share = (right + 1.0) / (present + 2.0)
     logits = np.log(share / (1 - share))
     return np.asarray(np.exp(gamma * (logits - logits.max())))
 
 
-def fit_fusion(votes: Votes, betas: tuple[float, ...] = BETAS, gammas: tuple[float, ...] = GAMMAS) -> FusionFit:
-    """The β and γ that score best, if they beat majority voting and the best source by more than chance would.
+def fit_fusion(votes: Votes, incumbent: FusionFit | None = None) -> FusionFit:
+    """The β and γ that score best, if they beat the incumbent by more than chance would.
 
-    Choosing among settings overfits a little. So the winner must lead the better of the two plain rules by two
-    standard errors of the paired difference, or that plain rule is what is fitted.
+    Choosing among settings overfits a little. So the best of them must lead the incumbent by two standard errors of
+    the paired difference. Without an incumbent, it is the better of majority voting and "always the best source".
     """
 
-    def right(beta: float, gamma: float) -> Array:
-        winners = fuse(votes, beta, skill_weights(votes, gamma))
+    def right(rule: FusionFit) -> Array:
+        winners = fuse(votes, rule.beta, rule.skills)
         return np.asarray(votes.correct[np.arange(len(votes)), winners], dtype=np.float64)
 
-    plain = max(((0.0, 0.0), (0.0, max(gammas))), key=lambda pair: right(*pair).mean())
-    best = max(((beta, gamma) for beta in betas for gamma in gammas), key=lambda pair: right(*pair).mean())
-    lead = right(*best) - right(*plain)
-    beta, gamma = best if lead.mean() > 2 * lead.std() / np.sqrt(len(lead)) else plain
-    return FusionFit(beta, gamma, skill_weights(votes, gamma))
+    def rule(beta: float, gamma: float) -> FusionFit:
+        return FusionFit(beta, gamma, skill_weights(votes, gamma))
+
+    def score(each: FusionFit) -> float:
+        return float(right(each).mean())
+
+    holder = incumbent or max((rule(0.0, 0.0), rule(0.0, max(GAMMAS))), key=score)
+    best = max((rule(beta, gamma) for beta in BETAS for gamma in GAMMAS), key=score)
+    lead = right(best) - right(holder)
+    return best if lead.mean() > 2 * lead.std() / np.sqrt(len(lead)) else holder
 
 
-def cross_fit(votes: Votes, seed: int, folds: int = FOLDS, **grid: tuple[float, ...]) -> CrossFit:
+def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
     """Fit on all folds but one, choose on that one, and so on round: no question meets a rule that knows it."""
     fold = np.random.default_rng(seed).permutation(len(votes)) % folds
     winners = np.zeros(len(votes), dtype=np.int64)
@@ -81,8 +88,8 @@ def cross_fit(votes: Votes, seed: int, folds: int = FOLDS, **grid: tuple[float, 
     for held_out in range(folds):
         test, train = fold == held_out, fold != held_out
         aligned = standardize(votes.energy, train)
-        seen = Votes(aligned, votes.groups, votes.correct)
-        fit = fit_fusion(seen.rows(train), **grid)
+        seen = replace(votes, energy=aligned)
+        fit = fit_fusion(seen.rows(train))
         winners[test] = fuse(seen.rows(test), fit.beta, fit.skills)
         energy[test] = aligned[test]
     return CrossFit(winners, energy)

@@ -25,13 +25,15 @@ class Votes:
     """(N, M) equal answers of a row share a number; −1 where there is no candidate."""
     correct: Bools
     """(N, M) whether the candidate is right."""
+    sources: tuple[int, ...] = ()
+    """(M,) columns of the same source share a number; each its own if left out."""
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def rows(self, index: Ints | Bools | slice) -> Votes:
         """Some of the questions."""
-        return Votes(self.energy[index], self.groups[index], self.correct[index])
+        return Votes(self.energy[index], self.groups[index], self.correct[index], self.sources)
 
     def columns(self, index: list[int]) -> Votes:
         """Some of the sources."""

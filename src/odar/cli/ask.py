@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.cli.stream import AnswerStream
 from odar.engine import Odar
@@ -68,6 +69,7 @@ def command(
         "max_cost_usd": max_cost,
         "deadline_s": deadline,
     }
+    fetch_if_embedded(settings, quiet=as_json)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
     if as_json:
         click.echo(json.dumps(summary(answer), ensure_ascii=False))
@@ -85,13 +87,6 @@ def command(
 
 async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch: bool) -> tuple[Answer, bool]:
     """The answer, and whether the person watching has already seen it."""
-    if any(
-        settings.providers[settings.card(a.model).provider].kind == "embedded"
-        for a in (settings.fast, settings.slow)
-    ):
-        from odar.cli.pull import fetch
-
-        await asyncio.to_thread(fetch, quiet=not watch)
     stream = AnswerStream() if watch and sys.stdout.isatty() else None
     with _status(watch and sys.stderr.isatty()) as tell:
         async with Odar(settings) as odar:

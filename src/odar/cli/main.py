@@ -14,6 +14,7 @@ from odar.errors import BudgetExceeded, OdarError, ProviderError, UsageError, We
 
 COMMANDS = {
     "ask": "Answer a question.",
+    "calibrate": "Fit ODAR to your own models and questions.",
     "config": "Show the effective settings and where each came from.",
     "fuse": "Compare fusion rules on recorded candidates.",
     "doctor": "Check what is installed, reachable and configured.",

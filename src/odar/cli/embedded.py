@@ -1,0 +1,14 @@
+"""Weights before work: commands that may use the embedded model fetch it first, with a progress bar."""
+
+from __future__ import annotations
+
+from odar.settings import Settings
+
+
+def fetch_if_embedded(settings: Settings, *, quiet: bool) -> None:
+    """Fetch the embedded model's weights where one of the agents needs them."""
+    providers = {settings.card(agent.model).provider for agent in (settings.fast, settings.slow)}
+    if any(settings.providers[name].kind == "embedded" for name in providers):
+        from odar.cli.pull import fetch
+
+        fetch(quiet=quiet)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from odar.config import load_settings
+from odar.engine import Odar
+from support.scripted import completion, step_of
+
+FREE = "price = { input = 0, output = 0 }"
+
+
+@pytest.fixture
+def data(tmp_path, provider):
+    """Forty sums; the fast agent gets every second one wrong, the slow one none."""
+
+    def speak(request, index):
+        number = int(request.messages[-1].text.split()[2])
+        if step_of(request) == "answer" and number % 2:
+            return [completion("Answer: 99", -1.0)]
+        return [completion(f"Answer: {number}", -0.1 - 0.01 * i) for i in range(request.n)]
+
+    provider.script = speak
+    toml = tmp_path / "odar.toml"
+    toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))
+    file = tmp_path / "data.jsonl"
+    file.write_text("\n".join(json.dumps({"query": f"What is {i} + 0 ?", "answer": i}) for i in range(40)))
+    return file
+
+
+def test_calibrate_writes_a_file_that_changes_what_odar_does(odar, data, tmp_path):
+    result = odar("calibrate", str(data), "--records", "r.jsonl")
+    assert result.code == 0
+    assert "after − before" in result.out
+    assert "always hard: 1.000" in result.out
+    body = json.loads((tmp_path / "calibration.json").read_text())
+    assert body["made"]["items"] == 40
+    assert {row["model"] for row in body["sources"]} == {"m"}
+    assert len(body["sources"]) == 3
+    settings = load_settings(config=tmp_path / "odar.toml", calibration=str(tmp_path / "calibration.json"))
+    assert settings.origins["fusion", "beta"].startswith("calibration ")
+    assert settings.fusion.beta == float(body["settings"]["fusion.beta"])
+    engine = Odar(settings)
+    assert engine.fusion.skills
+    overruled = load_settings(
+        config=tmp_path / "odar.toml", calibration=str(tmp_path / "calibration.json"), fusion__beta=7.0
+    )
+    assert overruled.fusion.beta == 7.0
+
+
+def test_a_second_run_asks_nobody(odar, data, provider):
+    odar("calibrate", str(data), "--records", "r.jsonl", "--json")
+    asked = len(provider.requests)
+    body = json.loads(odar("calibrate", str(data), "--records", "r.jsonl", "--json").out)
+    assert len(provider.requests) == asked
+    assert body["written"] == "calibration.json"
+    assert body["after"]["accuracy"]["mean"] >= body["before"]["accuracy"]["mean"] - 0.005
+
+
+def test_money_is_not_spent_unasked(odar, data, provider, tmp_path):
+    toml = tmp_path / "odar.toml"
+    toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
+    result = odar("calibrate", str(data), "--records", "r.jsonl", stdin=b"")
+    assert (result.code, "add --yes to go on" in result.err) == (2, True)
+    assert "40 of 40 items to answer, 280 calls, at most $" in result.err
+    assert provider.requests == []
+    assert odar("calibrate", str(data), "--records", "r.jsonl", "--yes", stdin=b"").code == 0
+
+
+def test_too_few_items_are_refused(odar, data, tmp_path):
+    (tmp_path / "few.jsonl").write_text("\n".join(data.read_text().split("\n")[:5]))
+    result = odar("calibrate", "few.jsonl", "--records", "few-records.jsonl")
+    assert (result.code, "at least 30 are needed" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"format": "odar-calibration-99"}'])
+def test_a_bad_calibration_file_is_refused_by_name(odar, provider, tmp_path, content):
+    (tmp_path / "c.json").write_text(content)
+    result = odar("ask", "--set", "calibration=c.json", "What?")
+    assert (result.code, "calibration c.json" in result.err) == (2, True)
+    missing = odar("ask", "--set", "calibration=none.json", "What?")
+    assert (missing.code, "cannot be read" in missing.err) == (2, True)
