@@ -243,11 +243,7 @@ class Odar:
 
 
 def ask(question: str | Query, **options: Any) -> Answer:
-    """Answer one question with the default settings; see `Odar.aask` for the options.
-
-    >>> print(ask("Is Paris the capital of France?"))  # doctest: +SKIP
-    Yes
-    """
+    """Answer one question with the default settings; see `Odar.aask` for the options."""
     return _default().ask(question, **options)
 
 

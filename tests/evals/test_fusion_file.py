@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from odar.calibration.bootstrap import bootstrap_mean
 from odar.errors import InputError
-from odar.evals.bootstrap import bootstrap_mean
 from odar.evals.fusion_file import apply_rules, load_questions, oracle, stop_early
 from odar.fusion.choose import Fusion
 from odar.fusion.stopping import Stopping

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import FOLDS, FusionFit, fit_fusion
 from odar.calibration.policy import Outcomes, outcomes, path_votes, paths, votes_of
 from odar.calibration.records import Record
 from odar.calibration.votes import Array, Bools, Ints, Votes
-from odar.evals.bootstrap import Interval, bootstrap_mean
 
 GRID_1 = (0.2, 0.3, 0.4)
 GRID_2 = (0.6, 0.7, 0.8)

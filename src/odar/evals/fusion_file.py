@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.errors import InputError
-from odar.evals.bootstrap import Interval, bootstrap_mean
 from odar.fusion.answers import extract_answer
 from odar.fusion.choose import Fusion
 from odar.fusion.energy import Alignment, measure
