@@ -1,0 +1,113 @@
+"""Fusion over recorded models: does the fitted rule beat voting, the best single model and the paper's argmin?
+
+Reads the folder `mmlu_pro_outcomes`: 83 models on 5,222 questions, each with its answer and mean token probability.
+Every figure of the fitted rule is for questions it was not fitted to.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from odar.calibration.fusion_fit import cross_fit
+from odar.calibration.votes import Votes, accuracy, fuse, majority, oracle
+from odar.errors import InputError
+
+CONSTANT = ("deepseek-chat",)
+"""Models whose recorded probability is the same for every answer, and so says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Models and their votes, one column each."""
+
+    models: tuple[str, ...]
+    votes: Votes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """One group of models, by each rule."""
+
+    models: tuple[str, ...]
+    best_single: float
+    majority: float
+    argmin: float
+    fitted: float
+    oracle: float
+
+    @property
+    def margin(self) -> float:
+        """The fitted rule against the better of the two plain ones."""
+        return self.fitted - max(self.best_single, self.majority)
+
+
+def load_panel(folder: str | Path) -> Panel:
+    """The recorded models.
+
+    Raises:
+        InputError: the folder does not hold the data, or pyarrow is not installed.
+    """
+    file = Path(folder).expanduser() / "mmlu_pro_outcomes" / "outcomes.parquet"
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("reading Parquet needs pyarrow; install odar[evals]") from None
+    try:
+        table = parquet.read_table(file)
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
+    names = table.column("model").to_pylist()
+    models = tuple(sorted(set(names) - set(CONSTANT)))
+    column_of = {model: i for i, model in enumerate(models)}
+    columns = np.array([column_of.get(name, -1) for name in names])
+    rows = np.unique(table.column("row").to_numpy(), return_inverse=True)[1]
+    kept = columns >= 0
+    place = rows[kept], columns[kept]
+    shape = rows.max() + 1, len(models)
+    probability = np.full(shape, np.nan)
+    probability[place] = table.column("mean_token_probability").to_numpy(zero_copy_only=False)[kept]
+    correct = np.zeros(shape, dtype=bool)
+    correct[place] = table.column("correct").to_numpy(zero_copy_only=False)[kept]
+    answers = np.array([str(answer or "") for answer in table.column("answer").to_pylist()])[kept]
+    letters = {letter: number for number, letter in enumerate(sorted(set(answers) - {""}))}
+    groups = np.full(shape, -1, dtype=np.int64)
+    # A model that gave no option agrees with nobody: it is a group of its own.
+    groups[place] = [letters.get(a, len(letters) + c) for a, c in zip(answers, place[1], strict=True)]
+    energy = -np.log(np.clip(probability, 1e-9, 1.0))
+    return Panel(models, Votes(energy, groups, correct))
+
+
+def measure_group(panel: Panel, members: Sequence[int], seed: int) -> GroupResult:
+    """One group by every rule; energies and weights come from other folds than the questions they judge."""
+    votes = panel.votes.columns(list(members))
+    fitted = cross_fit(votes, seed)
+    aligned = replace(votes, energy=fitted.energy)
+    return GroupResult(
+        models=tuple(panel.models[m] for m in members),
+        best_single=float(votes.correct.mean(axis=0).max()),
+        majority=accuracy(aligned, majority(aligned)),
+        argmin=accuracy(aligned, fuse(aligned, np.inf, np.ones(len(members)))),
+        fitted=accuracy(votes, fitted.winners),
+        oracle=oracle(votes),
+    )
+
+
+def random_groups(panel: Panel, count: int, seed: int) -> Iterator[list[int]]:
+    """Groups of three to six models."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield rng.choice(len(panel.models), min(rng.integers(3, 7), len(panel.models)), replace=False).tolist()
+
+
+def pairs(panel: Panel, count: int | None, seed: int) -> list[tuple[int, int]]:
+    """All pairs of models, or some of them at random."""
+    every = list(itertools.combinations(range(len(panel.models)), 2))
+    if count is None or count >= len(every):
+        return every
+    chosen = np.random.default_rng(seed).choice(len(every), count, replace=False)
+    return [every[int(i)] for i in chosen]

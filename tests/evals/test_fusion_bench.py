@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from odar.errors import InputError
+from odar.evals.fusion_bench import load_panel, measure_group, pairs, random_groups
+
+pyarrow = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four models on 400 questions, written as the public data is."""
+    from pyarrow import parquet, table
+
+    rng = np.random.default_rng(0)
+    rows: dict[str, list] = {k: [] for k in ("model", "row", "correct", "mean_token_probability", "answer")}
+    for model, skill in (("weak", 0.5), ("fair", 0.6), ("good", 0.8), ("silent", 0.3), ("deepseek-chat", 0.9)):
+        for row in range(400):
+            right = bool(rng.random() < skill)
+            rows["model"].append(model)
+            rows["row"].append(row)
+            rows["correct"].append(right)
+            rows["mean_token_probability"].append(
+                None if model == "silent" else float(rng.uniform(0.5, 0.9 + right / 10))
+            )
+            rows["answer"].append("A" if right else "" if model == "silent" else str(rng.choice(list("BCD"))))
+    (tmp_path / "mmlu_pro_outcomes").mkdir()
+    parquet.write_table(table(rows), tmp_path / "mmlu_pro_outcomes" / "outcomes.parquet")
+    return tmp_path
+
+
+def test_the_panel_is_read_as_it_is(folder):
+    panel = load_panel(folder)
+    assert panel.models == ("fair", "good", "silent", "weak")
+    assert len(panel.votes) == 400
+    assert np.isnan(panel.votes.energy[:, 2]).all()
+    assert panel.votes.correct[:, 1].mean() == pytest.approx(0.8, abs=0.06)
+
+
+def test_the_fitted_rule_holds_its_own(folder):
+    panel = load_panel(folder)
+    result = measure_group(panel, [0, 1, 2, 3], seed=0)
+    assert result.margin > -0.02
+    assert result.fitted <= result.oracle
+    assert result.models == panel.models
+
+
+def test_groups_and_pairs_are_reproducible(folder):
+    panel = load_panel(folder)
+    assert list(random_groups(panel, 3, 1)) == list(random_groups(panel, 3, 1))
+    assert len(pairs(panel, None, 0)) == 6
+    assert len(set(pairs(panel, 3, 0))) == 3
+
+
+def test_missing_data_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"outcomes\.parquet cannot be read"):
+        load_panel(tmp_path)
