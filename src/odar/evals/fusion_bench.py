@@ -101,7 +101,7 @@ def random_groups(panel: Panel, count: int, seed: int) -> Iterator[list[int]]:
     """Groups of three to six models."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
-        yield rng.choice(len(panel.models), min(rng.integers(3, 7), len(panel.models)), replace=False).tolist()
+        yield rng.choice(len(panel.models), min(int(rng.integers(3, 7)), len(panel.models)), replace=False).tolist()
 
 
 def pairs(panel: Panel, count: int | None, seed: int) -> list[tuple[int, int]]:
