@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from odar.fusion.answers import answer_key
+from odar.fusion.forms import call_key
 from odar.fusion.rules import RULES, Array, Ballot
 from odar.types import Candidate, Role, Verdict
 
@@ -21,6 +22,8 @@ def choose(
 ) -> Verdict:
     """Pick the winner. Energies must have been measured; the order of the candidates does not matter.
 
+    A candidate at fault with the client's tools or response format loses to any without a fault.
+
     Raises:
         ValueError: there is no candidate.
         UnknownName: nobody registered the rule.
@@ -28,6 +31,10 @@ def choose(
     decide = RULES[rule]
     if not candidates:
         raise ValueError("no candidate to choose from")
+    fit = [i for i, candidate in enumerate(candidates) if not candidate.fault]
+    if fit and len(fit) < len(candidates):
+        verdict = choose([candidates[i] for i in fit], rule=rule, beta=beta, missing_limit=missing_limit)
+        return _among(verdict, fit, len(candidates))
     if len(candidates) == 1:
         return Verdict(0, "only", "the only candidate", (1.0,))
     missing = missing_share(candidates)
@@ -57,16 +64,48 @@ def missing_share(candidates: Sequence[Candidate]) -> float:
             total += len(counted)
             missing += sum(token.logprob is None for token in counted)
         else:
-            estimate = -(-len(candidate.text) // _CHARACTERS_PER_TOKEN)
+            characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
+            estimate = -(-characters // _CHARACTERS_PER_TOKEN)
             total += estimate
             missing += estimate
     return missing / total if total else 1.0
 
 
 def group_answers(candidates: Sequence[Candidate]) -> list[int]:
-    """A number per candidate; equal answers share it."""
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(answer_key(candidate.answer), len(numbers)) for candidate in candidates]
+    """A number per candidate; equal answers share it, and so do calls of the same tools with the same arguments."""
+    numbers: dict[tuple[bool, str], int] = {}
+    return [numbers.setdefault(_key(candidate), len(numbers)) for candidate in candidates]
+
+
+def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
+    """Every candidate, the best first: the winner, the best of each other answer, then what repeats one of them.
+
+    For a client that asked for several answers: it gets distinct ones as long as there are any.
+    """
+    weights = verdict.weights or (0.0,) * len(candidates)
+    groups = group_answers(candidates)
+    order = sorted(
+        range(len(candidates)),
+        key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *_last_resort(candidates[i])),
+        reverse=True,
+    )
+    firsts = {group: i for i in reversed(order) for group in [groups[i]]}
+    return sorted(order, key=lambda i: firsts[groups[i]] != i)  # stable: the order holds within both halves
+
+
+def _key(candidate: Candidate) -> tuple[bool, str]:
+    if candidate.tool_calls:
+        return True, call_key(candidate.tool_calls)
+    return False, answer_key(candidate.answer)
+
+
+def _among(verdict: Verdict, fit: Sequence[int], total: int) -> Verdict:
+    """A verdict on some of the candidates as one on all."""
+    weights = [0.0] * total
+    for i, weight in zip(fit, verdict.weights, strict=True):
+        weights[i] = weight
+    note = f"{total - len(fit)} of {total} did not keep to the form asked for"
+    return Verdict(fit[verdict.winner], verdict.scorer, f"{verdict.reason}; {note}", tuple(weights))
 
 
 def _by_agreement(candidates: Sequence[Candidate], why: str) -> Verdict:
