@@ -30,7 +30,7 @@ from odar.fusion.alignment import AlignmentTable, Source
 from odar.fusion.choose import choose
 from odar.fusion.energy import measure
 from odar.providers.base import OnText, Provider
-from odar.providers.pool import ProviderPool
+from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
 from odar.types import Answer, Assignment, Candidate, Decision, Image, Path, Query, Role, Trace
 
@@ -45,6 +45,7 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
+        guard: put around every provider, such as a circuit breaker.
 
     Use it as a context manager, or call `close`, to let go of connections and weights.
     """
@@ -55,9 +56,10 @@ class Odar:
         *,
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.settings = settings or load_settings()
-        self.providers = ProviderPool(self.settings, providers)
+        self.providers = ProviderPool(self.settings, providers, guard)
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
         self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()

@@ -14,10 +14,12 @@ from odar.errors import BudgetExceeded, OdarError, ProviderError, UsageError, We
 
 COMMANDS = {
     "ask": "Answer a question.",
+    "bench": "Measure, against a stub, what ODAR itself costs.",
     "config": "Show the effective settings and where each came from.",
     "doctor": "Check what is installed, reachable and configured.",
     "models": "List the models of the catalogue.",
     "pull": "Fetch the embedded model's weights ahead of time.",
+    "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),

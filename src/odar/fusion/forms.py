@@ -101,11 +101,13 @@ def _format_fault(text: str, form: Format) -> str:
 def _complaint(value: Any, schema: Mapping[str, Any] | None) -> str:
     if not schema:
         return ""
-    from jsonschema_rs import ReferencingError, ValidationError
+    from jsonschema_rs import ValidationError
 
+    if schema_fault(schema):
+        return ""  # a schema that cannot be used forbids nothing; the provider will have its own word on it
     try:
         _validator(_canonical(schema)).validate(value)
-    except (ValidationError, ReferencingError, ValueError) as error:
+    except (ValidationError, ValueError) as error:
         return _short(error)
     return ""
 

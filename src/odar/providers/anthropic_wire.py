@@ -56,7 +56,7 @@ def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     # the one that the client set, else temperature. A catalogue entry that wants top_p drops temperature.
     if sampling.top_p is not None and (sampling.temperature is None or _wants_top_p(options)):
         wanted["top_p"] = sampling.top_p
-    elif sampling.temperature is not None:
+    elif sampling.temperature is not None and not _thinks(options):
         wanted["temperature"] = min(sampling.temperature, 1.0)  # where the API's scale ends
     body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
     body |= quirks.extra
@@ -266,7 +266,14 @@ def _tool_choice(options: Options) -> dict[str, Any] | None:
 def _output_config(form: Format | None) -> dict[str, Any] | None:
     if form is None or form.schema is None:
         return None
+    if form.wire is not None and form.wire.protocol == PROTOCOL:
+        return dict(form.wire.value)
     return {"format": {"type": "json_schema", "schema": form.schema}}
+
+
+def _thinks(options: Options) -> bool:
+    """Whether the client switched thinking on, with which the API takes no temperature but its own."""
+    return options.temperature is None and options.protocol == PROTOCOL and "thinking" in options.extra
 
 
 def _wants_top_p(options: Options) -> bool:
