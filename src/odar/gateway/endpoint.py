@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -112,15 +113,8 @@ class Endpoint:
             await self._whole(visit, ask, options)
 
     async def _whole(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
-        work = asyncio.ensure_future(self._ask(visit, ask, options))
-        gone = asyncio.ensure_future(visit.exchange.gone())
-        try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ClientLeft
-            answer = work.result()
-        finally:
-            await _end(work, gone)
+        async with _while_listening(visit.exchange):
+            answer = await self._ask(visit, ask, options)
         body = dump(self._dialect.write(answer, ask))
         await visit.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
 
@@ -239,6 +233,30 @@ class Endpoint:
 
 class _Told(Exception):
     """A failure that the client already knows of."""
+
+
+@asynccontextmanager
+async def _while_listening(exchange: Exchange) -> AsyncIterator[None]:
+    """Cancel what runs inside as soon as the client leaves, and raise `ClientLeft` in its place."""
+    task = asyncio.current_task()
+    assert task is not None
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        await exchange.gone()
+        left = True
+        task.cancel()
+
+    watcher = asyncio.ensure_future(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if left and task.uncancel() == 0:
+            raise ClientLeft from None
+        raise
+    finally:
+        watcher.cancel()
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from odar.gateway.gate import Gate
 from odar.gateway.ports import Entry
 from odar.providers.breaker import Breaker, State
 
+M = TypeVar("M", Counter, Histogram)
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _STATES = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
@@ -19,6 +22,7 @@ class Metrics:
 
     def __init__(self, gate: Gate) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
         self._requests = Counter(
             "odar_requests", "Requests by outcome.", ("endpoint", "path", "status"), registry=self.registry
         )
@@ -46,19 +50,27 @@ class Metrics:
         """Count one request."""
         trace = entry.trace
         path = trace.decision.path.value if trace else "none"
-        self._requests.labels(entry.endpoint, path, str(entry.status)).inc()
-        self._seconds.labels(path).observe(entry.seconds)
+        self._of(self._requests, entry.endpoint, path, str(entry.status)).inc()
+        self._of(self._seconds, path).observe(entry.seconds)
         if trace is None:
             return
         for call in trace.calls:
-            self._calls.labels(call.provider, call.model).inc(call.samples)
+            self._of(self._calls, call.provider, call.model).inc(call.samples)
             if call.error is not None:
-                self._failures.labels(call.provider, call.model).inc()
-            self._tokens.labels(call.model, "input").inc(call.usage.input or 0)
-            self._tokens.labels(call.model, "output").inc(call.usage.output or 0)
+                self._of(self._failures, call.provider, call.model).inc()
+            self._of(self._tokens, call.model, "input").inc(call.usage.input or 0)
+            self._of(self._tokens, call.model, "output").inc(call.usage.output or 0)
         self._cost.inc(trace.spend.cost_usd or 0.0)
         if trace.degradations:
             self._degraded.inc()
+
+    def _of(self, metric: M, *labels: str) -> M:
+        """A metric with its labels; looked up here, because the client library takes ten times as long."""
+        key = (metric, labels)
+        if key not in self._children:
+            self._children[key] = metric.labels(*labels)
+        child: M = self._children[key]
+        return child
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""

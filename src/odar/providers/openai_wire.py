@@ -23,6 +23,7 @@ _CONTROL = re.compile(
     r"|<｜[^｜<>]*｜>"  # DeepSeek's, with wide bars
     r"|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn)>"
 )
+_Decoder = codecs.getincrementaldecoder("utf-8")
 _UNLIKELY = -9999.0
 """What OpenAI and vLLM write for a log-probability that they did not compute."""
 PROTOCOL = "openai"
@@ -208,7 +209,8 @@ class _Tokens:
     def __init__(self) -> None:
         self.read: list[Token] = []
         # A character may be spread over several tokens: the one that completes it gets its text.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = _Decoder("replace")
+        self._partial = False
 
     def add(self, logprobs: Mapping[str, Any]) -> None:
         entries: Iterable[Mapping[str, Any]] = logprobs.get("content") or ()
@@ -219,9 +221,14 @@ class _Tokens:
             token, raw = entry["token"], entry.get("bytes")
             if raw is None:
                 self._decoder.reset()
-            text = token if raw is None else self._decoder.decode(bytes(raw))
+                text = token
+            elif not self._partial and token.isascii() and token.encode() == bytes(raw):  # nearly all of them
+                text = token
+            else:
+                text = self._decoder.decode(bytes(raw))
+                self._partial = bool(self._decoder.getstate()[0])
             # A token without any text is the end of the turn, as llama.cpp reports it.
-            control = not (raw or token) or _CONTROL.fullmatch(token) is not None
+            control = not (raw or token) or (token[:1] == "<" and _CONTROL.fullmatch(token) is not None)
             self.read.append(Token(text, _logprob(entry.get("logprob")), control))
 
 
