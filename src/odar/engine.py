@@ -16,12 +16,15 @@ from typing import Any, Self
 
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts
+from odar.agents.stream import Stream
 from odar.agents.team import Team
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
+from odar.dispatch.catalogue import ModelCard
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, ProviderError
 from odar.fusion.calibration import load_calibration
@@ -30,7 +33,7 @@ from odar.fusion.energy import measure
 from odar.fusion.statistics import Source, Statistics
 from odar.fusion.stopping import Stopping
 from odar.providers.base import OnText, Provider
-from odar.providers.pool import ProviderPool
+from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
 from odar.types import Answer, Assignment, Candidate, Decision, Image, Path, Query, Role, Step, Trace
 
@@ -45,6 +48,7 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
+        guard: put around every provider, such as a circuit breaker.
 
     Use it as a context manager, or call `close`, to let go of connections and weights.
     """
@@ -55,10 +59,12 @@ class Odar:
         *,
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.settings = settings or load_settings()
-        self.providers = ProviderPool(self.settings, providers)
+        self.providers = ProviderPool(self.settings, providers, guard)
         self.prompts = load_prompts(self.settings.prompts)
+        self.plain_prompts = load_prompts("chat")
         self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
@@ -74,7 +80,7 @@ class Odar:
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
         stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
-        self.waves = Waves(stopping, fusion.first_wave, self.fusion.equivalence)
+        self.waves = Waves(stopping, fusion.first_wave, self.fusion.groups)
 
     async def aask(
         self,
@@ -88,6 +94,9 @@ class Odar:
         deadline_s: float | None = None,
         on_text: OnText | None = None,
         on_decision: Callable[[Decision], None] | None = None,
+        model: str | None = None,
+        final: bool = False,
+        trace_id: str | None = None,
     ) -> Answer:
         """Answer one question.
 
@@ -101,29 +110,41 @@ class Odar:
             deadline_s: wall time, at most; what is finished by then is used.
             on_text: gets the text as it is generated, on the Simple path.
             on_decision: gets the decision as soon as it is made.
+            model: ask this model plainly, with no settings, prompts or second opinion of ODAR's.
+            final: what `on_text` got cannot be taken back: a failure after that is raised, not mended.
+            trace_id: what to call the trace.
 
         Raises:
             InputError: the question cannot be asked.
             BudgetExceeded: not even one call fits the limits.
             ProviderError: no agent produced an answer.
         """
-        query = self._checked(question, images)
+        query = self._checked(question, images, fit=model is None)
         ledger = self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
-        estimate = self.estimator.estimate(query)
-        assignment = self.dispatcher.assign(query)
-        decision = self.strategy.decide(estimate, assignment, _path(path))
+        estimate = estimate_turn(self.estimator, query)
+        plain = None if model is None else self.settings.card(model)
+        if plain is None:
+            assignment = self.dispatcher.assign(query)
+            decision = self.strategy.decide(estimate, assignment, _path(path))
+        else:
+            assignment = Assignment(cue="model named by the caller", fast=plain.name)
+            decision = Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
         if on_decision is not None:
             on_decision(decision)
-        team = self.team(query, ledger, seed, assignment)
-        candidates = await self._take(decision, team, on_text)
-        candidates = [self.measured(candidate) for candidate in candidates]
+        team = (
+            self.team(query, ledger, seed, assignment)
+            if plain is None
+            else self._plain_team(plain, query, ledger, seed)
+        )
+        candidates = await self._take(decision, team, Stream(on_text, final=final))
+        candidates = [self.measured(candidate, team) for candidate in candidates]
         verdict = self.fusion.choose(candidates)
 
         winner = candidates[verdict.winner]
         trace = Trace(
-            id=uuid.uuid4().hex,
+            id=trace_id or uuid.uuid4().hex,
             started_at=started_at,
             profile=self.settings.profile,
             decision=decision,
@@ -131,27 +152,38 @@ class Odar:
             verdict=verdict,
             calls=tuple(ledger.calls),
             spend=ledger.spend(),
-            prompts=tuple((step.value, prompt.md5) for step, prompt in self.prompts.items()),
-            degradations=tuple(dict.fromkeys(str(failure) for failure in team.failures)),
+            prompts=tuple((step.value, prompt.md5) for step, prompt in team.prompts.items()),
+            degradations=tuple(
+                dict.fromkeys([*map(str, team.failures), *([winner.fault] if winner.fault else [])])
+            ),
         )
         return Answer(winner.answer, winner.text, trace)
 
-    async def _take(self, decision: Decision, team: Team, on_text: OnText | None) -> list[Candidate]:
-        """Walk the path (SPEC 1); where one agent fails, the other's answer stands (SPEC 6.3)."""
+    async def _take(self, decision: Decision, team: Team, stream: Stream) -> list[Candidate]:
+        """Walk the path (SPEC 1); where one agent fails, the other's answer stands (SPEC 6.3).
+
+        A client that wants n answers gets n of the fast agent's (Simple), one verified n times (Medium), or the
+        n best of at least n samples (Hard).
+        """
+        n = team.query.options.n
         match decision.path:
             case Path.SIMPLE:
-                candidates = await team.answer(on_text) or await team.solve(1)
+                candidates = await team.answer(stream.handler, n)
+                if not candidates and not team.plain and not stream.committed:
+                    candidates = await team.solve(n, stream.handler)
             case Path.MEDIUM:
                 fast = await team.answer()
-                candidates = fast + await (team.verify(fast[0]) if fast else team.solve(1))
+                candidates = fast + await (team.verify(fast[0], n) if fast else team.solve(n))
             case Path.HARD:
-                solve = (
-                    team.solve(decision.samples) if decision.forced else self.waves.sample(team, decision.samples)
-                )
+                wanted = max(decision.samples, n)
+                in_full = decision.forced or n > 1
+                solve = team.solve(wanted) if in_full else self.waves.sample(team, wanted)
                 fast, slow = await asyncio.gather(team.answer(), solve)
                 candidates = fast + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]
+            if team.plain or stream.committed:
+                raise causes[0]
             if any(isinstance(cause, ProviderError) for cause in causes):
                 raise AllAgentsFailed(map(str, team.failures), causes)
             raise causes[0]
@@ -168,10 +200,19 @@ class Odar:
         seed = self.settings.seed if seed is None else seed
         return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
 
-    def measured(self, candidate: Candidate) -> Candidate:
+    def _plain_team(self, card: ModelCard, query: Query, ledger: Ledger, seed: int | None) -> Team:
+        """One model, asked as the client asks."""
+        cards, prompts = {Role.FAST: card}, self.plain_prompts
+        return Team(self.settings, cards, prompts, self.providers, query, ledger, seed, plain=True)
+
+    def measured(self, candidate: Candidate, team: Team) -> Candidate:
         """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        known = self._statistics(candidate.model, candidate.step)
         weight = self.settings.fusion.varentropy_weight
+        terms, md5 = team.terms(candidate.role).sampling, team.prompts[candidate.step].md5
+        known = None
+        if terms.temperature is not None and terms.top_p is not None and terms.max_tokens is not None:
+            source = Source(candidate.model, md5, terms.temperature, terms.top_p, terms.max_tokens, weight)
+            known = self.calibration.statistics.find(source)
         return dataclasses.replace(
             candidate, energy=measure(candidate.tokens, weight, known.alignment if known else None)
         )
@@ -198,21 +239,22 @@ class Odar:
             )
         )
 
-    def _checked(self, question: str | Query, images: Iterable[Image]) -> Query:
+    def _checked(self, question: str | Query, images: Iterable[Image], *, fit: bool) -> Query:
         query = question if isinstance(question, Query) else Query(question, tuple(images))
         text = query.text
         if not isinstance(text, str):
             raise InputError(f"the question must be a string, not {type(text).__name__}")
-        if not text.strip():
+        if not text.strip() and not query.turns:
             raise InputError("the question is empty")
         if (at := text.find("\0")) != -1:
             raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text")
-        for card in (card for cards in self.cards.values() for card in cards):
-            if card.context and len(text) > card.context * CHARACTERS_PER_TOKEN_AT_MOST:
+        length = sum(len(message.text) for message in query.messages)
+        for card in (card for cards in self.cards.values() for card in cards if fit):
+            if card.context and length > card.context * CHARACTERS_PER_TOKEN_AT_MOST:
                 raise InputError(
-                    f"the question of {len(text):,} characters cannot fit the context of "
+                    f"the question of {length:,} characters cannot fit the context of "
                     f"{card.name}, {card.context:,} tokens"
                 )
         return query

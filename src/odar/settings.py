@@ -109,6 +109,26 @@ class EmbeddedSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """`odar serve`: the API that other programs talk to."""
+
+    host: str = setting("address to listen on; only loopback without keys", "127.0.0.1")
+    port: int = setting("port to listen on; 0 takes a free one", 8088, ge=0, le=65535)
+    prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
+    max_tokens: int = setting("longest answer where the client sets none", 4096, ge=1)
+    reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)
+    max_in_flight: int = setting("requests at a time; more are refused with 429", 512, ge=1)
+    max_body_mb: float = setting("largest request, in megabytes; images are the large ones", 32.0, gt=0)
+    max_depth: int = setting("deepest nesting of a request's JSON", 64, ge=1)
+    body_timeout_s: float = setting("time a client has to send its request", 30.0, gt=0)
+    keepalive_s: float = setting("seconds between signs of life in a stream that has no text yet", 5.0, gt=0)
+    drain_s: float = setting("seconds running requests get to finish after SIGTERM", 30.0, ge=0)
+    notice_s: float = setting("seconds between /readyz turning 503 and closing the door", 1.0, ge=0)
+    breaker_failures: int = setting("failures in a row after which a provider is left alone", 5, ge=1)
+    breaker_cooldown_s: float = setting("how long it is left alone at first", 10.0, gt=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
     """A way to reach models."""
 
@@ -161,6 +181,7 @@ class Settings:
     retry: RetrySettings = field(default_factory=RetrySettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
     calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or embedded", "")
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
     seed: int | None = setting("makes sampling repeatable where the provider can", None, ge=0)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from odar.conversation import NO_OPTIONS, Message, Options, ToolCall, Wire
+from odar.conversation import Image as Image
+
 
 class Path(StrEnum):
     """How much compute a query gets (SPEC 1)."""
@@ -40,28 +43,39 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
-    """A picture that belongs to a query: its bytes, or the address of it.
-
-    >>> Image(media_type="image/png", data=b"...").url is None
-    True
-    """
-
-    media_type: str
-    data: bytes = b""
-    url: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked.
+    """What is asked: a question, or the last user turn of a whole conversation.
 
-    >>> Query("Is Paris the capital of France?").images
-    ()
+    >>> Query("Is Paris the capital of France?").messages[0].role
+    'user'
     """
 
     text: str
     images: tuple[Image, ...] = ()
+    turns: tuple[Message, ...] = ()
+    """The whole conversation, where there is one; `text` and `images` are those of its last user turn."""
+    options: Options = NO_OPTIONS
+
+    @classmethod
+    def of(cls, turns: tuple[Message, ...], options: Options | None = None) -> Query:
+        """The query that a conversation puts.
+
+        >>> Query.of((Message("system", "Be brief."), Message("user", "Hello"), Message("assistant", "Hi"))).text
+        'Hello'
+        """
+        last = next((turn for turn in reversed(turns) if turn.role == "user"), Message("user", ""))
+        images = tuple(image for turn in turns for image in turn.images)
+        return cls(last.text, images, turns, options or NO_OPTIONS)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation; of a plain question, its one turn."""
+        return self.turns or (Message("user", self.text, self.images),)
+
+    @property
+    def earlier(self) -> tuple[str, ...]:
+        """What the user said before the last turn, the oldest first."""
+        return tuple(turn.text for turn in self.turns if turn.role == "user")[:-1]
 
 
 class Token(NamedTuple):
@@ -168,6 +182,11 @@ class Candidate:
     """A verifier's verdict on the fast answer: True for CORRECT, None where it gave none."""
     finish: str = "stop"
     energy: Energy | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    fault: str = ""
+    """What the client's response_format or tools forbid about it; it loses to any candidate without one."""
+    wire: Wire | None = field(default=None, repr=False, compare=False)
+    """The choice as the provider sent it, for a gateway to pass on. It holds text: no store may keep it unasked."""
 
     @property
     def role(self) -> Role:

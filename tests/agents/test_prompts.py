@@ -7,13 +7,14 @@ import pytest
 
 import odar
 from odar.agents.prompts import SETS, load_prompts
+from odar.conversation import Message, ToolCall, Wire
 from odar.errors import SettingsError
 from odar.types import Image, Query, Step
 
 FOLDER = Path(odar.__file__).parent / "agents/prompts"
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", [name for name in SETS if name != "chat"])
 def test_every_set_carries_the_rules_of_spec_3_1(name):
     prompts = load_prompts(name)
     assert "Answer:" in prompts[Step.ANSWER].system + "".join(reply for _, reply in prompts[Step.ANSWER].examples)
@@ -34,6 +35,31 @@ def test_the_default_set_names_every_step_of_the_protocols():
 def test_the_md5_is_the_files(name, step):
     file = FOLDER / name / f"{step}.toml"
     assert load_prompts(name)[step].md5 == hashlib.md5(file.read_bytes()).hexdigest()
+
+
+def test_the_chat_set_leaves_a_conversation_as_it_is():
+    turns = (
+        Message("system", "Speak like a pirate."),
+        Message("user", "Hello", wire=Wire("openai", {"role": "user", "content": "Hello", "name": "ann"})),
+        Message("assistant", "", tool_calls=(ToolCall("1", "look", "{}"),)),
+        Message("tool", "a ship", tool_call_id="1"),
+    )
+    prompts = load_prompts("chat")
+    query = Query.of(turns)
+    assert prompts[Step.ANSWER].messages(query) == prompts[Step.SOLVE].messages(query) == turns
+    *same, closing = prompts[Step.VERIFY].messages(query, "42", "It is 42.")
+    assert tuple(same) == turns
+    assert closing.role == "user"
+    assert "<draft>\nIt is 42.\n</draft>" in closing.text
+    assert not any(prompt.judges for prompt in prompts.values())
+    assert load_prompts("default")[Step.VERIFY].judges
+
+
+def test_a_set_of_ours_fills_the_last_user_turn_of_a_conversation():
+    turns = (Message("user", "One"), Message("assistant", "1"), Message("user", "Two"), Message("assistant", "…"))
+    messages = load_prompts("default")[Step.VERIFY].messages(Query.of(turns), "2")
+    assert [m.role for m in messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert messages[3].text == "Two\n\nProposed answer: 2"
 
 
 def test_braces_in_a_query_are_the_users_own():
@@ -79,7 +105,7 @@ def test_a_bad_prompt_file_is_named(tmp_path, content, message):
 
 
 def test_a_missing_set_or_file_is_named(tmp_path):
-    with pytest.raises(SettingsError, match=r"'nowhere' is neither a folder nor one of: default, embedded"):
+    with pytest.raises(SettingsError, match=r"'nowhere' is neither a folder nor one of: chat, default, embedded"):
         load_prompts("nowhere")
     with pytest.raises(SettingsError, match="No such file"):
         load_prompts(str(tmp_path))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.fusion.choose import Fusion, missing_share
+from odar.conversation import ToolCall
+from odar.fusion.choose import Fusion, missing_share, rank
 from odar.fusion.energy import Alignment, measure
 from odar.fusion.rules import RULES
 from odar.types import Candidate, Step, Token
@@ -150,3 +151,39 @@ def test_another_equivalence_can_be_plugged_in():
 
     verdict = Fusion("majority", equivalence=all_the_same).choose([candidate("a", [-2.0]), candidate("b", [-1.0])])
     assert verdict.weights == (1.0, 1.0)
+
+
+def called(arguments: str, step: Step = Step.SOLVE, **fields) -> Candidate:
+    calls = (ToolCall("1", "weather", arguments),)
+    return Candidate(step, "m", "", f"weather({arguments})", tool_calls=calls, **fields)
+
+
+def test_tool_calls_are_grouped_by_name_and_arguments():
+    candidates = [
+        called('{"city": "Oslo"}', Step.ANSWER),
+        called('{"city": "Rome"}'),
+        called('{"city":"Rome"}'),
+        called('{"city": "Oslo"}'),
+    ]
+    verdict = choose(candidates)
+    assert verdict.winner in (1, 2)
+    assert verdict.scorer == "agreement"
+
+
+def test_a_candidate_at_fault_loses_whatever_its_energy():
+    sure = Candidate(Step.SOLVE, "m", "no JSON", "no JSON", fault="the text is not JSON")
+    right = Candidate(Step.ANSWER, "m", "{}", "{}")
+    verdict = choose([sure, sure, right])
+    assert (verdict.winner, verdict.weights) == (2, (0.0, 0.0, 1.0))
+    assert "2 of 3 did not keep to the form" in verdict.reason
+    assert choose([sure, sure]).winner in (0, 1)
+
+
+def test_rank_gives_distinct_answers_first():
+    texts = ["a", "b", "a", "c", "b"]
+    candidates = [Candidate(Step.SOLVE, "m", text, text) for text in texts]
+    verdict = choose(candidates)
+    order = rank(candidates, verdict)
+    assert order[0] == verdict.winner
+    assert sorted(texts[i] for i in order[:3]) == ["a", "b", "c"]
+    assert sorted(order) == [0, 1, 2, 3, 4]

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.errors import ProviderError
 from odar.providers.base import Completion, Message, Quirks, Sampling
 from odar.providers.openai_wire import StreamedReply, Thinking, chat_body, read_reply
 from odar.types import Image, Token, Usage
@@ -269,3 +271,79 @@ class TestStream:
     def test_a_stream_of_nothing(self) -> None:
         with pytest.raises(ValueError, match="no choices"):
             StreamedReply().reply()
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+
+
+class TestTools:
+    def test_the_body_carries_them(self) -> None:
+        schema = {"type": "object"}
+        options = Options(
+            tools=(Tool("weather", "How is it?", schema), Tool("now")),
+            tool_choice=ToolChoice("tool", "weather"),
+            parallel_tools=False,
+            format=Format(schema, "place"),
+            user="ann",
+            top_logprobs=5,
+            extra={"service_tier": "flex"},
+        )
+        body = chat_body(ask(options=options))
+        assert body["tools"] == [
+            {
+                "type": "function",
+                "function": {"name": "weather", "description": "How is it?", "parameters": schema},
+            },
+            {"type": "function", "function": {"name": "now"}},
+        ]
+        assert body["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
+        assert body["response_format"] == {
+            "type": "json_schema",
+            "json_schema": {"name": "place", "schema": schema},
+        }
+        assert (body["parallel_tool_calls"], body["user"], body["top_logprobs"]) == (False, "ann", 5)
+        assert body["service_tier"] == "flex"
+
+    def test_words_of_another_protocol_are_not_sent(self) -> None:
+        options = Options(protocol="anthropic", extra={"thinking": {"type": "enabled"}})
+        assert "thinking" not in chat_body(ask(options=options))
+
+    def test_turns(self) -> None:
+        written = {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}], "name": "ann"}
+        messages = (
+            Message("user", "", wire=Wire("openai", written), untranslated=("input_audio",)),
+            Message("assistant", "", tool_calls=(ToolCall("c1", "weather", '{"city": "Rome"}'),)),
+            Message("tool", "sunny", tool_call_id="c1"),
+        )
+        assert chat_body(ask(messages=messages))["messages"] == [
+            written,
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "content": "sunny", "tool_call_id": "c1"},
+        ]
+
+    def test_what_has_no_translation_is_refused(self) -> None:
+        message = Message("user", "", wire=Wire("anthropic", {}), untranslated=("document",))
+        with pytest.raises(ProviderError, match="type document") as caught:
+            chat_body(ask(messages=(message,)))
+        assert caught.value.status == 400
+
+    def test_a_call_is_read_whole_and_streamed_alike(self) -> None:
+        whole = reply_with({"content": None, "tool_calls": [CALL]}, finish_reason="stop")
+        assert whole.tool_calls == (ToolCall("c1", "weather", '{"city": "Rome"}'),)
+        assert (whole.text, whole.finish) == ("", "tool_calls")
+        assert whole.wire is not None
+        streamed = StreamedReply()
+        deltas = [
+            {"index": 0, "id": "c1", "function": {"name": "weather", "arguments": ""}},
+            {"index": 0, "function": {"arguments": '{"city": '}},
+            {"index": 0, "function": {"arguments": '"Rome"}'}},
+            {"index": 1, "id": "c2", "function": {"name": "now", "arguments": "{}"}},
+        ]
+        pieces = [streamed.feed({"choices": [{"delta": {"tool_calls": [delta]}}]}) for delta in deltas]
+        assert [piece.calls[0].index for piece in pieces] == [0, 0, 0, 1]
+        (completion,) = streamed.reply().completions
+        assert completion.tool_calls == (*whole.tool_calls, ToolCall("c2", "now", "{}"))
+
+    def test_arguments_that_came_as_an_object(self) -> None:
+        call = {"id": "c1", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
+        assert reply_with({"content": "", "tool_calls": [call]}).tool_calls[0].arguments == '{"city": "Rome"}'

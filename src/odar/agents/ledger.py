@@ -60,7 +60,7 @@ class Ledger:
         """Seconds until the deadline, never below 0."""
         return max(0.0, self.limits.deadline_s - self.seconds())
 
-    def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int, wanted: int) -> int:
+    def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, wanted: int) -> int:
         """How many of the wanted samples fit into what is left.
 
         Raises:
@@ -86,7 +86,9 @@ class Ledger:
                 )
         return count
 
-    def reserve(self, card: ModelCard, messages: Sequence[Message], max_tokens: int, samples: int) -> Reservation:
+    def reserve(
+        self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, samples: int
+    ) -> Reservation:
         """Hold back what these samples may cost at the most. Ask `affordable` first."""
         limited = self.limits.cost_usd is not None
         cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
@@ -117,12 +119,20 @@ class Ledger:
         return held + spent + self._at_risk_usd
 
     @staticmethod
-    def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int) -> float:
+    def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None) -> float:
         """The most one sample can cost: a token is at least one byte, an answer at most max_tokens."""
+        if max_tokens is None:
+            raise BudgetExceeded(f"max_cost cannot be kept without max_tokens; set how long {card.name} may answer")
         if card.price is None:
             raise BudgetExceeded(
                 f"the price of {card.name} is unknown, so max_cost cannot be kept; "
                 f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
             )
-        size = sum(len(m.text.encode()) + TURN_TOKENS + IMAGE_TOKENS * len(m.images) for m in messages)
+        size = sum(
+            len(m.text.encode())
+            + sum(len(str(call).encode()) for call in m.tool_calls)
+            + TURN_TOKENS
+            + IMAGE_TOKENS * len(m.images)
+            for m in messages
+        )
         return card.price.cost(Usage(size, 0, max_tokens, 0)) or 0.0

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
+from odar.agents.terms import Terms, agent_terms, plain_terms
 from odar.dispatch.catalogue import FREE, ModelCard
 from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError, ProviderTimeout
 from odar.fusion.answers import extract_judgment, find_answer
-from odar.providers.base import Completion, OnText, Provider, Quirks, Reply, Request, Sampling
+from odar.fusion.forms import canonical_json, fault_of
+from odar.providers.base import Completion, Message, OnText, Provider, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
 from odar.types import NO_USAGE, Call, Candidate, Query, Role, Step, Usage
@@ -51,42 +53,55 @@ class Team:
     query: Query
     ledger: Ledger
     seed: int | None = None
+    plain: bool = False
+    """Ask as the client asks, with none of the agents' own settings: for a model that the client named itself."""
     failures: list[Failure] = field(default_factory=list)
 
-    async def answer(self, on_text: OnText | None = None) -> list[Candidate]:
-        """The fast agent's answer."""
-        return await self._run(Step.ANSWER, 1, on_text=on_text)
+    async def answer(self, on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
+        """The fast agent's answer, or several."""
+        return await self._run(Step.ANSWER, samples, on_text=on_text)
 
-    async def verify(self, proposal: Candidate) -> list[Candidate]:
+    async def verify(self, proposal: Candidate, samples: int = 1) -> list[Candidate]:
         """The slow agent's judgment of a proposal, and its own answer."""
-        return await self._run(Step.VERIFY, 1, proposal=proposal.answer)
+        return await self._run(Step.VERIFY, samples, proposal)
 
-    async def solve(self, samples: int, first: int = 0, enough: Enough | None = None) -> list[Candidate]:
+    async def solve(
+        self, samples: int, on_text: OnText | None = None, *, first: int = 0, enough: Enough | None = None
+    ) -> list[Candidate]:
         """Independent answers of the slow agent, sampled concurrently until there are `enough`.
 
         Args:
             samples: how many, at most.
+            on_text: gets the text as it is generated, where one sample is asked for.
             first: the number of the first one, so that with a seed no sample is drawn twice.
             enough: asked after each answer; True cancels what is still in flight.
         """
-        return await self._run(Step.SOLVE, samples, first=first, enough=enough)
+        return await self._run(Step.SOLVE, samples, on_text=on_text, first=first, enough=enough)
+
+    def terms(self, role: Role) -> Terms:
+        """On what terms this agent works for this query."""
+        card, options = self.cards[role], self.query.options
+        if self.plain:
+            return plain_terms(card, options, self.ledger.time_left())
+        return agent_terms(self.settings.agent(role), card, options, self.seed)
 
     async def _run(
         self,
         step: Step,
         samples: int,
+        proposal: Candidate | None = None,
+        on_text: OnText | None = None,
         *,
         first: int = 0,
-        proposal: str = "",
-        on_text: OnText | None = None,
         enough: Enough | None = None,
     ) -> list[Candidate]:
-        agent, card = self.settings.agent(step.role), self.cards[step.role]
+        card, terms = self.cards[step.role], self.terms(step.role)
         if self.query.images and not card.images:
             raise InputError(f"{card.name} cannot see images; choose a {step.role}.model that can (odar models)")
-        messages = self.prompts[step].messages(self.query, proposal)
+        proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
+        messages = self.prompts[step].messages(self.query, *proposed)
         try:
-            count = self.ledger.affordable(card, messages, agent.max_tokens, samples)
+            count = self.ledger.affordable(card, self._read(messages), terms.sampling.max_tokens, samples)
         except BudgetExceeded as error:
             self.failures.append(Failure(step.role, error))
             return []
@@ -96,25 +111,27 @@ class Team:
         request = Request(
             model=card.id,
             messages=messages,
-            sampling=Sampling(
-                agent.temperature,
-                agent.top_p,
-                agent.max_tokens,
-                agent.stop,
-                None if self.seed is None else self.seed + first,
-            ),
+            sampling=_seeded(terms.sampling, first),
             n=count,
-            logprobs=card.logprobs,
-            timeout_s=agent.timeout_s,
-            quirks=Quirks(card.max_tokens_field, card.drop, card.extra),
+            logprobs=terms.logprobs,
+            timeout_s=terms.timeout_s,
+            quirks=terms.quirks,
+            options=self.query.options,
         )
         candidates: dict[int, Candidate] = {}
         async with aclosing(self._samples(step, card, request, on_text)) as found:
             async for index, completion in found:
-                candidates[index] = self._candidate(step, card, completion, proposal)
+                candidates[index] = self._candidate(step, card, completion, proposed[0])
                 if enough is not None and enough(list(candidates.values())):
                     break
         return [candidates[index] for index in sorted(candidates)]
+
+    def _read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Everything the model is billed for reading: descriptions of tools are part of the prompt."""
+        options = self.query.options
+        told = [f"{tool.name} {tool.description} {tool.parameters}" for tool in options.tools]
+        told += [str(options.format.schema)] if options.format and options.format.schema else []
+        return (*messages, Message("system", "\n".join(told))) if told else messages
 
     async def _samples(
         self, step: Step, card: ModelCard, request: Request, on_text: OnText | None
@@ -145,7 +162,7 @@ class Team:
         """One request on the ledger. A failure is recorded, not raised."""
         provider = self.providers[card.provider]
         request = dataclasses.replace(request, timeout_s=min(request.timeout_s, self.ledger.time_left()))
-        held = self.ledger.reserve(card, request.messages, request.sampling.max_tokens, request.n)
+        held = self.ledger.reserve(card, self._read(request.messages), request.sampling.max_tokens, request.n)
         started = self.ledger.seconds()
 
         def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
@@ -169,8 +186,8 @@ class Team:
         return self._usable(reply, step, card)
 
     def _usable(self, reply: Reply, step: Step, card: ModelCard) -> list[Completion]:
-        """Completions with text; a model that spent all its tokens on thinking has none."""
-        usable = [completion for completion in reply.completions if completion.text.strip()]
+        """Completions with text or a tool call; a model that spent all its tokens on thinking has neither."""
+        usable = [c for c in reply.completions if c.text.strip() or c.tool_calls]
         empty = len(reply.completions) - len(usable)
         if empty or not reply.completions:
             finish = reply.completions[0].finish if reply.completions else "no choice"
@@ -182,12 +199,35 @@ class Team:
         return usable
 
     def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
-        judgment = extract_judgment(completion.text) if step is Step.VERIFY else None
-        found = find_answer(completion.text)
+        text, calls, options = completion.text, completion.tool_calls, self.query.options
+        judgment = extract_judgment(text) if step is Step.VERIFY and self.prompts[step].judges else None
+        if calls:
+            found: str | None = "\n".join(map(str, calls))
+        elif options.format is not None:
+            found = canonical_json(text)
+        else:
+            found = find_answer(text)
         if found is None:
             # A verifier that only says CORRECT has answered: with the proposal.
-            found = proposal if judgment else completion.text.strip()
-        return Candidate(step, card.name, completion.text, found, completion.tokens, judgment, completion.finish)
+            found = proposal if judgment else text.strip()
+        return Candidate(
+            step=step,
+            model=card.name,
+            text=text,
+            answer=found,
+            tokens=completion.tokens,
+            judgment=judgment,
+            finish=completion.finish,
+            tool_calls=calls,
+            fault=fault_of(text, calls, options),
+            wire=completion.wire,
+        )
+
+
+def _draft(candidate: Candidate) -> str:
+    """The whole of a candidate, for a verifier to read."""
+    calls = "\n".join(f"(calls the tool {call})" for call in candidate.tool_calls)
+    return "\n".join(part for part in (candidate.text.strip(), calls) if part)
 
 
 async def _within(provider: Provider, request: Request, on_text: OnText | None) -> Reply:
@@ -201,10 +241,13 @@ async def _within(provider: Provider, request: Request, on_text: OnText | None) 
 
 
 def _single(request: Request, index: int) -> Request:
-    """One of several samples: with a seed, each gets its own, or all would be the same."""
-    seed = request.sampling.seed
-    sampling = dataclasses.replace(request.sampling, seed=None if seed is None else seed + index)
-    return dataclasses.replace(request, n=1, sampling=sampling)
+    """One of several samples."""
+    return dataclasses.replace(request, n=1, sampling=_seeded(request.sampling, index))
+
+
+def _seeded(sampling: Sampling, index: int) -> Sampling:
+    """The sampling of one sample among several: with a seed, each gets its own, or all would be the same."""
+    return sampling if sampling.seed is None else dataclasses.replace(sampling, seed=sampling.seed + index)
 
 
 def _one_line(error: BaseException) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from odar.agents.team import Team
-from odar.fusion.equivalence import Equivalence
 from odar.fusion.stopping import Stopping
 from odar.types import Candidate
 
@@ -19,12 +18,12 @@ class Waves:
     Args:
         stopping: when a vote is settled; None always takes every sample, all at once.
         first: size of the first wave; the rest follows in one more if it must.
-        equivalence: which answers are the same one.
+        groups: a number per candidate; equal answers share it.
     """
 
     stopping: Stopping | None
     first: int
-    equivalence: Equivalence
+    groups: Callable[[Sequence[Candidate]], list[int]]
 
     async def sample(self, team: Team, samples: int) -> list[Candidate]:
         """At most so many answers of the slow agent."""
@@ -34,7 +33,8 @@ class Waves:
         asked = 0
         while asked < samples and not self._settled(candidates, samples=samples):
             size = min(self.first if asked == 0 else samples, samples - asked)
-            wave = await team.solve(size, asked, partial(self._settled, before=candidates, samples=samples))
+            enough = partial(self._settled, before=candidates, samples=samples)
+            wave = await team.solve(size, first=asked, enough=enough)
             candidates = candidates + wave
             asked += size
             if not wave:
@@ -42,7 +42,5 @@ class Waves:
         return candidates
 
     def _settled(self, new: Sequence[Candidate], *, before: Sequence[Candidate] = (), samples: int) -> bool:
-        answers = [candidate.answer for candidate in (*before, *new)]
-        return self.stopping is not None and self.stopping.decided(
-            self.equivalence(answers), samples - len(answers)
-        )
+        found = (*before, *new)
+        return self.stopping is not None and self.stopping.decided(self.groups(found), samples - len(found))

@@ -109,7 +109,7 @@ async def _record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> R
     fast = _needed(await team.answer(), team)
     verify = _needed(await team.verify(fast[0]), team)
     solves = _needed(await team.solve(odar.settings.routing.samples), team)
-    attempts = [_attempt(odar, item, candidate, ledger) for candidate in (fast[0], verify[0], *solves)]
+    attempts = [_attempt(odar, item, candidate, team) for candidate in (fast[0], verify[0], *solves)]
     return Record(
         id=item.id,
         query=item.query.text,
@@ -127,9 +127,9 @@ def _needed(candidates: list[Candidate], team: Team) -> list[Candidate]:
     return candidates
 
 
-def _attempt(odar: Odar, item: Item, candidate: Candidate, ledger: Ledger) -> Attempt:
-    calls = [call for call in ledger.calls if call.step is candidate.step]
+def _attempt(odar: Odar, item: Item, candidate: Candidate, team: Team) -> Attempt:
+    calls = [call for call in team.ledger.calls if call.step is candidate.step]
     costs = [call.cost_usd for call in calls]
     samples = sum(call.samples for call in calls)
     known = sum(cost for cost in costs if cost is not None)
-    return attempt(item, odar.measured(candidate), None if None in costs else known / max(1, samples))
+    return attempt(item, odar.measured(candidate, team), None if None in costs else known / max(1, samples))

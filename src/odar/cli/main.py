@@ -14,12 +14,14 @@ from odar.errors import BudgetExceeded, OdarError, ProviderError, UsageError, We
 
 COMMANDS = {
     "ask": "Answer a question.",
+    "bench": "Measure what ODAR itself costs, and what it gains.",
     "calibrate": "Fit ODAR to your own models and questions.",
     "config": "Show the effective settings and where each came from.",
     "fuse": "Compare fusion rules on recorded candidates.",
     "doctor": "Check what is installed, reachable and configured.",
     "models": "List the models of the catalogue.",
     "pull": "Fetch the embedded model's weights ahead of time.",
+    "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from odar.fusion.equivalence import Equivalence, group
+from odar.fusion.forms import call_key
 from odar.fusion.rules import RULES, Array, Ballot
 from odar.types import Candidate, Role, Step, Verdict
 
@@ -41,6 +42,8 @@ class Fusion:
     def choose(self, candidates: Sequence[Candidate]) -> Verdict:
         """Pick the winner. Energies must have been measured; the order of the candidates does not matter.
 
+        A candidate at fault with the client's tools or response format loses to any without a fault.
+
         Raises:
             ValueError: there is no candidate.
             UnknownName: nobody registered the rule.
@@ -48,6 +51,9 @@ class Fusion:
         decide = RULES[self.rule]
         if not candidates:
             raise ValueError("no candidate to choose from")
+        fit = [i for i, candidate in enumerate(candidates) if not candidate.fault]
+        if fit and len(fit) < len(candidates):
+            return _among(self.choose([candidates[i] for i in fit]), fit, len(candidates))
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
         missing = missing_share(candidates)
@@ -67,11 +73,21 @@ class Fusion:
         scorer = f"{self.rule} (uncalibrated)" if note else self.rule
         return Verdict(scored[best], scorer, reason, tuple(weights.tolist()))
 
+    def groups(self, candidates: Sequence[Candidate]) -> list[int]:
+        """A number per candidate; equal answers share it, as do calls of the same tools with the same arguments."""
+        spoken = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
+        numbers = dict(zip(spoken, self.equivalence([candidates[i].answer for i in spoken]), strict=True))
+        calls: dict[str, int] = {}
+        for i, candidate in enumerate(candidates):
+            if candidate.tool_calls:
+                numbers[i] = -1 - calls.setdefault(call_key(candidate.tool_calls), len(calls))
+        return [numbers[i] for i in range(len(candidates))]
+
     def _without_energy(self, candidates: Sequence[Candidate], why: str) -> Verdict:
         """The rungs below free energy: agreement, judgment, the slow answer (SPEC 5.6)."""
         slow = [i for i, candidate in enumerate(candidates) if candidate.role is Role.SLOW]
         pool = slow or list(range(len(candidates)))
-        groups = self.equivalence([candidate.answer for candidate in candidates])
+        groups = self.groups(candidates)
         votes = {i: sum(groups[j] == groups[i] for j in pool) for i in pool}
         winner = max(pool, key=lambda i: (votes[i], *_last_resort(candidates[i])))
         weights = tuple(votes.get(i, 0) / len(pool) for i in range(len(candidates)))
@@ -102,7 +118,7 @@ class Fusion:
                 mean_logprob=np.array([each.mean() for each in logprobs]),
                 mean_probability=np.array([np.exp(each).mean() for each in logprobs]),
                 lowest_window=np.array([_lowest_window(each) for each in logprobs]),
-                groups=np.array(self.equivalence([c.answer for c in candidates]), dtype=np.int64),
+                groups=np.array(self.groups(candidates), dtype=np.int64),
                 skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
                 beta=self.beta,
             ),
@@ -122,10 +138,36 @@ def missing_share(candidates: Sequence[Candidate]) -> float:
             total += len(counted)
             missing += sum(token.logprob is None for token in counted)
         else:
-            estimate = -(-len(candidate.text) // _CHARACTERS_PER_TOKEN)
+            characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
+            estimate = -(-characters // _CHARACTERS_PER_TOKEN)
             total += estimate
             missing += estimate
     return missing / total if total else 1.0
+
+
+def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
+    """Every candidate, the best first: the winner, the best of each other answer, then what repeats one of them.
+
+    For a client that asked for several answers: it gets distinct ones as long as there are any.
+    """
+    weights = verdict.weights or (0.0,) * len(candidates)
+    groups = Fusion().groups(candidates)
+    order = sorted(
+        range(len(candidates)),
+        key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *_last_resort(candidates[i])),
+        reverse=True,
+    )
+    firsts = {group: i for i in reversed(order) for group in [groups[i]]}
+    return sorted(order, key=lambda i: firsts[groups[i]] != i)  # stable: the order holds within both halves
+
+
+def _among(verdict: Verdict, fit: Sequence[int], total: int) -> Verdict:
+    """A verdict on some of the candidates as one on all."""
+    weights = [0.0] * total
+    for i, weight in zip(fit, verdict.weights, strict=True):
+        weights[i] = weight
+    note = f"{total - len(fit)} of {total} did not keep to the form asked for"
+    return Verdict(fit[verdict.winner], verdict.scorer, f"{verdict.reason}; {note}", tuple(weights))
 
 
 def _lowest_window(logprobs: Array) -> float:

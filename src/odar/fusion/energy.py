@@ -29,7 +29,10 @@ def varentropy(logprobs: Array) -> float:
     >>> varentropy(np.array([-1.0, -3.0]))
     1.0
     """
-    return float(logprobs.var()) if logprobs.size else 0.0
+    if not logprobs.size:
+        return 0.0
+    apart = logprobs - logprobs.sum() / logprobs.size  # what numpy's var does, without its five layers of Python
+    return float(apart @ apart / logprobs.size)
 
 
 def free_energy(energy: float, variance: float, weight: float) -> float:

@@ -24,8 +24,11 @@ def scaffold_mask(texts: Sequence[str]) -> list[bool]:
     [True, True, True, False, True]
     """
     text = "".join(texts)
+    matches = list(_SCAFFOLD.finditer(text))
+    if not matches:
+        return [not token.strip() for token in texts]
     inside = bytearray(len(text))
-    for match in _SCAFFOLD.finditer(text):
+    for match in matches:
         inside[match.start() : match.end()] = b"\x01" * (match.end() - match.start())
     mask: list[bool] = []
     start = 0

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from odar.errors import ProviderError
-from odar.providers.base import Completion, Message, OnText, Reply, Request
+from odar.providers.anthropic_wire import StreamedMessage, messages_body, read_message
+from odar.providers.base import OnText, Reply, Request
 from odar.providers.http import HttpClient, RetryPolicy, model_count
-from odar.providers.response import count
-from odar.types import NO_USAGE, Image, Usage
+from odar.types import NO_USAGE
 
 _VERSION = "2023-06-01"
-_FINISH = {
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-    "tool_use": "tool_calls",
-}
-"""Every other stop reason is an ordinary stop."""
 
 
 class AnthropicProvider:
@@ -98,120 +89,3 @@ class AnthropicProvider:
     async def _sample(self, request: Request, on_text: OnText | None) -> Reply:
         body = messages_body(request, stream=on_text is not None)
         return await self._http.complete("/v1/messages", body, request, read_message, StreamedMessage, on_text)
-
-
-def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
-    """The body of a Messages request.
-
-    >>> body = messages_body(Request("claude", (Message("system", "Be brief."), Message("user", "2 + 2?"))))
-    >>> body["system"], body["messages"]
-    ('Be brief.', [{'role': 'user', 'content': '2 + 2?'}])
-    """
-    sampling, quirks = request.sampling, request.quirks
-    body: dict[str, Any] = {
-        "model": request.model,
-        "messages": [_message(message) for message in request.messages if message.role != "system"],
-        quirks.max_tokens_field: sampling.max_tokens,
-        # Claude 4.5 and later refuse temperature and top_p together, and Anthropic advises to set one of
-        # them only. A catalogue entry that wants top_p drops temperature and puts top_p into `extra`.
-        "temperature": sampling.temperature,
-    }
-    if system := "\n\n".join(message.text for message in request.messages if message.role == "system"):
-        body["system"] = system
-    # The API refuses stop sequences of white space only, such as the paper's "\n\n".
-    if stop := [sequence for sequence in sampling.stop if sequence.strip()]:
-        body["stop_sequences"] = stop
-    if stream:
-        body["stream"] = True
-    return {name: value for name, value in body.items() if name not in quirks.drop} | dict(quirks.extra)
-
-
-def read_message(payload: Mapping[str, Any]) -> Reply:
-    """A whole Messages reply.
-
-    >>> read_message({"content": [{"type": "text", "text": "4"}], "stop_reason": "max_tokens"}).completions
-    (Completion(text='4', tokens=(), finish='length'),)
-    """
-    blocks = payload["content"]
-    return _reply(
-        "".join(block["text"] for block in blocks if block["type"] == "text"),
-        payload.get("stop_reason"),
-        payload.get("usage") or {},
-        payload.get("model"),
-        thought=any(_is_thinking(block) for block in blocks),
-    )
-
-
-class StreamedMessage:
-    """A streamed Messages reply, put together event by event."""
-
-    def __init__(self) -> None:
-        self.finished = False
-        self._texts: list[str] = []
-        self._start: Mapping[str, Any] | None = None
-        self._usage: dict[str, Any] = {}
-        self._stop_reason: str | None = None
-        self._thought = False
-
-    def feed(self, payload: Mapping[str, Any]) -> str:
-        """Take one event in; the answer text that it adds."""
-        match payload.get("type"):
-            case "message_start":
-                self._start = payload["message"]
-                self._usage |= self._start.get("usage") or {}
-            case "content_block_start":
-                self._thought = self._thought or _is_thinking(payload["content_block"])
-            case "content_block_delta" if payload["delta"].get("type") == "text_delta":
-                self._texts.append(payload["delta"]["text"])
-                return self._texts[-1]
-            case "message_delta":
-                self._stop_reason = payload["delta"].get("stop_reason")
-                # Counts here are totals, not increments; a null one says nothing new.
-                self._usage |= {k: v for k, v in (payload.get("usage") or {}).items() if v is not None}
-            case "message_stop":
-                self.finished = True
-        return ""
-
-    def reply(self) -> Reply:
-        """The whole reply."""
-        if self._start is None:
-            raise ValueError("no message_start")
-        text, model = "".join(self._texts), self._start.get("model")
-        return _reply(text, self._stop_reason, self._usage, model, thought=self._thought)
-
-
-def _reply(text: str, stop_reason: str | None, usage: Mapping[str, Any], model: Any, *, thought: bool) -> Reply:
-    completion = Completion(text, finish=_FINISH.get(stop_reason or "", "stop"))
-    return Reply((completion,), _usage(usage, thought=thought), model if isinstance(model, str) else "")
-
-
-def _usage(usage: Mapping[str, Any], *, thought: bool) -> Usage:
-    fresh = count(usage.get("input_tokens"))
-    cached = count(usage.get("cache_read_input_tokens")) or 0
-    written = count(usage.get("cache_creation_input_tokens")) or 0
-    output = count(usage.get("output_tokens"))
-    return Usage(
-        input=None if fresh is None else fresh + cached + written,
-        cached=None if fresh is None else cached,
-        output=output,
-        # Thinking is billed as output, and not counted apart.
-        reasoning=None if thought or output is None else 0,
-    )
-
-
-def _is_thinking(block: Mapping[str, Any]) -> bool:
-    return block["type"] in ("thinking", "redacted_thinking")
-
-
-def _message(message: Message) -> dict[str, Any]:
-    if not message.images:
-        return {"role": message.role, "content": message.text}
-    images = [{"type": "image", "source": _source(image)} for image in message.images]
-    return {"role": message.role, "content": [*images, {"type": "text", "text": message.text}]}
-
-
-def _source(image: Image) -> dict[str, str]:
-    if image.url:
-        return {"type": "url", "url": image.url}
-    data = base64.b64encode(image.data).decode()
-    return {"type": "base64", "media_type": image.media_type, "data": data}

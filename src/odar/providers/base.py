@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from odar.types import NO_USAGE, Image, Token, Usage
+from odar.conversation import NO_OPTIONS, Options, ToolCall, Wire
+from odar.conversation import Message as Message  # part of a provider's vocabulary
+from odar.errors import ProviderError
+from odar.types import NO_USAGE, Token, Usage
 
 OnText = Callable[[str], None]
-"""Called with each piece of text as it is generated."""
+"""Called with each piece of text as it is generated; a `Piece` where the provider has more to say than text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation: role is system, user or assistant."""
+class CallDelta:
+    """A part of a tool call: the first one of an index brings id and name, all of them arguments."""
 
-    role: str
-    text: str
-    images: tuple[Image, ...] = ()
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Piece(str):
+    """A piece of an answer as it is generated: its text, possibly none, and what came with it.
+
+    It is a string so that whoever only wants the text need not know about the rest.
+
+    >>> Piece("Hi"), Piece("", calls=(CallDelta(0, "call_1", "look_up"),)).calls[0].name
+    ('Hi', 'look_up')
+    """
+
+    calls: tuple[CallDelta, ...]
+    wire: Wire | None
+
+    def __new__(cls, text: str = "", calls: tuple[CallDelta, ...] = (), wire: Wire | None = None) -> Self:
+        """A string with more to it: strings are made here, not in __init__."""
+        piece = super().__new__(cls, text)
+        piece.calls, piece.wire = calls, wire
+        return piece
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the model is to sample."""
+    """How the model is to sample; None leaves it to the server."""
 
-    temperature: float = 0.2
-    top_p: float = 0.9
-    max_tokens: int = 512
+    temperature: float | None = 0.2
+    top_p: float | None = 0.9
+    max_tokens: int | None = 512
     stop: tuple[str, ...] = ()
     seed: int | None = None
 
@@ -53,9 +76,12 @@ class Request:
     sampling: Sampling = Sampling()
     n: int = 1
     logprobs: bool = True
+    """Ask for log-probabilities, with at least one alternative, as `options.top_logprobs` has it."""
     timeout_s: float = 60.0
     """From now until the whole reply is here, retries included."""
     quirks: Quirks = Quirks()
+    options: Options = NO_OPTIONS
+    """The client's tools, format and further wishes. Its sampling has already been merged into `sampling`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +92,9 @@ class Completion:
     tokens: tuple[Token, ...] = ()
     finish: str = "stop"
     """stop · length · content_filter · tool_calls, in OpenAI's words."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    wire: Wire | None = field(default=None, repr=False, compare=False)
+    """The choice as the server sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +106,19 @@ class Reply:
     model: str = ""
     """The model as the server names it."""
     retries: int = 0
+
+
+def check_translatable(messages: Iterable[Message], protocol: str) -> None:
+    """Refuse a conversation that holds what this protocol has no words for, rather than lose it silently."""
+    for message in messages:
+        if message.untranslated and (message.wire is None or message.wire.protocol != protocol):
+            kinds = ", ".join(message.untranslated)
+            raise ProviderError(
+                f"the conversation holds content of type {kinds}, which cannot be put into {protocol}'s words; "
+                "choose a model of the provider it was written for",
+                status=400,
+                code="unsupported_content",
+            )
 
 
 class Provider(Protocol):

@@ -16,7 +16,7 @@ from typing import TypeVar
 import aiohttp
 
 from odar.errors import ProviderError, SettingsError
-from odar.providers.base import OnText, Reply, Request
+from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response
 
@@ -102,7 +102,7 @@ class HttpClient:
                 return await response.stream(collect(), hand_over)
             reply = await response.whole(interpret)
             if on_text is not None:  # a server that cannot stream
-                hand_over(reply.completions[0].text)
+                hand_over(_whole(reply.completions[0]))
             return reply
 
         reply, retries = await self._call(
@@ -111,7 +111,7 @@ class HttpClient:
             read,
             data=json.dumps(body, default=str).encode(),
             timeout_s=request.timeout_s,
-            prompts=[message.text for message in request.messages],
+            prompts=[message.text for message in request.messages if message.text],
             may_retry=lambda: not handed_over,
         )
         return replace(reply, retries=retries)
@@ -202,6 +202,12 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(total=None),  # the deadline is ours, over all attempts
             )
         return self._session
+
+
+def _whole(completion: Completion) -> Piece:
+    """A whole completion as if it had come in one piece."""
+    calls = (CallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(completion.tool_calls))
+    return Piece(completion.text, tuple(calls))
 
 
 def model_count(payload: Payload) -> str:

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import base64
 import codecs
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odar.providers.base import Completion, Message, Reply, Request
+from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
+from odar.providers.base import CallDelta, Completion, Message, Piece, Reply, Request, check_translatable
 from odar.providers.response import count
-from odar.types import Image, Token, Usage
+from odar.types import Token, Usage
 
 _CONTROL = re.compile(
     r"<\|[^|<>]*\|>"  # <|eot_id|>, <|im_end|>
     r"|<｜[^｜<>]*｜>"  # DeepSeek's, with wide bars
     r"|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn)>"
 )
+_Decoder = codecs.getincrementaldecoder("utf-8")
 _UNLIKELY = -9999.0
 """What OpenAI and vLLM write for a log-probability that they did not compute."""
+PROTOCOL = "openai"
+_SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
+"""Fields of a delta that a `Piece` has its own words for."""
 _FINISH = {"eos": "stop", "end_turn": "stop", "max_tokens": "length", "function_call": "tool_calls"}
 
 
@@ -33,26 +39,32 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     >>> body["messages"], body["max_tokens"], "n" in body
     ([{'role': 'user', 'content': '2 + 2?'}], 512, False)
     """
-    sampling, quirks = request.sampling, request.quirks
-    body: dict[str, Any] = {
+    sampling, quirks, options = request.sampling, request.quirks, request.options
+    check_translatable(request.messages, PROTOCOL)
+    choice, form = options.tool_choice, options.format
+    wanted: dict[str, Any] = {
         "model": request.model,
         "messages": [_message(message) for message in request.messages],
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         quirks.max_tokens_field: sampling.max_tokens,
+        "stop": list(sampling.stop) or None,
+        "seed": sampling.seed,
+        "n": request.n if request.n > 1 else None,
+        "tools": [_tool(tool) for tool in options.tools] or None,
+        "tool_choice": _tool_choice(choice) if choice else None,
+        "parallel_tool_calls": options.parallel_tools,
+        "response_format": _response_format(form) if form else None,
+        "user": options.user,
     }
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        body["seed"] = sampling.seed
-    if request.n > 1:
-        body["n"] = request.n
+    body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
     if request.logprobs:
         # llama.cpp returns nothing at all below 1.
-        body |= {"logprobs": True, "top_logprobs": 1}
+        body |= {"logprobs": True, "top_logprobs": max(1, options.top_logprobs or 0)}
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    return {name: value for name, value in body.items() if name not in quirks.drop} | dict(quirks.extra)
+    body |= quirks.extra
+    return body | dict(options.extra) if options.protocol == PROTOCOL else body
 
 
 def read_reply(payload: Mapping[str, Any]) -> Reply:
@@ -60,16 +72,17 @@ def read_reply(payload: Mapping[str, Any]) -> Reply:
 
     >>> reply = read_reply({"choices": [{"message": {"content": "<think>hm</think>4"}}]})
     >>> reply.completions
-    (Completion(text='4', tokens=(), finish='stop'),)
+    (Completion(text='4', tokens=(), finish='stop', tool_calls=()),)
     >>> reply.usage
     Usage(input=None, cached=None, output=None, reasoning=None)
     """
-    choices = [_Choice() for _ in payload["choices"]]
-    if not choices:
+    parts = sorted(payload["choices"], key=_index)
+    if not parts:
         raise ValueError("no choices")
-    for choice, part in zip(choices, sorted(payload["choices"], key=_index), strict=True):
+    choices = [_Choice() for _ in parts]
+    for choice, part in zip(choices, parts, strict=True):
         choice.take(part, part["message"])
-    return _reply(choices, payload)
+    return _reply(choices, payload, parts)
 
 
 class StreamedReply:
@@ -80,24 +93,23 @@ class StreamedReply:
         self._choice: _Choice | None = None
         self._last: dict[str, Any] = {}
 
-    def feed(self, payload: Mapping[str, Any]) -> str:
-        """Take one event in; the answer text that it adds."""
+    def feed(self, payload: Mapping[str, Any]) -> Piece:
+        """Take one event in; what it adds to the answer."""
         # Usage and model come in different events, depending on the server: the latest of each counts.
         self._last |= {name: payload[name] for name in ("model", "usage") if payload.get(name)}
-        added = ""
         for part in payload.get("choices") or ():
-            if _index(part) != 0:
-                continue
-            self._choice = self._choice or _Choice()
-            added += self._choice.take(part, part.get("delta") or {})
-            self.finished = self.finished or self._choice.finish is not None
-        return added
+            if _index(part) == 0:
+                self._choice = self._choice or _Choice()
+                added = self._choice.take(part, part.get("delta") or {})
+                self.finished = self.finished or self._choice.finish is not None
+                return added
+        return Piece()
 
     def reply(self) -> Reply:
         """The whole reply."""
         if self._choice is None:
             raise ValueError("no choices")
-        return _reply([self._choice], self._last)
+        return _reply([self._choice], self._last, [None])
 
 
 class Thinking:
@@ -153,28 +165,42 @@ class _Choice:
         self._reasoned = False
         self._texts: list[str] = []
         self._tokens = _Tokens()
+        self._calls: dict[int, list[CallDelta]] = {}
 
     @property
     def reasoned(self) -> bool:
         return self._reasoned or self.thinking.seen
 
-    def take(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> str:
+    def take(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> Piece:
         self._reasoned = self._reasoned or bool(message.get("reasoning_content") or message.get("reasoning"))
-        self._tokens.add(choice.get("logprobs") or {})
+        logprobs = choice.get("logprobs") or {}
+        self._tokens.add(logprobs)
         content = message.get("content")
         added = self.thinking.feed(_text(message.get("refusal") if content is None else content))
+        calls = [_call_delta(index, call) for index, call in enumerate(message.get("tool_calls") or ())]
+        for call in calls:
+            self._calls.setdefault(call.index, []).append(call)
         if finish := choice.get("finish_reason"):
             self.finish = _FINISH.get(finish, str(finish))
             added += self.thinking.end()
         self._texts.append(added)
-        return added
+        more = (added and logprobs) or any(value for name, value in message.items() if name not in _SAID)
+        return Piece(added, tuple(calls), Wire(PROTOCOL, choice) if more else None)
 
-    def completion(self) -> Completion:
+    def completion(self, wire: Wire | None = None) -> Completion:
         text = "".join(self._texts)
         if self.finish is None:  # whole, but the server gave no reason
             text += self.thinking.end()
         tokens = tuple(self._tokens.read)
-        return Completion(text, _tail(tokens, len(text)) if self.reasoned else tokens, self.finish or "stop")
+        calls = tuple(_joined(parts) for _, parts in sorted(self._calls.items()))
+        finish = self.finish or "stop"
+        return Completion(
+            text,
+            _tail(tokens, len(text)) if self.reasoned else tokens,
+            "tool_calls" if calls and finish == "stop" else finish,
+            calls,
+            wire,
+        )
 
 
 class _Tokens:
@@ -183,7 +209,8 @@ class _Tokens:
     def __init__(self) -> None:
         self.read: list[Token] = []
         # A character may be spread over several tokens: the one that completes it gets its text.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = _Decoder("replace")
+        self._partial = False
 
     def add(self, logprobs: Mapping[str, Any]) -> None:
         entries: Iterable[Mapping[str, Any]] = logprobs.get("content") or ()
@@ -194,16 +221,24 @@ class _Tokens:
             token, raw = entry["token"], entry.get("bytes")
             if raw is None:
                 self._decoder.reset()
-            text = token if raw is None else self._decoder.decode(bytes(raw))
+                text = token
+            elif not self._partial and token.isascii() and token.encode() == bytes(raw):  # nearly all of them
+                text = token
+            else:
+                text = self._decoder.decode(bytes(raw))
+                self._partial = bool(self._decoder.getstate()[0])
             # A token without any text is the end of the turn, as llama.cpp reports it.
-            control = not (raw or token) or _CONTROL.fullmatch(token) is not None
+            control = not (raw or token) or (token[:1] == "<" and _CONTROL.fullmatch(token) is not None)
             self.read.append(Token(text, _logprob(entry.get("logprob")), control))
 
 
-def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
+def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[Mapping[str, Any] | None]) -> Reply:
     model = payload.get("model")
     return Reply(
-        completions=tuple(choice.completion() for choice in choices),
+        completions=tuple(
+            choice.completion(Wire(PROTOCOL, part) if part else None)
+            for choice, part in zip(choices, parts, strict=True)
+        ),
         usage=_usage(payload.get("usage") or {}, reasoned=any(choice.reasoned for choice in choices)),
         model=model if isinstance(model, str) else "",
     )
@@ -246,11 +281,65 @@ def _index(choice: Mapping[str, Any]) -> int:
     return count(choice.get("index")) or 0
 
 
-def _message(message: Message) -> dict[str, Any]:
-    if not message.images:
-        return {"role": message.role, "content": message.text}
-    images = [{"type": "image_url", "image_url": {"url": image_url(image)}} for image in message.images]
-    return {"role": message.role, "content": [{"type": "text", "text": message.text}, *images]}
+def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
+    function = call.get("function") or {}
+    arguments = function.get("arguments")
+    if arguments is not None and not isinstance(arguments, str):  # an object where the protocol wants its JSON
+        arguments = json.dumps(arguments)
+    index = count(call.get("index"))
+    return CallDelta(
+        position if index is None else index, call.get("id") or "", function.get("name") or "", arguments or ""
+    )
+
+
+def _joined(parts: Sequence[CallDelta]) -> ToolCall:
+    """A tool call from its deltas; a server without ids gets none made up here."""
+    first = {name: next((v for part in parts if (v := getattr(part, name))), "") for name in ("id", "name")}
+    return ToolCall(first["id"], first["name"], "".join(part.arguments for part in parts))
+
+
+def _message(message: Message) -> Mapping[str, Any]:
+    if message.wire is not None and message.wire.protocol == PROTOCOL:
+        return message.wire.value
+    content: Any = message.text
+    if message.images:
+        images = [{"type": "image_url", "image_url": {"url": image_url(image)}} for image in message.images]
+        content = [{"type": "text", "text": message.text}, *images]
+    turn: dict[str, Any] = {"role": message.role, "content": content}
+    if message.tool_calls:
+        turn["content"] = message.text or None
+        turn["tool_calls"] = [call_entry(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
+
+
+def call_entry(call: ToolCall) -> dict[str, Any]:
+    """A tool call as it stands in a message."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _tool(tool: Tool) -> Mapping[str, Any]:
+    if tool.wire is not None and tool.wire.protocol == PROTOCOL:
+        return tool.wire.value
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.parameters is not None:
+        function["parameters"] = tool.parameters
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: ToolChoice) -> Any:
+    return {"type": "function", "function": {"name": choice.name}} if choice.mode == "tool" else choice.mode
+
+
+def _response_format(form: Format) -> Mapping[str, Any]:
+    if form.wire is not None and form.wire.protocol == PROTOCOL:
+        return form.wire.value
+    if form.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": form.name, "schema": form.schema}}
 
 
 def image_url(image: Image) -> str:

@@ -13,6 +13,7 @@ from odar.registry import Registry
 from odar.settings import ProviderSettings, Settings
 
 Opener = Callable[[str, ProviderSettings, Settings], Provider]
+Guard = Callable[[Provider], Provider]
 
 KINDS: Registry[Opener] = Registry(
     "provider kind",
@@ -28,18 +29,22 @@ KINDS: Registry[Opener] = Registry(
 
 
 class ProviderPool:
-    """The providers of one engine. Give it ready-made ones to test without a network."""
+    """The providers of one engine. Give it ready-made ones to test without a network, and a guard to put around
+    each of them."""
 
-    def __init__(self, settings: Settings, ready: Mapping[str, Provider] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, ready: Mapping[str, Provider] | None = None, guard: Guard | None = None
+    ) -> None:
         self._settings = settings
-        self._open: dict[str, Provider] = dict(ready or {})
+        self._guard: Guard = guard or (lambda provider: provider)
+        self._open: dict[str, Provider] = {name: self._guard(provider) for name, provider in (ready or {}).items()}
 
     def __getitem__(self, name: str) -> Provider:
         if name not in self._open:
             if name not in self._settings.providers:
                 raise UnknownName("provider", name, self._settings.providers)
             provider = self._settings.providers[name]
-            self._open[name] = KINDS[provider.kind](name, provider, self._settings)
+            self._open[name] = self._guard(KINDS[provider.kind](name, provider, self._settings))
         return self._open[name]
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from odar.providers.base import OnText, Reply
+from odar.providers.base import OnText, Piece, Reply
 from odar.providers.failures import Failures
 from odar.providers.sse import Event, SseReader
 
@@ -31,8 +31,8 @@ class Collector(Protocol):
     finished: bool
     """Whether the answer is whole, going by what the protocol says."""
 
-    def feed(self, payload: Payload) -> str:
-        """Take one event in; the answer text that it adds."""
+    def feed(self, payload: Payload) -> Piece:
+        """Take one event in; what it adds to the answer."""
         ...
 
     def reply(self) -> Reply:
@@ -62,8 +62,9 @@ class Response:
         """Read server-sent events and hand over the text as it comes."""
         while events := await self._events():
             for event in events:
-                if text := self._parse(collector.feed, event.data):
-                    on_text(text)
+                piece = self._parse(collector.feed, event.data)
+                if piece or piece.calls or piece.wire:
+                    on_text(piece)
         if not (self._sse.done or collector.finished):
             raise self._failures.unreachable("the stream broke off before the answer was whole")
         return self._understand(collector.reply)

@@ -15,7 +15,8 @@ from odar.errors import SettingsError
 from odar.providers.base import Message
 from odar.types import Query, Step
 
-SETS = ("default", "embedded")
+SETS = ("chat", "default", "embedded")
+_AS_IT_IS = "{query}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +25,36 @@ class Prompt:
 
     system: str
     user: str
-    """Template with {query} and, for the verifier, {proposal}."""
+    """Template of the last user turn: {query}; for the verifier also {proposal}, the final answer, or {draft}, the
+    whole text that holds it."""
     examples: tuple[tuple[str, str], ...]
     """Worked examples: what the user says, what the agent replies."""
     md5: str
+    closing: str = ""
+    """Template of a further user turn after the conversation, none where it is empty."""
 
-    def messages(self, query: Query, proposal: str = "") -> tuple[Message, ...]:
-        """The conversation that asks an agent to do its step for this query."""
+    def messages(self, query: Query, proposal: str = "", draft: str = "") -> tuple[Message, ...]:
+        """The conversation that asks an agent to do its step for this query.
+
+        A template of {query} alone leaves the client's turns exactly as they are.
+        """
         turns = [Message("system", self.system)] if self.system else []
         for user, reply in self.examples:
             turns += [Message("user", user), Message("assistant", reply)]
-        turns.append(Message("user", _fill(self.user, query.text, proposal), query.images))
+        own = list(query.messages)
+        if self.user != _AS_IT_IS:
+            last = max((i for i, turn in enumerate(own) if turn.role == "user"), default=len(own) - 1)
+            text = _fill(self.user, query.text, proposal, draft)
+            own[last] = Message("user", text, own[last].images)
+        turns += own
+        if self.closing:
+            turns.append(Message("user", _fill(self.closing, query.text, proposal, draft)))
         return tuple(turns)
+
+    @property
+    def judges(self) -> bool:
+        """Whether it asks for a verdict in so many words, so that one may be read from the reply."""
+        return "judgment" in f"{self.system}{self.user}{self.closing}".lower()
 
 
 def load_prompts(name: str) -> Mapping[Step, Prompt]:
@@ -63,8 +82,9 @@ def _read(file: Any, label: str) -> Prompt:
         return Prompt(
             system=tree.get("system", "").strip(),
             user=user,
+            closing=tree.get("closing", "").strip(),
             examples=tuple(
-                (_fill(user, example["query"], example.get("proposal", "")), example["reply"].strip())
+                (_fill(user, example["query"], example.get("proposal", ""), ""), example["reply"].strip())
                 for example in tree.get("examples", ())
             ),
             md5=hashlib.md5(raw, usedforsecurity=False).hexdigest(),
@@ -77,7 +97,7 @@ def _read(file: Any, label: str) -> Prompt:
         raise SettingsError(f"prompt file {label} lacks a text for {error}") from None
 
 
-def _fill(template: str, query: str, proposal: str) -> str:
-    """Put query and proposal in; braces inside them are the user's own and stay."""
-    values = {"{query}": query, "{proposal}": proposal}
-    return re.sub(r"\{query\}|\{proposal\}", lambda match: values[match.group()], template)
+def _fill(template: str, query: str, proposal: str, draft: str) -> str:
+    """Put the texts in; braces inside them are the user's own and stay."""
+    values = {"{query}": query, "{proposal}": proposal, "{draft}": draft}
+    return re.sub(r"\{(?:query|proposal|draft)\}", lambda match: values[match.group()], template)

@@ -1,0 +1,95 @@
+"""`odar bench`: what ODAR itself costs. One subcommand a subject."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odar.errors import InputError
+
+if TYPE_CHECKING:
+    from odar.gateway.bench.run import Row
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure, against a stub, what ODAR itself costs.
+
+    \b
+    odar bench gateway
+    odar bench gateway --stub-port 9100 --peer litellm=http://127.0.0.1:4000/v1
+    """
+
+
+@command.command("gateway")
+@click.option("--connections", default="1,32", show_default=True, metavar="N,…", help="Connections, one load each.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Length of a load.")
+@click.option("--model", default="odar", show_default=True, help="Model to ask the gateway for.")
+@click.option("--peer", "peers", multiple=True, metavar="NAME=URL", help="Another gateway to measure; repeatable.")
+@click.option("--peer-model", default="stub", show_default=True, help="Model to ask the peers for.")
+@click.option("--peer-key", default="", metavar="KEY", help="Key to show the peers.")
+@click.option("--stub-port", type=int, default=0, help="Port of the stub, for the peers' own settings.")
+@click.option("--delay", type=click.FloatRange(min=0), default=0.0, metavar="S", help="The stub's time to answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def gateway(
+    connections: str,
+    seconds: float,
+    model: str,
+    peers: tuple[str, ...],
+    peer_model: str,
+    peer_key: str,
+    stub_port: int,
+    delay: float,
+    as_json: bool,
+) -> None:
+    """Requests per second, p50, p99 and memory of the gateway in front of a stub, and of any peer in the same run.
+
+    \b
+    odar bench gateway --json
+    odar bench gateway --connections 200 --delay 0.5 --seconds 60
+
+    The first row is the stub asked directly: what the gateway adds is the difference.
+    """
+    from odar.gateway.bench.run import run
+
+    pairs = [peer.partition("=") for peer in peers]
+    if bad := [name for name, equals, url in pairs if not (equals and url.startswith("http://"))]:
+        raise InputError(f"--peer {bad[0]!r} is not NAME=http://…")
+    try:
+        counts = [int(part) for part in connections.split(",")]
+    except ValueError:
+        raise InputError(f"--connections {connections!r} is not a list of whole numbers") from None
+    rows = run(
+        {name: url.rstrip("/") for name, _, url in pairs},
+        connections=counts,
+        seconds=seconds,
+        model=model,
+        peer_model=peer_model,
+        peer_key=peer_key,
+        stub_port=stub_port,
+        delay_s=delay,
+        note=lambda text: click.echo(f"odar: measuring {text}", err=True),
+    )
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(row) for row in rows]))
+    else:
+        _print(rows)
+
+
+def _print(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name in ("target", "connections", "req/s", "p50", "p99", "errors", "memory"):
+        table.add_column(name, justify="left" if name == "target" else "right")
+    for row in rows:
+        memory = "unknown" if row.memory_mb is None else f"{row.memory_mb:.0f} MB"
+        for load in row.loads:
+            cells: list[Any] = [row.name, load.connections, f"{load.per_second:.0f}"]
+            cells += [f"{load.p50_ms:.2f} ms", f"{load.p99_ms:.2f} ms", load.errors, memory]
+            table.add_row(*map(str, cells))
+    Console(highlight=False).print(table)

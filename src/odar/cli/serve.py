@@ -1,0 +1,72 @@
+"""`odar serve`: the gateway."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import socket
+
+import click
+
+from odar.cli.options import announce_profile, settings_options
+from odar.settings import Settings
+
+
+@click.command("serve")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. Default: 8088.")
+@settings_options
+def command(host: str | None, port: int | None, settings: Settings) -> None:
+    """Answer over HTTP, in OpenAI's and Anthropic's words: change base_url, keep your client.
+
+    \b
+    odar serve
+    curl http://127.0.0.1:8088/v1/chat/completions -d \\
+      '{"model": "odar", "messages": [{"role": "user", "content": "Is Paris the capital of France?"}]}'
+
+    Models: odar (adaptive), odar-simple, odar-medium, odar-hard, and every model of `odar models` by its own name,
+    passed through. Without keys it listens on this machine only. SIGTERM lets running requests finish.
+    """
+    from odar.gateway.app import create_app
+    from odar.gateway.ports import NoKeys
+    from odar.gateway.server import check_binding, make_server
+
+    gateway = dataclasses.replace(
+        settings.gateway,
+        host=settings.gateway.host if host is None else host,
+        port=settings.gateway.port if port is None else port,
+    )
+    settings, keys = dataclasses.replace(settings, gateway=gateway), NoKeys()
+    check_binding(gateway.host, keys)
+    announce_profile(settings)
+    logging.basicConfig(level=logging.WARNING, format="odar: %(levelname)s %(name)s: %(message)s")
+    server = make_server(create_app(settings, keys=keys), gateway)
+    listening = _listen(gateway.host, gateway.port)
+    address, number = listening.getsockname()[:2]
+    shown = f"[{address}]" if ":" in address else address
+    click.echo(f"odar: listening on http://{shown}:{number}", err=True)
+    if keys.empty():
+        click.echo(
+            "odar: no key is configured: only this machine can connect (make keys with `odar keys`)", err=True
+        )
+    server.run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound before anything is said about it."""
+    from odar.errors import SettingsError
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        why = error.strerror or error
+        raise SettingsError(
+            f"gateway.port = {port} on {host} cannot be used: {why}; choose another --port"
+        ) from None
+    listening.listen(2048)
+    listening.setblocking(False)
+    return listening

@@ -1,0 +1,120 @@
+"""The parts of a conversation: turns, tools, and what a client asks for besides an answer.
+
+A plain question is a conversation of one turn with no options (`types.Query`), so that there is one way through the
+engine. Whatever these types cannot hold stays with them as `Wire`, in the words of the protocol it came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture that belongs to a query: its bytes, or the address of it.
+
+    >>> Image(media_type="image/png", data=b"...").url is None
+    True
+    """
+
+    media_type: str
+    data: bytes = b""
+    url: str | None = None
+
+
+class Wire(NamedTuple):
+    """Something as it stood on the wire: a server that speaks the same protocol gets it unchanged."""
+
+    protocol: str
+    """openai or anthropic."""
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to call one of the client's tools."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON, as the model wrote it: it may be broken."""
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.arguments})"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation: role is system, user, assistant or tool."""
+
+    role: str
+    text: str
+    images: tuple[Image, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What the assistant called in this turn."""
+    tool_call_id: str | None = None
+    """Which call a tool turn is the result of."""
+    wire: Wire | None = None
+    """The turn as the client wrote it, where it holds more than the fields above can."""
+    untranslated: tuple[str, ...] = ()
+    """Kinds of content that only `wire` holds: a server of another protocol cannot be sent them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function of the client's that a model may call."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    """JSON schema of its arguments."""
+    wire: Wire | None = None
+
+
+class ToolChoice(NamedTuple):
+    """Whether a model must call a tool: mode is auto, none, required or tool, the last with a name."""
+
+    mode: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The form an answer must have: any JSON object, or one that fits a schema."""
+
+    schema: Mapping[str, Any] | None = None
+    name: str = "answer"
+    wire: Wire | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a client asks for besides the conversation. None leaves it to the agent's own settings."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_tokens_field: str = ""
+    """What the client called it; a model that is asked plainly gets it by that name."""
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    n: int = 1
+    """Answers to return."""
+    top_logprobs: int | None = None
+    """Log-probabilities are to be returned, with this many alternatives."""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tools: bool | None = None
+    format: Format | None = None
+    user: str | None = None
+    """The client's own name for its user."""
+    protocol: str = "openai"
+    """Whose words `extra` are written in: only a server that speaks it gets them."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Fields nobody here knows, sent on as they are."""
+
+
+NO_OPTIONS = Options()
+"""A client that asks for nothing in particular."""

@@ -1,0 +1,139 @@
+"""The form a client asked for: whether a candidate keeps to it, and when two tool calls or JSON answers are equal.
+
+Schemas come from clients and texts from models, and neither is trusted: no reference is fetched, and patterns are
+matched in linear time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from odar.conversation import Format, Options, Tool, ToolCall
+
+_SHOWN = 120
+"""Characters of a validator's complaint that are kept."""
+
+
+def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
+    """What the client's tools or response format forbid about an answer; empty where nothing.
+
+    >>> fault_of("no JSON", (), Options(format=Format()))
+    'the text is not JSON'
+    >>> fault_of('{"a": 1}', (), Options(format=Format()))
+    ''
+    """
+    if calls:
+        known = {tool.name: tool for tool in options.tools}
+        return next((fault for call in calls if (fault := _call_fault(call, known, options))), "")
+    if options.tool_choice is not None and options.tool_choice.mode in ("required", "tool"):
+        return "a tool call was required and none was made"
+    return _format_fault(text, options.format) if options.format is not None else ""
+
+
+def schema_fault(schema: Mapping[str, Any]) -> str:
+    """What is wrong with a schema itself; empty where nothing.
+
+    >>> schema_fault({"type": "object"})
+    ''
+    >>> schema_fault({"type": "thing"})[:7]
+    '"thing"'
+    """
+    from jsonschema_rs import ReferencingError, ValidationError
+
+    try:
+        _validator(_canonical(schema))
+    except (ValidationError, ReferencingError, ValueError, RecursionError) as error:
+        return _short(error)
+    return ""
+
+
+def call_key(calls: Sequence[ToolCall]) -> str:
+    """A form in which equal tool calls are equal: names and canonical arguments, in any order.
+
+    >>> call_key([ToolCall("1", "f", '{"b": 1, "a": 2}')]) == call_key([ToolCall("2", "f", '{"a":2,"b":1.0}')])
+    True
+    """
+    return "\n".join(sorted(f"{call.name} {canonical_json(call.arguments)}" for call in calls))
+
+
+def canonical_json(text: str) -> str:
+    """JSON with sorted keys and no white space, whole numbers alike however written; other text as it is.
+
+    >>> canonical_json('{"b": [1.0, 2], "a": null}')
+    '{"a":null,"b":[1,2]}'
+    """
+    try:
+        return _canonical(_whole(json.loads(text.strip() or "{}")))
+    except (ValueError, RecursionError):
+        return text.strip()
+
+
+def _call_fault(call: ToolCall, known: Mapping[str, Tool], options: Options) -> str:
+    choice = options.tool_choice
+    if choice is not None and choice.mode == "none":
+        return "a tool was called although tool_choice is none"
+    if choice is not None and choice.mode == "tool" and call.name != choice.name:
+        return f"{call.name!r} was called in place of {choice.name!r}"
+    if call.name not in known:
+        return f"there is no tool {call.name!r}"
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return f"the arguments for {call.name!r} are not JSON"
+    complaint = _complaint(arguments, known[call.name].parameters)
+    return f"the arguments for {call.name!r} do not fit: {complaint}" if complaint else ""
+
+
+def _format_fault(text: str, form: Format) -> str:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return "the text is not JSON"
+    if form.schema is None:
+        return "" if isinstance(value, dict) else "the text is not a JSON object"
+    complaint = _complaint(value, form.schema)
+    return f"the text does not fit the schema: {complaint}" if complaint else ""
+
+
+def _complaint(value: Any, schema: Mapping[str, Any] | None) -> str:
+    if not schema:
+        return ""
+    from jsonschema_rs import ValidationError
+
+    if schema_fault(schema):
+        return ""  # a schema that cannot be used forbids nothing; the provider will have its own word on it
+    try:
+        _validator(_canonical(schema)).validate(value)
+    except (ValidationError, ValueError) as error:
+        return _short(error)
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Any:
+    from jsonschema_rs import RegexOptions, validator_for
+
+    return validator_for(json.loads(schema), offline=True, pattern_options=RegexOptions())
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _whole(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _whole(each) for key, each in value.items()}
+        case list():
+            return [_whole(each) for each in value]
+        case float() if value.is_integer():
+            return int(value)
+    return value
+
+
+def _short(error: Exception) -> str:
+    line = str(error).split("\n", 1)[0]
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible API: one engine behind three protocols."""

@@ -1,0 +1,56 @@
+"""A parsed request: what is asked, of which model, within which limits. The same for every protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odar.gateway.fields import Fields
+from odar.types import Path, Query
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """The `odar` object of a request: limits tighten the configured ones, never loosen them."""
+
+    path: str | None = None
+    max_calls: int | None = None
+    max_cost: float | None = None
+    deadline_s: float | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request."""
+
+    model: str
+    query: Query
+    extras: Extras = Extras()
+    stream: bool = False
+    include_usage: bool = False
+    """Usage in the last chunk of a chat-completions stream."""
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol wants repeated in the answer."""
+
+
+def take_extras(fields: Fields) -> Extras:
+    """The `odar` object of a request; a field in it that nobody knows is a mistake, and named."""
+    body = fields.table("odar")
+    if body is None:
+        return Extras()
+    own = Fields(body, "odar")
+    deadline = own.number("deadline_s")
+    if deadline == 0:
+        raise own.bad("deadline_s", "0 leaves no time; leave it out for the configured deadline")
+    extras = Extras(
+        path=own.choice("path", tuple(Path)),
+        max_calls=own.integer("max_calls", at_least=1),
+        max_cost=own.number("max_cost"),
+        deadline_s=deadline,
+        explain=own.flag("explain") or False,
+    )
+    for name in own.rest():
+        raise own.bad(name, "is unknown; known are path, max_calls, max_cost, deadline_s, explain")
+    return extras

@@ -1,0 +1,1 @@
+"""What the gateway itself costs, measured against an upstream that answers at once."""

@@ -1,0 +1,124 @@
+"""The whole measurement: stub upstream, gateway and peers, each in a process of its own, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from odar.errors import OdarError
+from odar.gateway.bench.load import Load, measure
+
+QUESTION = "What is the capital of France, and how many people live there?"
+_CONFIG = """
+profile = "embedded"
+[providers.stub]
+kind = "openai"
+base_url = "{url}"
+[models.stub]
+provider = "stub"
+logprobs = true
+[fast]
+model = "stub"
+[slow]
+model = "stub"
+"""
+_WARM_UP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One target: the upstream itself, the gateway, or a peer."""
+
+    name: str
+    loads: tuple[Load, ...]
+    memory_mb: float | None
+    """Resident after the last load; None where the process is not ours to look at."""
+
+
+def run(
+    peers: Mapping[str, str],
+    *,
+    connections: Sequence[int] = (1, 32),
+    seconds: float = 5.0,
+    model: str = "odar",
+    peer_model: str = "stub",
+    peer_key: str = "",
+    stub_port: int = 0,
+    delay_s: float = 0.0,
+    note: Callable[[str], None] = lambda text: None,
+) -> list[Row]:
+    """Measure the stub, the gateway in front of it, and each peer, in the same run."""
+    rows: list[Row] = []
+    with _stub(stub_port, delay_s) as upstream, _gateway(upstream) as (url, pid):
+        targets = [("upstream", upstream, peer_model, "", None), ("odar", url, model, "", pid)]
+        targets += [(name, peer, peer_model, peer_key, None) for name, peer in peers.items()]
+        for name, address, asked, key, process in targets:
+            note(f"{name} at {address}")
+            body = json.dumps({"model": asked, "messages": [{"role": "user", "content": QUESTION}]}).encode()
+            loads = asyncio.run(_measure(name, address, body, connections, seconds, key))
+            rows.append(Row(name, loads, _memory_mb(process) if process else None))
+    return rows
+
+
+async def _measure(
+    name: str, url: str, body: bytes, connections: Sequence[int], seconds: float, key: str
+) -> tuple[Load, ...]:
+    try:
+        await measure(url, body, max(connections), _WARM_UP_S, key)
+        return tuple([await measure(url, body, each, seconds, key) for each in connections])
+    except (OSError, ValueError, IndexError, asyncio.IncompleteReadError) as error:
+        raise OdarError(f"{name} at {url} cannot be measured: {error or type(error).__name__}") from None
+
+
+@contextmanager
+def _stub(port: int, delay_s: float) -> Iterator[str]:
+    command = [sys.executable, "-m", "odar.gateway.bench.stub", str(port), str(delay_s)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise OdarError(f"the stub upstream did not start; is port {port} taken?")
+            yield f"http://127.0.0.1:{int(line)}/v1"
+        finally:
+            process.stdin.close()
+            process.terminate()
+
+
+@contextmanager
+def _gateway(upstream: str) -> Iterator[tuple[str, int]]:
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "odar.toml"
+        config.write_text(_CONFIG.format(url=upstream), encoding="utf-8")
+        code = "from odar.cli.main import main; main()"
+        command = [sys.executable, "-c", code, "serve", "--port", "0", "--config", str(config)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+            assert process.stderr is not None
+            try:
+                said = ""
+                for line in process.stderr:
+                    said += line
+                    if found := re.search(r"http://\S+", line):
+                        yield f"{found.group()}/v1", process.pid
+                        return
+                raise OdarError(f"the gateway did not start: {' '.join(said.split())}")
+            finally:
+                process.kill()
+
+
+def _memory_mb(pid: int) -> float | None:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found.group(1)) / 1024 if found else None

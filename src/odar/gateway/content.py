@@ -1,0 +1,52 @@
+"""Pictures, tools and formats as clients write them, made into ODAR's own types. Shared by the three protocols."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from odar.conversation import Format, Image, Tool, Wire
+from odar.fusion.forms import schema_fault
+from odar.gateway.fields import Fields
+from odar.gateway.refusals import bad_field
+
+
+def read_image(url: Any, where: str) -> Image:
+    """An image by its address: http(s), or data: with the bytes in it.
+
+    >>> read_image("data:image/png;base64,Li4u", "image").data
+    b'...'
+    """
+    if not isinstance(url, str):
+        raise bad_field(where, "must be the address of an image")
+    if url.startswith(("http://", "https://")):
+        return Image("image/*", url=url)
+    head, comma, data = url.partition(",")
+    media_type, _, encoding = head.removeprefix("data:").partition(";")
+    if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
+        raise bad_field(where, "must be an http(s) address or data:image/…;base64,…")
+    return Image(media_type, decode(data, where))
+
+
+def decode(data: Any, where: str) -> bytes:
+    """Base64 as bytes."""
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise bad_field(where, "is not valid base64") from None
+
+
+def read_tool(fields: Fields, schema_name: str, wire: Wire | None) -> Tool:
+    """A function of the client's."""
+    name = fields.needed("name", fields.text("name"))
+    return Tool(name, fields.text("description") or "", fields.table(schema_name), wire)
+
+
+def read_schema(schema: Any, where: str, name: str, wire: Wire | None) -> Format:
+    """A response format with a schema, refused where the schema itself is wrong."""
+    if not isinstance(schema, dict):
+        raise bad_field(where, "must be a JSON schema")
+    if fault := schema_fault(schema):
+        raise bad_field(where, f"is not a usable JSON schema: {fault}")
+    return Format(schema, name, wire)

@@ -1,0 +1,268 @@
+"""An endpoint that answers questions: read, route, run, reply; the same for every protocol.
+
+Plain ASGI, because each layer of middleware costs a request more than the whole of this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from odar.gateway.ask import Ask
+from odar.gateway.exchange import EVENTS, JSON, ClientLeft, Exchange, Receive, Scope, Send
+from odar.gateway.fields import read_json
+from odar.gateway.gate import identify
+from odar.gateway.ports import Entry, Grant
+from odar.gateway.refusals import CLIENT_LEFT, Refusal, refusal_of
+from odar.gateway.reply import answer_headers, decision_headers, dump
+from odar.gateway.service import Service
+from odar.providers.base import Piece
+from odar.types import Answer, Decision, Path
+
+LOG = logging.getLogger("odar.gateway")
+
+
+class Writer(Protocol):
+    """Writes one answer as a stream of events."""
+
+    keepalive: bytes
+
+    def begin(self) -> bytes:
+        """What comes before any text."""
+        ...
+
+    def piece(self, piece: Piece) -> bytes:
+        """A piece of the answer, as it is generated."""
+        ...
+
+    def end(self, answer: Answer) -> bytes:
+        """What is left to say when the answer is whole."""
+        ...
+
+    def error(self, refusal: Refusal) -> bytes:
+        """What is said when there will be no answer after all."""
+        ...
+
+
+class Dialect(NamedTuple):
+    """How one protocol reads and writes."""
+
+    name: str
+    read: Callable[[Any], Ask]
+    write: Callable[[Answer, Ask], dict[str, Any]]
+    stream: Callable[[Ask, str], Writer]
+    error: Callable[[Refusal], dict[str, Any]]
+
+
+@dataclass(slots=True)
+class _Visit:
+    """What is known of a request so far."""
+
+    exchange: Exchange
+    trace_id: str
+    started: float
+    grant: Grant | None = None
+    ask: Ask | None = None
+    answer: Answer | None = None
+
+
+class Endpoint:
+    """An ASGI application for one address."""
+
+    def __init__(self, service: Service, dialect: Dialect) -> None:
+        self._service = service
+        self._dialect = dialect
+        gateway = service.settings.gateway
+        self._limit = int(gateway.max_body_mb * 1e6)
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever it is."""
+        visit = _Visit(Exchange(scope, receive, send), uuid.uuid4().hex, time.perf_counter())
+        error: BaseException | None = None
+        try:
+            visit.grant = identify(visit.exchange.headers, self._service.keys)
+            self._service.gate.enter()
+            try:
+                await self._answer(visit)
+            finally:
+                self._service.gate.leave()
+        except ClientLeft as left:
+            error, visit.exchange.status = left, CLIENT_LEFT
+        except Exception as failure:
+            error = failure
+            await self._refuse(visit, failure)
+        self._record(visit, error)
+
+    async def _answer(self, visit: _Visit) -> None:
+        service, gateway = self._service, self._gateway
+        body = await visit.exchange.body(self._limit, gateway.body_timeout_s)
+        visit.ask = ask = self._dialect.read(read_json(body, gateway.max_depth))
+        options = service.route(ask, visit.grant)
+        if visit.grant is not None and (stop := service.keys.admit(visit.grant)) is not None:
+            raise Refusal(429, stop.reason, "key_limit", retry_after=stop.retry_after)
+        if ask.stream:
+            await self._stream(visit, ask, options)
+        else:
+            await self._whole(visit, ask, options)
+
+    async def _whole(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
+        async with _while_listening(visit.exchange):
+            answer = await self._ask(visit, ask, options)
+        body = dump(self._dialect.write(answer, ask))
+        await visit.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
+
+    async def _stream(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
+        """Pieces as they come; signs of life while none do; an error as an event once the head is out.
+
+        On the Simple path the head waits for the first piece, so that a refusal still has its status.
+        """
+        exchange, writer = visit.exchange, self._dialect.stream(ask, visit.trace_id)
+        loop = asyncio.get_running_loop()
+        arrived: list[Piece] = []
+        decided: list[Decision] = []
+        woken = loop.create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        def on_text(text: str) -> None:
+            arrived.append(text if isinstance(text, Piece) else Piece(text))
+            wake()
+
+        def on_decision(decision: Decision) -> None:
+            decided.append(decision)
+            wake()
+
+        async def start() -> None:
+            if not exchange.status:
+                known = decision_headers(decided[0], visit.trace_id) if decided else []
+                await exchange.start(200, [*EVENTS, *known])
+                await exchange.write(writer.begin() + writer.keepalive)
+
+        work = asyncio.ensure_future(self._ask(visit, ask, options, on_text=on_text, on_decision=on_decision))
+        gone = asyncio.ensure_future(exchange.gone())
+        try:
+            while not work.done() or arrived:
+                if arrived or (decided and decided[0].path is not Path.SIMPLE):
+                    await start()
+                if arrived:
+                    batch, arrived[:] = list(arrived), []
+                    await exchange.write(b"".join(map(writer.piece, batch)))
+                    continue
+                wait = {work, gone, woken}
+                done, _ = await asyncio.wait(
+                    wait, timeout=self._gateway.keepalive_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if gone in done and not work.done():
+                    raise ClientLeft
+                if woken.done():
+                    woken = loop.create_future()
+                if not done:
+                    await start()
+                    await exchange.write(writer.keepalive)
+            answer = work.result()
+            await start()
+            await exchange.write(writer.end(answer), more=False)
+        except Exception as error:
+            if not exchange.status or isinstance(error, ClientLeft):
+                raise
+            await exchange.write(writer.error(self._refusal(error)), more=False)
+            exchange.status = self._refusal(error, quiet=True).status  # for the record: the head said 200
+            raise _Told from error
+        finally:
+            await _end(work, gone)
+
+    async def _ask(
+        self,
+        visit: _Visit,
+        ask: Ask,
+        options: dict[str, Any],
+        on_text: Callable[[str], None] | None = None,
+        on_decision: Callable[[Decision], None] | None = None,
+    ) -> Answer:
+        def decided(decision: Decision) -> None:
+            self._service.check_path(decision, visit.grant)
+            if on_decision is not None:
+                on_decision(decision)
+
+        visit.answer = await self._service.odar.aask(
+            ask.query, on_text=on_text, on_decision=decided, final=True, trace_id=visit.trace_id, **options
+        )
+        return visit.answer
+
+    async def _refuse(self, visit: _Visit, error: Exception) -> None:
+        if isinstance(error, _Told):
+            return
+        refusal = self._refusal(error)
+        headers = [*JSON, *refusal.headers, (b"x-odar-trace", visit.trace_id.encode())]
+        await visit.exchange.respond(refusal.status, dump(self._dialect.error(refusal)), headers)
+
+    def _refusal(self, error: BaseException, *, quiet: bool = False) -> Refusal:
+        refusal = refusal_of(error)
+        if refusal.status == 500 and not quiet:
+            LOG.error("unforeseen error in %s", self._dialect.name, exc_info=error)
+        return refusal
+
+    def _record(self, visit: _Visit, error: BaseException | None) -> None:
+        ask = visit.ask
+        if isinstance(error, _Told):
+            error = error.__cause__
+        self._service.finish(
+            Entry(
+                endpoint=self._dialect.name,
+                model=ask.model if ask else "",
+                status=visit.exchange.status,
+                seconds=time.perf_counter() - visit.started,
+                stream=ask.stream if ask else False,
+                key_id=visit.grant.key_id if visit.grant else None,
+                query=ask.query if ask else None,
+                trace=visit.answer.trace if visit.answer else None,
+                error=None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
+            ),
+            visit.grant,
+        )
+
+
+class _Told(Exception):
+    """A failure that the client already knows of."""
+
+
+@asynccontextmanager
+async def _while_listening(exchange: Exchange) -> AsyncIterator[None]:
+    """Cancel what runs inside as soon as the client leaves, and raise `ClientLeft` in its place."""
+    task = asyncio.current_task()
+    assert task is not None
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        await exchange.gone()
+        left = True
+        task.cancel()
+
+    watcher = asyncio.ensure_future(watch())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if left and task.uncancel() == 0:
+            raise ClientLeft from None
+        raise
+    finally:
+        watcher.cancel()
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what still runs, and wait until it is gone."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,95 @@
+"""One HTTP request and its response, over plain ASGI: the body in, JSON or a stream out, and who still listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from odar.gateway.refusals import Refusal
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+JSON: Headers = ((b"content-type", b"application/json"),)
+EVENTS: Headers = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # or nginx keeps the stream to itself
+)
+
+
+class ClientLeft(Exception):
+    """Nobody is waiting for the answer any more."""
+
+
+class Exchange:
+    """One request and its response."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers: Headers = scope["headers"]
+        self.status = 0
+        """What was sent, 0 before anything was."""
+        self._receive = receive
+        self._send = send
+
+    async def body(self, limit: int, timeout_s: float) -> bytes:
+        """The request's body."""
+        return await read_body(self.headers, self._receive, limit, timeout_s)
+
+    async def gone(self) -> None:
+        """Returns when the client leaves. Ask only after the body has been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def respond(self, status: int, body: bytes, headers: Headers = JSON) -> None:
+        """The whole response."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """The head of a response."""
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """A part of a response whose head has been sent; waits while the client is slow to read."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: float) -> bytes:
+    """A request's body, refused as soon as it is known to be too large or too slow."""
+    length = next((value for name, value in headers if name == b"content-length"), b"0")
+    if length.isdigit() and int(length) > limit:
+        raise _too_large(limit)
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read_rest(message, receive, limit)
+    except TimeoutError:
+        raise Refusal(408, f"the request did not arrive within {timeout_s:g} s", "body_timeout") from None
+
+
+async def _read_rest(message: MutableMapping[str, Any], receive: Receive, limit: int) -> bytes:
+    body = bytearray()
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body"):
+            return bytes(body)
+        message = await receive()
+
+
+def _too_large(limit: int) -> Refusal:
+    message = f"the request is larger than gateway.max_body_mb = {limit / 1e6:g} allows"
+    return Refusal(413, message, "request_too_large")

@@ -1,0 +1,147 @@
+"""POST /v1/messages: an answer in Anthropic's shape, whole or as a stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from odar.gateway.ask import Ask
+from odar.gateway.refusals import Refusal, anthropic_body
+from odar.gateway.reply import calls_of, choices, dump, extras_of, pieces
+from odar.providers.anthropic_wire import PROTOCOL
+from odar.providers.base import Piece
+from odar.types import Answer, Candidate, Usage
+
+_STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+"""Every other end is the end of the turn."""
+
+
+def write_message(answer: Answer, ask: Ask) -> dict[str, Any]:
+    """A whole message."""
+    (winner,) = choices(answer, 1)
+    said = winner.wire.value if winner.wire and winner.wire.protocol == PROTOCOL else {}
+    return {
+        "id": f"msg_{answer.trace.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": ask.model,
+        "content": said.get("content") or _blocks(winner),
+        "stop_reason": said.get("stop_reason") or _STOP.get(winner.finish, "end_turn"),
+        "stop_sequence": said.get("stop_sequence"),
+        "usage": usage_of(answer.trace.spend.usage),
+        "odar": extras_of(answer, ask),
+    }
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """All that was really spent, over all calls; null where a provider did not say."""
+    fresh = None if usage.input is None else usage.input - (usage.cached or 0)
+    return {
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": usage.output,
+    }
+
+
+class MessageStream:
+    """A message as Anthropic's sequence of events."""
+
+    keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def __init__(self, ask: Ask, trace_id: str) -> None:
+        self._ask = ask
+        self._id = f"msg_{trace_id}"
+        self._block = -1
+        """The number of the block that is open, or was last."""
+        self._open: str | int | None = None
+        """text, or which tool call, or none."""
+
+    def begin(self) -> bytes:
+        """The empty message; nothing has been counted yet."""
+        message: dict[str, Any] = {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._ask.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+        return _event("message_start", message=message)
+
+    def piece(self, piece: Piece) -> bytes:
+        """A piece of the answer, as it is generated."""
+        out = b""
+        if piece:
+            out += self._enter("text", {"type": "text", "text": ""})
+            out += self._delta(type="text_delta", text=str(piece))
+        for call in piece.calls:
+            block = {"type": "tool_use", "id": call.id or f"toolu_{self._id}", "name": call.name, "input": {}}
+            out += self._enter(call.index, block)
+            if call.arguments:
+                out += self._delta(type="input_json_delta", partial_json=call.arguments)
+        return out
+
+    def end(self, answer: Answer) -> bytes:
+        """The rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
+        (winner,) = choices(answer, 1)
+        out = b""
+        if self._block < 0:
+            for text in pieces(winner.text):
+                out += self.piece(Piece(text))
+            for number, call in enumerate(calls_of(winner)):
+                block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+                out += self._enter(number, block) + self._delta(
+                    type="input_json_delta", partial_json=call.arguments
+                )
+        out += self._leave()
+        stop = {"stop_reason": _STOP.get(winner.finish, "end_turn"), "stop_sequence": None}
+        usage = usage_of(answer.trace.spend.usage)
+        return (
+            out
+            + _event("message_delta", delta=stop, usage=usage, odar=extras_of(answer, self._ask))
+            + _event("message_stop")
+        )
+
+    def error(self, refusal: Refusal) -> bytes:
+        """What went wrong after the stream had begun."""
+        return b"event: error\ndata: " + dump(anthropic_body(refusal)) + b"\n\n"
+
+    def _enter(self, part: str | int, block: dict[str, Any]) -> bytes:
+        if self._open == part:
+            return b""
+        out = self._leave()
+        self._block += 1
+        self._open = part
+        return out + _event("content_block_start", index=self._block, content_block=block)
+
+    def _leave(self) -> bytes:
+        if self._open is None:
+            return b""
+        self._open = None
+        return _event("content_block_stop", index=self._block)
+
+    def _delta(self, **delta: Any) -> bytes:
+        return _event("content_block_delta", index=self._block, delta=delta)
+
+
+def _blocks(candidate: Candidate) -> list[dict[str, Any]]:
+    text = [{"type": "text", "text": candidate.text}] if candidate.text else []
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
+        for call in calls_of(candidate)
+    ]
+    return [*text, *calls]
+
+
+def _input(arguments: str) -> Any:
+    try:
+        return json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return {"arguments": arguments}  # broken JSON of a model's; the client shall see it
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + dump({"type": kind, **fields}) + b"\n\n"

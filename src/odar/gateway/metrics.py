@@ -1,0 +1,77 @@
+"""What Prometheus may know: counts, times, tokens and money; never a prompt or a key."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from odar.gateway.gate import Gate
+from odar.gateway.ports import Entry
+from odar.providers.breaker import Breaker, State
+
+M = TypeVar("M", Counter, Histogram)
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_STATES = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
+
+
+class Metrics:
+    """The figures of one gateway, in a registry of its own."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self, gate: Gate) -> None:
+        self.registry = CollectorRegistry()
+        self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
+        self._requests = Counter(
+            "odar_requests", "Requests by outcome.", ("endpoint", "path", "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "odar_request_seconds", "Time per request.", ("path",), buckets=_BUCKETS, registry=self.registry
+        )
+        self._calls = Counter("odar_calls", "Model invocations.", ("provider", "model"), registry=self.registry)
+        self._failures = Counter(
+            "odar_call_failures", "Model invocations that failed.", ("provider", "model"), registry=self.registry
+        )
+        self._tokens = Counter("odar_tokens", "Tokens as reported.", ("model", "kind"), registry=self.registry)
+        self._cost = Counter("odar_cost_usd", "US dollars, where prices are known.", registry=self.registry)
+        self._degraded = Counter("odar_degraded", "Answers marked degraded.", registry=self.registry)
+        self._breakers = Gauge(
+            "odar_breaker_state", "0 closed, 1 half open, 2 open.", ("provider",), registry=self.registry
+        )
+        in_flight = Gauge("odar_in_flight", "Requests being answered.", registry=self.registry)
+        in_flight.set_function(lambda: gate.in_flight)
+
+    def watch(self, provider: str, breaker: Breaker) -> None:
+        """Show this breaker's state."""
+        self._breakers.labels(provider).set_function(lambda: _STATES[breaker.state])
+
+    def count(self, entry: Entry) -> None:
+        """Count one request."""
+        trace = entry.trace
+        path = trace.decision.path.value if trace else "none"
+        self._of(self._requests, entry.endpoint, path, str(entry.status)).inc()
+        self._of(self._seconds, path).observe(entry.seconds)
+        if trace is None:
+            return
+        for call in trace.calls:
+            self._of(self._calls, call.provider, call.model).inc(call.samples)
+            if call.error is not None:
+                self._of(self._failures, call.provider, call.model).inc()
+            self._of(self._tokens, call.model, "input").inc(call.usage.input or 0)
+            self._of(self._tokens, call.model, "output").inc(call.usage.output or 0)
+        self._cost.inc(trace.spend.cost_usd or 0.0)
+        if trace.degradations:
+            self._degraded.inc()
+
+    def _of(self, metric: M, *labels: str) -> M:
+        """A metric with its labels; looked up here, because the client library takes ten times as long."""
+        key = (metric, labels)
+        if key not in self._children:
+            self._children[key] = metric.labels(*labels)
+        child: M = self._children[key]
+        return child
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,118 @@
+"""What the gateway needs from outside itself: who may ask, and where what happened is written down.
+
+The null implementations let everybody in and forget everything; `odar.store` brings the real ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from odar.types import Query, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a key allows."""
+
+    key_id: str
+    models: frozenset[str] | None = None
+    """Names that may be asked for; None is any."""
+    paths: frozenset[str] | None = None
+    """Paths that may be taken; None is any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a key may not ask just now: a rate or a budget is used up."""
+
+    reason: str
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One request, for the record."""
+
+    endpoint: str
+    model: str
+    """The name the client asked for."""
+    status: int
+    """What the client was told; 499 where it had left."""
+    seconds: float
+    stream: bool
+    key_id: str | None
+    query: Query | None = None
+    """Prompts: a recorder keeps them only where `store.content` allows it."""
+    trace: Trace | None = None
+    """None where no answer came about."""
+    error: str | None = None
+
+
+class Keyring(Protocol):
+    """Bearer keys."""
+
+    def empty(self) -> bool:
+        """Whether there is no key at all: then everybody on this machine may ask, and nobody else."""
+        ...
+
+    def verify(self, secret: str) -> Grant | None:
+        """The grant behind a secret, compared in constant time; None where there is none."""
+        ...
+
+    def admit(self, grant: Grant) -> Stop | None:
+        """None lets a request pass; called once a request, before anything is spent."""
+        ...
+
+    def spent(self, grant: Grant, cost_usd: float | None) -> None:
+        """Book what a request cost; None is unknown."""
+        ...
+
+
+class Recorder(Protocol):
+    """Where traces go. `put` returns at once: it queues, and never slows a request down."""
+
+    def put(self, entry: Entry) -> None:
+        """Write this down when there is time."""
+        ...
+
+    async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
+        """Mark an answer as right or wrong; False where nobody knows the trace."""
+        ...
+
+    async def close(self) -> None:
+        """Write everything that is queued."""
+        ...
+
+
+class NoKeys:
+    """No key exists."""
+
+    def empty(self) -> bool:
+        """There is none."""
+        return True
+
+    def verify(self, secret: str) -> Grant | None:
+        """No secret is right."""
+        return None
+
+    def admit(self, grant: Grant) -> Stop | None:
+        """Nobody is held back."""
+        return None
+
+    def spent(self, grant: Grant, cost_usd: float | None) -> None:
+        """Nobody counts."""
+
+
+class NoRecord:
+    """Nothing is written down."""
+
+    def put(self, entry: Entry) -> None:
+        """Forget it."""
+
+    async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
+        """No trace is known."""
+        return False
+
+    async def close(self) -> None:
+        """Nothing is queued."""

@@ -1,0 +1,172 @@
+"""Every way to say no: ODAR's errors as HTTP statuses and as bodies in the shape that the client's SDK expects.
+
+| what happened | status |
+|---|---|
+| a field is missing or wrong | 400, `param` names it |
+| no key, or a wrong one | 401 |
+| the key does not allow this model or path | 403 |
+| no such model, trace or address | 404 |
+| the client was too slow to send its request | 408 |
+| the body is too large | 413 |
+| the limits in `odar` leave no room for one call | 422 |
+| too many requests, or the key's rate or budget is used up | 429 |
+| the client left | 499, seen only in metrics and traces |
+| the upstream broke off or made no sense | 502 |
+| draining, or the upstream is left alone by its breaker | 503 |
+| the upstream gave no answer in time | 504 |
+| the upstream refused | its own status, with its own body |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from odar.errors import (
+    AllAgentsFailed,
+    BudgetExceeded,
+    InputError,
+    OdarError,
+    ProviderError,
+    ProviderTimeout,
+    SettingsError,
+    UnknownName,
+    UsageError,
+)
+
+CLIENT_LEFT = 499
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+@dataclass(eq=False)
+class Refusal(Exception):
+    """A request that is not answered, and why."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    kind: str = ""
+    retry_after: float | None = None
+    upstream: dict[str, Any] = field(default_factory=dict)
+    """The upstream's own error object, where it sent one."""
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def type(self) -> str:
+        """The error type, in words that both protocols share."""
+        return self.kind or _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What the client should know besides the body."""
+        if self.retry_after is None:
+            return []
+        return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
+
+
+def bad_field(param: str, message: str) -> Refusal:
+    """A 400 that names the field."""
+    return Refusal(400, f"{param}: {message}", "invalid_value", param)
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """What a client is told about an error; anything unforeseen is a 500 that gives nothing away."""
+    match error:
+        case Refusal():
+            return error
+        case AllAgentsFailed():
+            return _all_failed(error)
+        case ProviderError():
+            return _provider(error)
+        case BudgetExceeded():
+            late = "deadline" in str(error)
+            return Refusal(504 if late else 422, _line(error), "deadline" if late else "budget_exceeded")
+        case UnknownName() | SettingsError():
+            return Refusal(404, _line(error), "model_not_found", "model")
+        case InputError() | UsageError():
+            return Refusal(400, _line(error), "invalid_value", "messages")
+        case OdarError():
+            return Refusal(503, _line(error), "unavailable")
+    return Refusal(500, "internal error; the server's log has the details", "internal_error")
+
+
+def openai_body(refusal: Refusal) -> dict[str, Any]:
+    """An error in OpenAI's shape; an upstream's own fields stay as they were."""
+    error = {
+        "message": refusal.message,
+        "type": refusal.type,
+        "param": refusal.param,
+        "code": refusal.code,
+    }
+    return {"error": error | refusal.upstream}
+
+
+def anthropic_body(refusal: Refusal) -> dict[str, Any]:
+    """An error in Anthropic's shape."""
+    error = {"type": refusal.type, "message": refusal.message} | refusal.upstream
+    error = {name: value for name, value in error.items() if value is not None}
+    if error["type"] not in _TYPES.values():
+        error["type"] = refusal.type
+    return {"type": "error", "error": error}
+
+
+def _all_failed(error: AllAgentsFailed) -> Refusal:
+    """What both agents met: the first upstream's own words where it had any, else the kind that all share."""
+    causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
+    if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
+        return Refusal(504, _line(error), "timeout")
+    told = next((cause for cause in causes if cause.status is not None), None)
+    if told is None:
+        return Refusal(502, _line(error), "upstream_failed", retry_after=error.retry_after)
+    refusal = _provider(told)
+    return Refusal(
+        refusal.status,
+        _line(error),
+        refusal.code,
+        kind=refusal.kind,
+        retry_after=refusal.retry_after,
+        upstream={name: value for name, value in refusal.upstream.items() if name != "message"},
+    )
+
+
+def _provider(error: ProviderError) -> Refusal:
+    if isinstance(error, ProviderTimeout):
+        return Refusal(504, _line(error), "timeout", retry_after=error.retry_after)
+    # A redirect or a success that turned out to be none is the upstream's fault, not the client's.
+    status = error.status if error.status is not None and error.status >= 400 else 502
+    code = error.code or ("upstream_failed" if status == 502 else None)
+    return Refusal(
+        status, _line(error), code, retry_after=error.retry_after, upstream=_upstream(error.body, error.provider)
+    )
+
+
+def _upstream(body: str | None, provider: str) -> dict[str, Any]:
+    """The error object inside an upstream's body; a body of another kind is kept whole under its own name."""
+    if not body:
+        return {"provider": provider} if provider else {}
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError):
+        return {"provider": provider, "upstream": body}
+    error = payload.get("error") if isinstance(payload, dict) else None
+    if isinstance(error, dict):
+        return {**error, "provider": provider}
+    return {"provider": provider, "upstream": payload}
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

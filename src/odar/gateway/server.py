@@ -1,0 +1,71 @@
+"""The gateway's process: where it listens, and how it stops.
+
+On SIGTERM or SIGINT: /readyz turns 503 and new requests are refused, so that a load balancer notices; after
+`gateway.notice_s` the door closes; running requests get `gateway.drain_s` to finish, and are then cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from odar.errors import SettingsError
+from odar.gateway.gate import Gate, is_loopback
+from odar.gateway.ports import Keyring
+from odar.settings import GatewaySettings
+
+
+def check_binding(host: str, keys: Keyring) -> None:
+    """Refuse to listen where strangers can reach a gateway without keys."""
+    if keys.empty() and not is_loopback(host):
+        raise SettingsError(
+            f"gateway.host = {host!r} can be reached from other machines, and no key is configured; "
+            "make one with `odar keys`, or listen on 127.0.0.1"
+        )
+
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server that says goodbye before it leaves."""
+
+    def __init__(self, config: uvicorn.Config, gate: Gate, notice_s: float) -> None:
+        super().__init__(config)
+        self._gate = gate
+        self._notice_s = notice_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Open the door."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)  # type: ignore[arg-type]
+        # What was imported will never be garbage, and a request leaves no cycles worth looking for that often.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal begins the drain, a second one ends it."""
+        if self._gate.draining or self._loop is None:
+            super().handle_exit(sig, frame)
+            return
+        self._gate.draining = True
+        # A signal handler runs between any two steps of the loop: it may only leave it a note.
+        self._loop.call_soon_threadsafe(self._loop.call_later, self._notice_s, super().handle_exit, sig, frame)
+
+
+def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
+    """A server for an application of `create_app`."""
+    config = uvicorn.Config(
+        app,
+        host=gateway.host,
+        port=gateway.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
+        backlog=max(2048, 2 * gateway.max_in_flight),
+    )
+    return DrainingServer(config, app.state.service.gate, gateway.notice_s)

@@ -1,0 +1,280 @@
+"""The Messages format, both ways: a `Request` to a JSON body, a JSON reply or a stream to a `Reply`. Pure.
+
+Tools, tool choice, tool results and JSON schemas are put from OpenAI's words into Anthropic's and back.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
+from odar.providers.base import CallDelta, Completion, Piece, Reply, Request, check_translatable
+from odar.providers.response import count
+from odar.types import Usage
+
+PROTOCOL = "anthropic"
+DEFAULT_MAX_TOKENS = 4096
+"""The API insists on a limit; this one where the client sets none."""
+JSON_ONLY = "Reply with one JSON object and nothing else."
+"""The API knows schemas, but no word for "any JSON"."""
+FINISH = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+    "tool_use": "tool_calls",
+}
+"""Every other stop reason is an ordinary stop."""
+_TOOL_CHOICE = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
+
+
+def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
+    """The body of a Messages request.
+
+    >>> body = messages_body(Request("claude", (Message("system", "Be brief."), Message("user", "2 + 2?"))))
+    >>> body["system"], body["messages"]
+    ('Be brief.', [{'role': 'user', 'content': '2 + 2?'}])
+    """
+    sampling, quirks, options = request.sampling, request.quirks, request.options
+    check_translatable(request.messages, PROTOCOL)
+    wanted: dict[str, Any] = {
+        "model": request.model,
+        "messages": _turns(request.messages),
+        "system": _system(request.messages, options.format),
+        quirks.max_tokens_field: sampling.max_tokens or DEFAULT_MAX_TOKENS,
+        # The API refuses stop sequences of white space only, such as the paper's "\n\n".
+        "stop_sequences": [sequence for sequence in sampling.stop if sequence.strip()] or None,
+        "tools": [_tool(tool) for tool in options.tools] or None,
+        "tool_choice": _tool_choice(options),
+        "output_config": _output_config(options.format),
+        "metadata": {"user_id": options.user} if options.user else None,
+        "stream": True if stream else None,
+    }
+    # Claude 4.5 and later refuse temperature and top_p together, and Anthropic advises to set one of them only:
+    # the one that the client set, else temperature. A catalogue entry that wants top_p drops temperature.
+    if sampling.top_p is not None and (sampling.temperature is None or _wants_top_p(options)):
+        wanted["top_p"] = sampling.top_p
+    elif sampling.temperature is not None and not _thinks(options):
+        wanted["temperature"] = min(sampling.temperature, 1.0)  # where the API's scale ends
+    body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
+    body |= quirks.extra
+    return body | dict(options.extra) if options.protocol == PROTOCOL else body
+
+
+def read_message(payload: Mapping[str, Any]) -> Reply:
+    """A whole Messages reply.
+
+    >>> read_message({"content": [{"type": "text", "text": "4"}], "stop_reason": "max_tokens"}).completions
+    (Completion(text='4', tokens=(), finish='length', tool_calls=()),)
+    """
+    blocks = payload["content"]
+    calls = [
+        ToolCall(block["id"], block["name"], json.dumps(block["input"], ensure_ascii=False))
+        for block in blocks
+        if block["type"] == "tool_use"
+    ]
+    text = "".join(block["text"] for block in blocks if block["type"] == "text")
+    completion = Completion(text, (), _finish(payload.get("stop_reason")), tuple(calls), Wire(PROTOCOL, payload))
+    thought = any(_is_thinking(block) for block in blocks)
+    return _reply(completion, payload.get("usage") or {}, payload.get("model"), thought=thought)
+
+
+class StreamedMessage:
+    """A streamed Messages reply, put together event by event."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._texts: list[str] = []
+        self._calls: list[list[CallDelta]] = []
+        self._start: Mapping[str, Any] | None = None
+        self._usage: dict[str, Any] = {}
+        self._stop_reason: str | None = None
+        self._thought = False
+
+    def feed(self, payload: Mapping[str, Any]) -> Piece:
+        """Take one event in; what it adds to the answer."""
+        match payload.get("type"):
+            case "message_start":
+                self._start = payload["message"]
+                self._usage |= self._start.get("usage") or {}
+            case "content_block_start":
+                return self._open(payload["content_block"])
+            case "content_block_delta":
+                return self._add(payload["delta"])
+            case "message_delta":
+                self._stop_reason = payload["delta"].get("stop_reason")
+                # Counts here are totals, not increments; a null one says nothing new.
+                self._usage |= {k: v for k, v in (payload.get("usage") or {}).items() if v is not None}
+            case "message_stop":
+                self.finished = True
+        return Piece()
+
+    def reply(self) -> Reply:
+        """The whole reply."""
+        if self._start is None:
+            raise ValueError("no message_start")
+        calls = (
+            ToolCall(parts[0].id, parts[0].name, "".join(part.arguments for part in parts) or "{}")
+            for parts in self._calls
+        )
+        completion = Completion("".join(self._texts), (), _finish(self._stop_reason), tuple(calls))
+        return _reply(completion, self._usage, self._start.get("model"), thought=self._thought)
+
+    def _open(self, block: Mapping[str, Any]) -> Piece:
+        self._thought = self._thought or _is_thinking(block)
+        if block["type"] != "tool_use":
+            return Piece()
+        self._calls.append([CallDelta(len(self._calls), block["id"], block["name"])])
+        return Piece(calls=(self._calls[-1][0],))
+
+    def _add(self, delta: Mapping[str, Any]) -> Piece:
+        match delta.get("type"):
+            case "text_delta":
+                self._texts.append(delta["text"])
+                return Piece(delta["text"])
+            case "input_json_delta":
+                part = CallDelta(len(self._calls) - 1, arguments=delta["partial_json"])
+                self._calls[-1].append(part)
+                return Piece(calls=(part,))
+        return Piece()
+
+
+def _reply(completion: Completion, usage: Mapping[str, Any], model: Any, *, thought: bool) -> Reply:
+    return Reply((completion,), _usage(usage, thought=thought), model if isinstance(model, str) else "")
+
+
+def _finish(stop_reason: str | None) -> str:
+    return FINISH.get(stop_reason or "", "stop")
+
+
+def _usage(usage: Mapping[str, Any], *, thought: bool) -> Usage:
+    fresh = count(usage.get("input_tokens"))
+    cached = count(usage.get("cache_read_input_tokens")) or 0
+    written = count(usage.get("cache_creation_input_tokens")) or 0
+    output = count(usage.get("output_tokens"))
+    return Usage(
+        input=None if fresh is None else fresh + cached + written,
+        cached=None if fresh is None else cached,
+        output=output,
+        # Thinking is billed as output, and not counted apart.
+        reasoning=None if thought or output is None else 0,
+    )
+
+
+def _is_thinking(block: Mapping[str, Any]) -> bool:
+    return block["type"] in ("thinking", "redacted_thinking")
+
+
+# ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _system(messages: Iterable[Message], form: Format | None) -> Any:
+    """The system prompt: text, or blocks where the client wrote blocks."""
+    turns = [message for message in messages if message.role == "system"]
+    if form is not None and form.schema is None:
+        turns.append(Message("system", JSON_ONLY))
+    if not any(turn.wire is not None and turn.wire.protocol == PROTOCOL for turn in turns):
+        return "\n\n".join(turn.text for turn in turns) or None
+    blocks: list[Any] = []
+    for turn in turns:
+        own = turn.wire is not None and turn.wire.protocol == PROTOCOL
+        blocks += turn.wire.value["content"] if turn.wire and own else [{"type": "text", "text": turn.text}]
+    return blocks
+
+
+def _turns(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The conversation; results of tools, and what the user adds to them, share one turn as the API wants it."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        turn = _turn(message)
+        if turns and turns[-1]["role"] == turn["role"] and _has_result(turns[-1]):
+            turns[-1]["content"] = [*turns[-1]["content"], *_blocks(turn["content"])]
+        else:
+            turns.append(turn)
+    return turns
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    if message.wire is not None and message.wire.protocol == PROTOCOL:
+        return dict(message.wire.value)
+    if message.role == "tool":
+        images = [_image(image) for image in message.images]
+        content: Any = [{"type": "text", "text": message.text}, *images] if images else message.text
+        result = {"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": content}
+        return {"role": "user", "content": [result]}
+    if not message.images and not message.tool_calls:
+        return {"role": message.role, "content": message.text}
+    text = [{"type": "text", "text": message.text}] if message.text else []
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
+        for call in message.tool_calls
+    ]
+    return {"role": message.role, "content": [*map(_image, message.images), *text, *calls]}
+
+
+def _has_result(turn: Mapping[str, Any]) -> bool:
+    content = turn["content"]
+    return isinstance(content, list) and any(block.get("type") == "tool_result" for block in content)
+
+
+def _blocks(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def _image(image: Image) -> dict[str, Any]:
+    if image.url:
+        return {"type": "image", "source": {"type": "url", "url": image.url}}
+    data = base64.b64encode(image.data).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+
+
+def _input(arguments: str) -> Any:
+    """A call's arguments as the object the API wants; what is no object is kept under a name of its own."""
+    try:
+        value = json.loads(arguments or "{}")
+    except ValueError:
+        value = arguments
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+# ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tool(tool: Tool) -> Mapping[str, Any]:
+    if tool.wire is not None and tool.wire.protocol == PROTOCOL:
+        return tool.wire.value
+    described = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, **described, "input_schema": tool.parameters or {"type": "object", "properties": {}}}
+
+
+def _tool_choice(options: Options) -> dict[str, Any] | None:
+    choice = options.tool_choice
+    if not options.tools or (choice is None and options.parallel_tools is None):
+        return None
+    chosen: dict[str, Any] = {"type": _TOOL_CHOICE[choice.mode] if choice else "auto"}
+    if choice and choice.mode == "tool":
+        chosen["name"] = choice.name
+    if options.parallel_tools is not None and chosen["type"] != "none":
+        chosen["disable_parallel_tool_use"] = not options.parallel_tools
+    return chosen
+
+
+def _output_config(form: Format | None) -> dict[str, Any] | None:
+    if form is None or form.schema is None:
+        return None
+    if form.wire is not None and form.wire.protocol == PROTOCOL:
+        return dict(form.wire.value)
+    return {"format": {"type": "json_schema", "schema": form.schema}}
+
+
+def _thinks(options: Options) -> bool:
+    """Whether the client switched thinking on, with which the API takes no temperature but its own."""
+    return options.temperature is None and options.protocol == PROTOCOL and "thinking" in options.extra
+
+
+def _wants_top_p(options: Options) -> bool:
+    return options.top_p is not None and options.temperature is None

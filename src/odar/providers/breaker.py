@@ -1,0 +1,141 @@
+"""A circuit breaker around a provider: one that is down is left alone for a while, then tried with one request.
+
+    closed ── failures in a row ──▶ open ── after the cooldown ──▶ half open ── the probe succeeds ──▶ closed
+                                      ▲                                │
+                                      └── the probe fails: twice the cooldown, up to eight times
+
+The state machine knows no I/O and takes its clock from outside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
+from odar.providers.base import OnText, Provider, Reply, Request
+
+_LONGEST = 8
+"""The cooldown grows to this many times its first length."""
+
+
+class State(StrEnum):
+    """Whether requests may pass."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Breaker:
+    """The state of one upstream.
+
+    Args:
+        failures: so many in a row open it.
+        cooldown_s: how long it stays open at first.
+        clock: seconds, from any start.
+
+    >>> now = 0.0
+    >>> breaker = Breaker(failures=1, cooldown_s=10, clock=lambda: now)
+    >>> breaker.failed(); breaker.admit()
+    10.0
+    >>> now = 10.0
+    >>> breaker.admit(), breaker.state, breaker.admit()  # one probe, the others wait
+    (None, <State.HALF_OPEN: 'half_open'>, 10.0)
+    >>> breaker.succeeded(); breaker.state
+    <State.CLOSED: 'closed'>
+    """
+
+    def __init__(
+        self, failures: int = 5, cooldown_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.state = State.CLOSED
+        self._limit = failures
+        self._first = self._cooldown = cooldown_s
+        self._clock = clock
+        self._failures = 0
+        self._until = 0.0
+
+    def admit(self) -> float | None:
+        """None lets a request pass; otherwise the seconds after which to ask again."""
+        if self.state is State.CLOSED:
+            return None
+        now = self._clock()
+        if now < self._until:
+            return self._until - now
+        # The first after the cooldown is the probe. Should it never report, another may try a cooldown later.
+        self.state, self._until = State.HALF_OPEN, now + self._cooldown
+        return None
+
+    def succeeded(self) -> None:
+        """The upstream answered, if only to refuse."""
+        self.state, self._failures, self._cooldown = State.CLOSED, 0, self._first
+
+    def failed(self) -> None:
+        """The upstream did not answer as a working one does."""
+        self._failures += 1
+        if self.state is State.HALF_OPEN:
+            self._cooldown = min(2 * self._cooldown, _LONGEST * self._first)
+        elif self.state is State.OPEN or self._failures < self._limit:
+            return  # a straggler from before it opened says nothing new
+        self.state, self._until = State.OPEN, self._clock() + self._cooldown
+
+    def abandoned(self) -> None:
+        """The request was given up by its caller: if it was the probe, the next one may take its place."""
+        if self.state is State.HALF_OPEN:
+            self.state, self._until = State.OPEN, self._clock()
+
+
+class GuardedProvider:
+    """A provider behind its breaker."""
+
+    def __init__(self, provider: Provider, breaker: Breaker) -> None:
+        self.name = provider.name
+        self.breaker = breaker
+        self._provider = provider
+
+    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+        """Answer the request, unless the provider is known to be down."""
+        wait = self.breaker.admit()
+        if wait is not None:
+            raise ProviderUnreachable(
+                f"{self.name}: failed repeatedly and is left alone; retry after {wait:.0f} s",
+                provider=self.name,
+                status=503,
+                code="circuit_open",
+                retry_after=wait,
+                retryable=True,
+            )
+        try:
+            reply = await self._provider.complete(request, on_text)
+        except ProviderError as error:
+            if is_down(error):
+                self.breaker.failed()
+            else:
+                self.breaker.succeeded()
+            raise
+        except BaseException:
+            self.breaker.abandoned()
+            raise
+        self.breaker.succeeded()
+        return reply
+
+    async def check(self) -> str:
+        """The provider's own word; nothing is held back from it."""
+        return await self._provider.check()
+
+    async def close(self) -> None:
+        """Close the provider."""
+        await self._provider.close()
+
+
+def is_down(error: ProviderError) -> bool:
+    """Whether this failure speaks against the upstream as a whole, and not against one request.
+
+    >>> is_down(ProviderError("", status=429)), is_down(ProviderError("", status=503)), is_down(ProviderTimeout(""))
+    (False, True, True)
+    """
+    if error.status is not None:
+        return error.status >= 500
+    return isinstance(error, ProviderTimeout | ProviderUnreachable | ProviderProtocolError)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.conversation import Message
+from odar.difficulty.sticky import estimate_turn, inheritance, sticky
+from odar.types import Estimate, Query
+
+unit = st.floats(0, 1)
+
+
+class Table:
+    """An estimator that looks difficulties up."""
+
+    name = "table"
+
+    def __init__(self, **known: float) -> None:
+        self.known = known
+        self.asked: list[str] = []
+
+    def estimate(self, query: Query) -> Estimate:
+        self.asked.append(query.text)
+        return Estimate(self.known.get(query.text.split()[0], 0.1), self.name)
+
+
+def talk(*users: str) -> Query:
+    turns = [Message("system", "s")]
+    for user in users:
+        turns += [Message("user", user), Message("assistant", "…")]
+    return Query.of(tuple(turns))
+
+
+def test_commit_it_after_a_hard_turn_is_not_simple():
+    estimate = estimate_turn(Table(prove=0.9, commit=0.02), talk("prove the theorem", "commit it"))
+    assert 0.3 <= estimate.difficulty < 0.7
+    assert estimate.contributions[-1][0] == "inherited"
+
+
+def test_it_wears_off():
+    users = ["prove it", *["go on"] * 5]
+    estimator = Table(prove=0.9, go=0.02)
+    levels = [estimate_turn(estimator, talk(*users[: n + 1])).difficulty for n in range(6)]
+    assert [level >= 0.3 for level in levels] == [True, True, True, True, False, False]
+
+
+def test_a_long_turn_speaks_for_itself_and_costs_one_estimate():
+    estimator = Table(prove=0.9)
+    words = "what is the weather like in the north of the country on a day in spring when it has rained hard all night long"
+    assert estimate_turn(estimator, talk("prove it", words)).difficulty == 0.1
+    assert estimator.asked == [words]
+
+
+def test_a_plain_question_is_the_estimators_own():
+    assert estimate_turn(Table(prove=0.9), Query("prove it")) == Estimate(0.9, "table")
+
+
+@given(unit, st.integers(0, 50), st.lists(unit))
+def test_it_only_ever_raises_and_stays_in_the_unit_interval(own, words, earlier):
+    assert own <= sticky(own, inheritance(words), earlier) <= 1

@@ -1,0 +1,123 @@
+"""Tools, results and formats put into Anthropic's words and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.errors import ProviderError
+from odar.providers.anthropic_wire import JSON_ONLY, StreamedMessage, messages_body, read_message
+from odar.providers.base import Sampling
+from support.payloads import message_payload
+from support.requests import ask
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+WEATHER = Tool("weather", "How is it?", SCHEMA)
+
+
+def body_of(options: Options, **fields: Any) -> dict[str, Any]:
+    return messages_body(ask(options=options, **fields))
+
+
+def test_tools() -> None:
+    body = body_of(Options(tools=(WEATHER, Tool("now"))))
+    assert body["tools"] == [
+        {"name": "weather", "description": "How is it?", "input_schema": SCHEMA},
+        {"name": "now", "input_schema": {"type": "object", "properties": {}}},
+    ]
+    assert "tool_choice" not in body
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "sent"),
+    [
+        (ToolChoice("auto"), None, {"type": "auto"}),
+        (ToolChoice("required"), False, {"type": "any", "disable_parallel_tool_use": True}),
+        (ToolChoice("tool", "weather"), None, {"type": "tool", "name": "weather"}),
+        (ToolChoice("none"), False, {"type": "none"}),
+        (None, False, {"type": "auto", "disable_parallel_tool_use": True}),
+    ],
+)
+def test_tool_choice(choice: ToolChoice | None, parallel: bool | None, sent: dict[str, Any]) -> None:
+    options = Options(tools=(WEATHER,), tool_choice=choice, parallel_tools=parallel)
+    assert body_of(options)["tool_choice"] == sent
+
+
+def test_results_of_tools_share_a_turn_with_what_follows() -> None:
+    messages = (
+        Message("user", "Rome and Oslo?"),
+        Message("assistant", "Let me see.", tool_calls=(ToolCall("1", "weather", '{"city": "Rome"}'),)),
+        Message("tool", "sunny", tool_call_id="1"),
+        Message("tool", "rain", tool_call_id="2", images=(Image("image/png", b"..."),)),
+        Message("user", "So?"),
+    )
+    _, call, results = messages_body(ask(messages=messages))["messages"]
+    assert call["content"] == [
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Rome"}},
+    ]
+    assert [block["type"] for block in results["content"]] == ["tool_result", "tool_result", "text"]
+    assert results["content"][1]["content"][1]["type"] == "image"
+
+
+def test_the_clients_own_blocks_are_sent_as_they_are() -> None:
+    system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    turn = {"role": "user", "content": [{"type": "document", "source": {}}]}
+    messages = (
+        Message("system", "Be brief.", wire=Wire("anthropic", {"content": system})),
+        Message("user", "", wire=Wire("anthropic", turn), untranslated=("document",)),
+    )
+    body = messages_body(ask(messages=messages))
+    assert (body["system"], body["messages"]) == (system, [turn])
+    foreign = Message("user", "", wire=Wire("openai", {}), untranslated=("input_audio",))
+    with pytest.raises(ProviderError, match="input_audio"):
+        messages_body(ask(messages=(foreign,)))
+
+
+def test_formats() -> None:
+    body = body_of(Options(format=Format(SCHEMA)))
+    assert body["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
+    assert body_of(Options(format=Format()))["system"] == JSON_ONLY
+
+
+@pytest.mark.parametrize(
+    ("sampling", "options", "sent"),
+    [
+        (Sampling(), Options(), {"temperature": 0.2}),
+        (Sampling(temperature=1.7), Options(), {"temperature": 1.0}),
+        (Sampling(top_p=0.5), Options(top_p=0.5), {"top_p": 0.5}),
+        (Sampling(None, None, None), Options(), {}),
+    ],
+)
+def test_one_of_temperature_and_top_p(sampling: Sampling, options: Options, sent: dict[str, float]) -> None:
+    body = body_of(options, sampling=sampling)
+    assert {name: body[name] for name in ("temperature", "top_p") if name in body} == sent
+    assert body["max_tokens"] == (sampling.max_tokens or 4096)
+
+
+def test_user_and_words_of_another_protocol() -> None:
+    body = body_of(Options(user="ann", extra={"service_tier": "flex"}))
+    assert body["metadata"] == {"user_id": "ann"}
+    assert "service_tier" not in body
+    assert body_of(Options(protocol="anthropic", extra={"top_k": 5}))["top_k"] == 5
+
+
+def test_a_call_is_read_whole_and_streamed_alike() -> None:
+    block = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Rome"}}
+    (whole,) = read_message(message_payload("", content=[block], stop_reason="tool_use")).completions
+    assert whole.tool_calls == (ToolCall("t1", "weather", '{"city": "Rome"}'),)
+    assert whole.finish == "tool_calls"
+    streamed = StreamedMessage()
+    events = [
+        {"type": "message_start", "message": {"model": "claude"}},
+        {"type": "content_block_start", "content_block": {**block, "input": {}}},
+        {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": '{"city": '}},
+        {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": '"Rome"}'}},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+        {"type": "message_stop"},
+    ]
+    pieces = [piece for event in events if (piece := streamed.feed(event)).calls]
+    assert [piece.calls[0].name for piece in pieces] == ["weather", "", ""]
+    assert streamed.reply().completions[0].tool_calls == whole.tool_calls

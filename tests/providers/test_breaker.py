@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odar.errors import ProviderError, ProviderUnreachable
+from odar.providers.breaker import Breaker, GuardedProvider, State
+from support.requests import ask
+from support.scripted import ScriptedProvider, completion
+
+DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
+BUSY = ProviderError("slow down", provider="p", status=429, retryable=True)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def breaker(clock: Clock) -> Breaker:
+    return Breaker(failures=3, cooldown_s=10, clock=clock)
+
+
+def fail(breaker: Breaker, times: int) -> None:
+    for _ in range(times):
+        breaker.failed()
+
+
+def test_only_failures_in_a_row_open_it(breaker: Breaker) -> None:
+    fail(breaker, 2)
+    breaker.succeeded()
+    fail(breaker, 2)
+    assert (breaker.state, breaker.admit()) == (State.CLOSED, None)
+    fail(breaker, 1)
+    assert (breaker.state, breaker.admit()) == (State.OPEN, 10)
+
+
+def test_a_straggler_does_not_prolong_the_cooldown(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, 3)
+    clock.now = 9
+    fail(breaker, 1)
+    assert breaker.admit() == 1
+
+
+def test_one_probe_at_a_time(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, 3)
+    clock.now = 10
+    assert [breaker.admit() is None for _ in range(3)] == [True, False, False]
+    breaker.succeeded()
+    assert breaker.admit() is None
+
+
+def test_a_failed_probe_doubles_the_cooldown_up_to_a_limit(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, 3)
+    waits = []
+    for _ in range(6):
+        clock.now += breaker.admit() or 0
+        assert breaker.admit() is None
+        breaker.failed()
+        waits.append(breaker.admit())
+    assert waits == [20, 40, 80, 80, 80, 80]
+    breaker.succeeded()
+    fail(breaker, 3)
+    assert breaker.admit() == 10
+
+
+def test_a_probe_that_was_given_up_makes_room_for_another(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, 3)
+    clock.now = 10
+    assert breaker.admit() is None
+    breaker.abandoned()
+    assert breaker.admit() is None
+
+
+def test_a_probe_that_never_reports_does_not_block_for_ever(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, 3)
+    clock.now = 10
+    breaker.admit()
+    clock.now = 20
+    assert breaker.admit() is None
+
+
+async def test_a_provider_that_is_down_is_left_alone(breaker: Breaker, clock: Clock) -> None:
+    answers = [DOWN] * 3
+    inner = ScriptedProvider(lambda request, index: answers.pop() if answers else [completion("4")])
+    provider = GuardedProvider(inner, breaker)
+    for _ in range(3):
+        with pytest.raises(ProviderError, match="out of order"):
+            await provider.complete(ask())
+    with pytest.raises(ProviderUnreachable, match="left alone; retry after 10 s") as caught:
+        await provider.complete(ask())
+    assert (caught.value.status, caught.value.retry_after, len(inner.requests)) == (503, 10, 3)
+    clock.now = 10
+    assert (await provider.complete(ask())).completions[0].text == "4"
+    assert breaker.state is State.CLOSED
+
+
+async def test_a_refusal_is_not_an_outage(breaker: Breaker) -> None:
+    provider = GuardedProvider(ScriptedProvider(lambda request, index: BUSY), breaker)
+    for _ in range(5):
+        with pytest.raises(ProviderError, match="slow down"):
+            await provider.complete(ask())
+    assert breaker.state is State.CLOSED
+
+
+async def test_a_cancelled_probe_is_given_up(breaker: Breaker, clock: Clock) -> None:
+    fail(breaker, 3)
+    clock.now = 10
+    inner = ScriptedProvider(lambda request, index: [completion("4")], delay_s=10)
+    task = asyncio.create_task(GuardedProvider(inner, breaker).complete(ask()))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert breaker.admit() is None

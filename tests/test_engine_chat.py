@@ -1,0 +1,170 @@
+"""Conversations through the engine: the client's turns, tools, formats and wishes on every path."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from odar.config import load_settings
+from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice
+from odar.difficulty.baselines import ConstantEstimator
+from odar.engine import Odar
+from odar.errors import ProviderError
+from odar.providers.base import Completion
+from odar.types import Path, Query
+from support.scripted import ScriptedProvider, completion
+
+DOWN = ProviderError("out of order", provider="p", status=503, retryable=True)
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TURNS = (Message("system", "Speak like a pirate."), Message("user", "What is 2 + 2?"))
+
+
+def engine(fast, slow, difficulty=0.5, **overrides):
+    settings = load_settings(
+        "embedded",
+        environ={},
+        prompts="chat",
+        models={
+            "quick": {"provider": "fast", "logprobs": True, "n": True, "drop": ["top_p"]},
+            "deep": {"provider": "slow", "logprobs": True, "n": True},
+        },
+        providers={"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
+        fast__model="quick",
+        slow__model="deep",
+        **overrides,
+    )
+    providers = {"fast": ScriptedProvider(fast, "fast"), "slow": ScriptedProvider(slow, "slow")}
+    return Odar(settings, providers=providers, estimator=ConstantEstimator(difficulty)), *providers.values()
+
+
+def say(text, logprob=-0.1):
+    return lambda request, index: [completion(text, logprob)] * request.n
+
+
+def calls(*arguments, name="weather"):
+    """Completions that call a tool, one for each of the arguments, over and over."""
+
+    def script(request, index):
+        return [
+            Completion("", finish="tool_calls", tool_calls=(ToolCall(str(i), name, arguments[i % len(arguments)]),))
+            for i in range(request.n)
+        ]
+
+    return script
+
+
+@pytest.mark.parametrize("path", list(Path))
+async def test_both_agents_get_the_clients_own_turns(path):
+    odar, fast, slow = engine(say("Four, arr."), say("Four, arr!"))
+    answer = await odar.aask(Query.of(TURNS), path=path)
+    assert fast.requests[0].messages == TURNS
+    assert all(request.messages[:2] == TURNS for request in slow.requests)
+    assert answer.text in ("Four, arr.", "Four, arr!")
+
+
+async def test_the_verifier_sees_the_whole_draft_and_its_reply_is_the_text():
+    odar, _, slow = engine(say("Long draft. Answer: 5"), say("CORRECT spelling is hard.", -0.01))
+    answer = await odar.aask(Query.of(TURNS), path="medium")
+    assert "Long draft. Answer: 5" in slow.requests[0].messages[-1].text
+    assert answer.trace.candidates[1].judgment is None
+    assert answer.text == "CORRECT spelling is hard."
+
+
+async def test_the_clients_sampling_counts_for_more_than_the_agents():
+    options = Options(temperature=0.9, max_tokens=7, stop=("X",), seed=5, top_logprobs=3, user="ann")
+    odar, fast, _ = engine(say("4"), say("4"))
+    await odar.aask(Query.of(TURNS, options), path="simple")
+    (request,) = fast.requests
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.max_tokens, sampling.stop, sampling.seed) == (0.9, 7, ("X",), 5)
+    assert sampling.top_p == 0.9  # the agent's own
+    assert request.options == options
+
+
+@pytest.mark.parametrize("path", list(Path))
+async def test_a_tool_call_can_win_on_every_path(path):
+    options = Options(tools=(Tool("weather", "", CITY),))
+    script = calls('{"city": "Rome"}')
+    odar, _, _ = engine(script, script)
+    answer = await odar.aask(Query.of(TURNS, options), path=path)
+    winner = answer.trace.candidates[answer.trace.verdict.winner]
+    assert winner.tool_calls[0].name == "weather"
+    assert not answer.degraded
+
+
+async def test_equal_calls_outvote_others_and_broken_ones_lose():
+    options = Options(tools=(Tool("weather", "", CITY),))
+    odar, _, _ = engine(
+        calls('{"city": "Oslo"}'),
+        calls('{"city": "Rome"}', '{"city":  "Rome"}', '{"town": 1}', '{"town": 1}', '{"town": 1}'),
+    )
+    answer = await odar.aask(Query.of(TURNS, options), path="hard")
+    winner = answer.trace.candidates[answer.trace.verdict.winner]
+    assert json.loads(winner.tool_calls[0].arguments) == {"city": "Rome"}
+    assert "3 of 6 did not keep to the form" in answer.trace.verdict.reason
+
+
+async def test_an_answer_that_does_not_fit_the_schema_loses_or_is_marked():
+    options = Options(format=Format(CITY))
+    odar, _, _ = engine(say('{"city": "Rome"}'), say("Rome it is", -0.001))
+    answer = await odar.aask(Query.of(TURNS, options), path="hard")
+    assert (answer.text, answer.degraded) == ('{"city": "Rome"}', False)
+    odar, _, _ = engine(say("Rome"), say("Rome it is"))
+    answer = await odar.aask(Query.of(TURNS, options), path="medium")
+    assert any("not JSON" in reason for reason in answer.trace.degradations)
+
+
+async def test_a_required_tool_that_is_not_called_loses():
+    options = Options(tools=(Tool("weather", "", CITY),), tool_choice=ToolChoice("required"))
+    odar, _, _ = engine(calls('{"city": "Rome"}'), say("It is sunny.", -0.001))
+    answer = await odar.aask(Query.of(TURNS, options), path="medium")
+    assert answer.trace.verdict.winner == 0
+
+
+@pytest.mark.parametrize(("path", "fast_n", "slow_n"), [("simple", 3, 0), ("medium", 1, 3), ("hard", 1, 5)])
+async def test_n(path, fast_n, slow_n):
+    odar, fast, slow = engine(say("4"), say("4"))
+    answer = await odar.aask(Query.of(TURNS, Options(n=3)), path=path)
+    assert sum(request.n for request in fast.requests) == fast_n
+    assert sum(request.n for request in slow.requests) == slow_n
+    assert len(answer.trace.candidates) >= 3
+
+
+class TestPlain:
+    async def test_nothing_of_ours_is_sent(self):
+        odar, fast, slow = engine(say("4"), say("4"))
+        answer = await odar.aask(Query.of(TURNS), model="quick")
+        (request,) = fast.requests
+        sampling, quirks = request.sampling, request.quirks
+        assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.stop) == (None, None, None, ())
+        assert (request.logprobs, quirks.drop, quirks.extra) == (False, (), {})
+        assert request.messages == TURNS
+        assert slow.requests == []
+        assert answer.trace.decision.reason == "model named by the caller"
+
+    async def test_a_failure_is_the_providers_own_and_nobody_stands_in(self):
+        odar, _, slow = engine(lambda request, index: DOWN, say("4"))
+        with pytest.raises(ProviderError) as caught:
+            await odar.aask(Query.of(TURNS), model="quick")
+        assert caught.value is DOWN
+        assert slow.requests == []
+
+
+async def test_what_was_handed_over_for_good_is_not_followed_by_another_answer():
+    def breaks(request, index):
+        return DOWN
+
+    odar, fast, slow = engine(breaks, say("4"))
+    original = fast.complete
+
+    async def hand_over_then_break(request, on_text=None):
+        on_text("Fo")
+        return await original(request, on_text)
+
+    fast.complete = hand_over_then_break
+    pieces: list[str] = []
+    with pytest.raises(ProviderError):
+        await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append, final=True)
+    assert (pieces, slow.requests) == (["Fo"], [])
+    assert (await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append)).degraded
