@@ -146,8 +146,9 @@ def _find(connection: Connection, trace_id: str) -> str:
     """The full id behind a prefix of it."""
     if exact := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
         return str(exact)
-    like = select(traces.c.id).where(traces.c.id.startswith(trace_id, autoescape=True))
-    ids = list(connection.scalars(like.limit(_CANDIDATES_SHOWN))) if trace_id else []
+    # As a range, which the index serves; LIKE would read every id.
+    begins = select(traces.c.id).where(traces.c.id >= trace_id, traces.c.id < trace_id + "\U0010ffff")
+    ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []
     if len(ids) != 1:
         raise UnknownName("trace", trace_id, ids)
     return str(ids[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
@@ -23,17 +23,16 @@ def overview(connection: Connection, conditions: Sequence[ColumnElement[bool]]) 
         first.
     """
     cells = _cells(connection, conditions)
-    latencies = _latencies(connection, conditions)
-    names = sorted({cell["path"] for cell in cells})
     paths = {}
-    histogram: dict[str, list[int]] = {}
-    for name in names:
-        mine = [cell for cell in cells if cell["path"] == name]
-        paths[name] = _sums(mine) | {"latency_s": latencies[name]}
-        histogram[name] = [0] * BINS
-        for cell in mine:
-            if cell["bin"] is not None:
-                histogram[name][cell["bin"]] += cell["queries"]
+    for name in sorted({cell["path"] for cell in cells}):
+        paths[name] = _sums([cell for cell in cells if cell["path"] == name])
+    latencies = _latencies(connection, conditions, {name: path["queries"] for name, path in paths.items()})
+    histogram = {name: [0] * BINS for name in paths}
+    for cell in cells:
+        if cell["bin"] is not None:
+            histogram[cell["path"]][cell["bin"]] += cell["queries"]
+    for name, path in paths.items():
+        path["latency_s"] = latencies[name]
     return _sums(cells) | {
         "feedback": _feedback(connection, conditions),
         "paths": paths,
@@ -45,24 +44,25 @@ def overview(connection: Connection, conditions: Sequence[ColumnElement[bool]]) 
 _COUNT = func.count().label("queries")
 _COST = func.coalesce(func.sum(traces.c.cost_usd), 0.0).label("cost_usd")
 _UNKNOWN = (func.count() - func.count(traces.c.cost_usd)).label("cost_unknown")
-_PATH = func.coalesce(traces.c.path, "none")
-"""Queries that failed before a path was chosen have none."""
+_NO_PATH = "none"
+"""Where queries are counted that failed before a path was chosen."""
 
 
 def _cells(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[dict[str, Any]]:
     """Sums by path and hundredth of difficulty: one pass, from which the rest is added up."""
     query = select(
-        _PATH.label("path"),
+        traces.c.path,
         traces.c.bin,
         _COUNT,
         func.sum(traces.c.calls).label("calls"),
         _COST,
         _UNKNOWN,
-        func.sum(case((traces.c.degraded, 1), else_=0)).label("degraded"),
-        func.sum(case((traces.c.status == "error", 1), else_=0)).label("errors"),
+        func.count(case((traces.c.degraded, 1))).label("degraded"),
+        func.count(case((traces.c.status == "error", 1))).label("errors"),
     )
-    grouped = query.where(*conditions).group_by(_PATH, traces.c.bin)
-    return [dict(row) for row in connection.execute(grouped).mappings()]
+    grouped = query.where(*conditions).group_by(traces.c.path, traces.c.bin)
+    rows = connection.execute(grouped).mappings()
+    return [{**row, "path": row["path"] or _NO_PATH} for row in rows]
 
 
 def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -74,25 +74,16 @@ def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _latencies(
-    connection: Connection, conditions: Sequence[ColumnElement[bool]]
+    connection: Connection, conditions: Sequence[ColumnElement[bool]], counts: Mapping[str, int]
 ) -> dict[str, dict[str, float | None]]:
     """Percentiles by nearest rank: the least value that so many in a hundred do not exceed."""
-    ranked = (
-        select(
-            _PATH.label("path"),
-            traces.c.seconds,
-            func.row_number().over(partition_by=_PATH, order_by=traces.c.seconds).label("rank"),
-            func.count().over(partition_by=_PATH).label("n"),
-        )
-        .where(*conditions)
-        .subquery()
-    )
-    at = [
-        func.min(case((ranked.c.rank * 100 >= ranked.c.n * p, ranked.c.seconds))).label(f"p{p}")
-        for p in _PERCENTILES
-    ]
-    rows = connection.execute(select(ranked.c.path, *at).group_by(ranked.c.path)).mappings()
-    return {row["path"]: {f"p{p}": row[f"p{p}"] for p in _PERCENTILES} for row in rows}
+    rank = func.row_number().over(partition_by=traces.c.path, order_by=traces.c.seconds).label("rank")
+    ranked = select(traces.c.path, traces.c.seconds, rank).where(*conditions).subquery()
+    # Only these ranks are fetched; that some are of another path's does no harm.
+    ranks = {(name, p): -(-n * p // 100) for name, n in counts.items() for p in _PERCENTILES}
+    rows = connection.execute(select(ranked).where(ranked.c.rank.in_(set(ranks.values()))))
+    at = {(path or _NO_PATH, rank): seconds for path, seconds, rank in rows}
+    return {name: {f"p{p}": at.get((name, ranks[name, p])) for p in _PERCENTILES} for name in counts}
 
 
 def _feedback(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> dict[str, int]:
