@@ -109,17 +109,26 @@ async def test_a_row_has_the_figures_and_no_internals(filled):
 
 
 async def test_one_trace_by_a_prefix_of_its_id(filled):
-    assert (await filled.get("d"))["error"] == "fast: down"
-    assert (await filled.get("a1"))["document"]["query"]["text"] == "What is 2 plus 2?"
+    archive = filled.archive
+    assert archive.get("d")["error"] == "fast: down"
+    assert archive.get("a1")["document"]["query"]["text"] == "What is 2 plus 2?"
     with pytest.raises(UnknownName, match=r"unknown trace 'a'.*\(known: a1, a2\)"):
-        await filled.get("a")
+        archive.get("a")
     for nobody in ("zz", "", "%", "_1"):
         with pytest.raises(UnknownName, match=r"\(known: none\)"):
-            await filled.get(nobody)
+            archive.get(nobody)
+
+
+async def test_a_server_wants_the_full_id_and_tells_nobody_what_else_there_is(filled):
+    assert (await filled.get("d1"))["id"] == "d1"
+    for work in (filled.get("a"), filled.mark("a", True)):
+        with pytest.raises(UnknownName) as raised:
+            await work
+        assert str(raised.value) == "unknown trace 'a' (known: none)"
 
 
 async def test_feedback_and_that_the_last_word_counts(filled):
-    assert await filled.mark("c", True) == "c1"
+    assert filled.archive.mark("c", True) == "c1"
     assert await filled.mark("c1", False, "it is 5\0\ud800") == "c1"
     assert await filled.mark("a2", True) == "a2"
     assert [t["id"] for t in (await filled.page(Filter(feedback="wrong"))).traces] == ["c1"]

@@ -152,6 +152,17 @@ def test_without_psycopg_the_remedy_is_named(monkeypatch):
         Database(StoreSettings(url="postgresql://db/odar"))
 
 
+def test_a_file_that_another_holds_before_it_is_ours_is_waited_for_and_then_named(sqlite_url):
+    other = sqlite3.connect(sqlite_url, isolation_level=None)
+    other.execute("CREATE TABLE t (x)")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError, match=rf"store {sqlite_url}: database is locked"):
+        Database(StoreSettings(url=sqlite_url), patience_s=0.1)
+    other.execute("COMMIT")
+    other.close()
+    Database(StoreSettings(url=f"sqlite:///{sqlite_url}"), patience_s=0.1).close()
+
+
 def test_a_database_that_another_holds_is_waited_for_and_then_named(sqlite_url):
     database = Database(StoreSettings(url=sqlite_url), patience_s=0.1)
     other = sqlite3.connect(sqlite_url, isolation_level=None)

@@ -35,7 +35,7 @@ def command() -> None:
     odar keys revoke ann
 
     A key is shown once, when it is made; the store holds only its hash. Running servers learn of a new or a
-    revoked key within about a second.
+    revoked key within about 1.5 seconds.
     """
 
 
@@ -121,7 +121,7 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
 def revoke(key: str, settings: Settings) -> None:
     """Revoke KEY, for good: its name, its id, or the beginning that `odar keys list` shows.
 
-    Servers refuse it within about a second. Its traces and its spending stay; its name is free again.
+    Servers refuse it within about 1.5 seconds. Its traces and its spending stay; its name is free again.
     """
     from odar.store.keytable import revoke_key
 

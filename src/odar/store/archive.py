@@ -39,14 +39,14 @@ class Archive:
         more, rows = len(rows) > limit, rows[:limit]
         return Page(rows, Cursor(rows[-1]["started_at"], rows[-1]["id"]) if more else None)
 
-    def get(self, trace_id: str) -> dict[str, Any]:
-        """One trace with its `document` and `feedback`; a prefix of the id is enough.
+    def get(self, trace_id: str, *, exact: bool = False) -> dict[str, Any]:
+        """One trace with its `document` and `feedback`; a prefix of the id is enough, unless it must be exact.
 
         Raises:
             UnknownName: there is none, or several.
         """
         with self._database.read() as connection:
-            full = _find(connection, trace_id)
+            full = _find(connection, trace_id, exact)
             query = _list(documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
             row = connection.execute(query.where(traces.c.id == full)).mappings().one()
         return _row(row)
@@ -66,7 +66,7 @@ class Archive:
                 return
             cursor = Cursor(rows[-1]["started_at"], rows[-1]["id"])
 
-    def mark(self, trace_id: str, correct: bool, note: str | None = None) -> str:
+    def mark(self, trace_id: str, correct: bool, note: str | None = None, *, exact: bool = False) -> str:
         """Mark an answer right or wrong; returns the trace's full id. The last word counts.
 
         Raises:
@@ -75,7 +75,7 @@ class Archive:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         note = note and note.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
         with self._database.write() as connection:
-            full = _find(connection, trace_id)
+            full = _find(connection, trace_id, exact)
             connection.execute(delete(feedback).where(feedback.c.trace_id == full))
             connection.execute(insert(feedback).values(trace_id=full, correct=correct, note=note, at=now))
         return full
@@ -142,10 +142,12 @@ def _row(mapping: Any) -> dict[str, Any]:
     return row
 
 
-def _find(connection: Connection, trace_id: str) -> str:
+def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
     """The full id behind a prefix of it."""
-    if exact := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
-        return str(exact)
+    if same := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
+        return str(same)
+    if exact:  # and no hint at what else there is: the answer may go to a stranger
+        raise UnknownName("trace", trace_id, [])
     # As a range, which the index serves; LIKE would read every id.
     begins = select(traces.c.id).where(traces.c.id >= trace_id, traces.c.id < trace_id + "\U0010ffff")
     ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []

@@ -72,10 +72,11 @@ def digest_of(secret: str) -> str:
 class Keyring:
     """The keys in memory. Nothing here touches the database: the store's writer brings news once a second.
 
-    A revoked key therefore works for about a second more. Rates are counted per process. A budget sees what this
-    process spent at once, and what others spent after their flush interval and a second of ours. So what can be
-    overspent is what the others spend in that time, plus what is under way when the limit is reached; `left`,
-    passed on as each request's `max_cost_usd`, bounds the latter by what was left times the requests under way.
+    A revoked key therefore works for up to a second and a flush interval more. Rates are counted per process. A
+    budget sees what this process spent at once, and what others spent after a second and two flush intervals. So
+    what can be overspent is what the others spend in that time, plus what is under way when the limit is reached;
+    `left`, passed on as each request's `max_cost_usd`, bounds the latter by what was left times the requests under
+    way.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

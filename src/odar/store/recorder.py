@@ -17,7 +17,7 @@ _PATIENCE_S = 1.0
 def warm_up(settings: Settings) -> None:
     """Load the database library (0.3 s) in the background, while the models are thinking."""
     if settings.store.enabled:
-        threading.Thread(target=importlib.import_module, args=("odar.store.rows",), daemon=True).start()
+        threading.Thread(target=importlib.import_module, args=("odar.store.archive",), daemon=True).start()
 
 
 def record(answer: Answer, query: Query, settings: Settings) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from odar.errors import UnknownName
@@ -48,7 +49,11 @@ class Store:
         self.archive = Archive(self._database)
         self._version = -1
         self._news_at = self._sweep_at = 0.0
-        self._load_news()
+        try:
+            self._load_news()
+        except BaseException:
+            self._database.close()
+            raise
         self._writer = Writer(self._database, self.settings, self._written, self._tend)
 
     def put(self, record: Record) -> bool:
@@ -87,32 +92,32 @@ class Store:
         return await asyncio.to_thread(self.archive.page, wanted or Filter(), after, limit)
 
     async def get(self, trace_id: str) -> dict[str, Any]:
-        """One trace with its document and feedback; a prefix of the id is enough.
+        """One trace with its document and feedback, by its full id.
 
         Raises:
-            UnknownName: there is none, or several.
+            UnknownName: there is none.
         """
-        return await self._after_flush(self.archive.get, trace_id)
+        return await self._after_flush(partial(self.archive.get, trace_id, exact=True))
 
     async def mark(self, trace_id: str, correct: bool, note: str | None = None) -> str:
-        """Mark an answer right or wrong; returns the trace's full id. The last word counts.
+        """Mark an answer right or wrong, by the trace's full id. The last word counts.
 
         Raises:
-            UnknownName: there is no such trace, or several.
+            UnknownName: there is no such trace.
         """
-        return await self._after_flush(self.archive.mark, trace_id, correct, note)
+        return await self._after_flush(partial(self.archive.mark, trace_id, correct, note, exact=True))
 
     async def overview(self, wanted: Filter | None = None) -> dict[str, Any]:
         """Counts, money, latencies and the difficulty histogram."""
         return await asyncio.to_thread(self.archive.overview, wanted or Filter())
 
-    async def _after_flush(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def _after_flush(self, work: Callable[[], T]) -> T:
         """The trace may still be in the queue: if it is not found, look again after a flush."""
         try:
-            return await asyncio.to_thread(work, *arguments)
+            return await asyncio.to_thread(work)
         except UnknownName:
             await self.flush()
-            return await asyncio.to_thread(work, *arguments)
+            return await asyncio.to_thread(work)
 
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
 
