@@ -11,8 +11,9 @@ settings.load_profile("odar")
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the developer's own settings, keys or odar.toml."""
+    """No test sees the developer's own settings, keys, odar.toml or traces."""
     for name in list(os.environ):
         if (name.startswith("ODAR_") and name != "ODAR_CACHE_DIR") or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))

@@ -107,6 +107,15 @@ def key_name(path: KeyPath) -> str:
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in path)
 
 
+def masked(text: str) -> str:
+    """Without the password of an address.
+
+    >>> masked("postgresql://me:secret@host/odar")
+    'postgresql://me:***@host/odar'
+    """
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", text)
+
+
 def leaves(schema: type = Settings, prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
     """Every plain setting: its path, its type and its field. Tables of models and providers are left out."""
     for field, kind in _fields(schema).values():
@@ -360,4 +369,5 @@ def _show(value: Any, name: str = "") -> str:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError):
         text = repr(value)
+    text = masked(text)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -11,6 +11,8 @@
     │   ├── ProviderProtocolError    an answer came, but not one that makes sense
     │   └── AllAgentsFailed          fast and slow both failed; `causes` holds each
     ├── BudgetExceeded               the next step would pass a limit on calls, money or time
+    ├── KeyRefused                   an API key may not do this, or not now: kind, retry_after
+    ├── StoreError                   the database of traces and keys: its disk, its server, its schema
     └── WeightsError                 the embedded model's file cannot be fetched or trusted
 
 Messages are one line, name the value at fault and the remedy, and never hold a key or a prompt.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal
 
 
 class OdarError(Exception):
@@ -115,6 +118,35 @@ class AllAgentsFailed(ProviderError):
 
 class BudgetExceeded(OdarError):
     """The next step would pass a limit. Raised before the money, call or second is spent."""
+
+
+class KeyRefused(OdarError):
+    """A valid API key, but it may not do this, or not now.
+
+    Attributes:
+        kind: which of the key's limits: rate, budget, model or path.
+        retry_after: seconds until it may, or None where waiting does not help.
+    """
+
+    def __init__(
+        self, message: str, kind: Literal["rate", "budget", "model", "path"], retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after = retry_after
+
+
+class StoreError(OdarError):
+    """The store cannot be opened, read or written.
+
+    Attributes:
+        at_fault: "rows" where the database refused what was written (trying again cannot help),
+            "database" where it could not do its work (it may later).
+    """
+
+    def __init__(self, message: str, at_fault: Literal["rows", "database"] = "database") -> None:
+        super().__init__(message)
+        self.at_fault = at_fault
 
 
 class WeightsError(OdarError):

@@ -129,6 +129,20 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Where traces and API keys are kept, and how much of a trace."""
+
+    enabled: bool = setting("record a trace of every query", True)
+    url: str | None = setting("a file, sqlite:///file or postgresql://…; none: a file in your data folder", None)
+    content: bool = setting("keep queries, answers and tokens too; off: lengths, features and figures alone", False)
+    retention_days: int = setting("traces older than this are deleted; 0 keeps all", 30, ge=0)
+    flush_interval_s: float = setting("longest wait before traces are written", 0.5, gt=0, le=60)
+    batch: int = setting("traces in one transaction, at most", 200, ge=1, le=10_000)
+    queue_size: int = setting("traces that may wait to be written; beyond it new ones are shed", 10_000, ge=1)
+    queue_mb: int = setting("memory that they may take, roughly", 64, ge=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
     """A way to reach models."""
 
@@ -182,6 +196,7 @@ class Settings:
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
     calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or embedded", "")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
     seed: int | None = setting("makes sampling repeatable where the provider can", None, ge=0)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)

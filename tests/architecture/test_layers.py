@@ -16,7 +16,7 @@ SOURCE = Path(odar.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 PURE = ("difficulty", "dispatch", "fusion")
 LONGEST = 400
-HEAVY = ("aiohttp", "asyncio", "click", "numpy", "rich", "spacy", "ssl", "xllamacpp")
+HEAVY = ("aiohttp", "asyncio", "click", "numpy", "rich", "spacy", "sqlalchemy", "ssl", "xllamacpp")
 
 
 def name_of(module: Path) -> str:

@@ -19,8 +19,9 @@ from odar.engine import Odar
 from odar.errors import InputError
 from odar.images import load_image
 from odar.settings import Settings
+from odar.store.recorder import record, warm_up
 from odar.summary import summary
-from odar.types import Answer, Decision, Path
+from odar.types import Answer, Decision, Path, Query
 
 
 @click.command("ask")
@@ -70,7 +71,14 @@ def command(
         "deadline_s": deadline,
     }
     fetch_if_embedded(settings, quiet=as_json)
+    warm_up(settings)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
+    _show(answer, settings, shown=shown, as_json=as_json, explain=explain)
+    if complaint := record(answer, Query(text, tuple(pictures)), settings):
+        click.echo(f"odar: trace not recorded: {complaint}", err=True)
+
+
+def _show(answer: Answer, settings: Settings, *, shown: bool, as_json: bool, explain: bool) -> None:
     if as_json:
         click.echo(json.dumps(summary(answer), ensure_ascii=False))
         return

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from odar.cli.options import settings_options
-from odar.config import KeyPath, environment_name, key_name, leaves
+from odar.config import KeyPath, environment_name, key_name, leaves, masked
 from odar.errors import UnknownName
 from odar.settings import Settings
 
@@ -77,8 +77,10 @@ def _show(value: Any) -> str:
         return "none"
     if isinstance(value, tuple):
         return json.dumps(list(value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else masked(str(value))
 
 
 def _finite(value: Any) -> Any:
+    if isinstance(value, str):
+        return masked(value)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

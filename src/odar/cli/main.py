@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar import __version__
-from odar.errors import BudgetExceeded, OdarError, ProviderError, UsageError, WeightsError
+from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, UsageError, WeightsError
 
 COMMANDS = {
     "ask": "Answer a question.",
@@ -19,15 +19,19 @@ COMMANDS = {
     "config": "Show the effective settings and where each came from.",
     "fuse": "Compare fusion rules on recorded candidates.",
     "doctor": "Check what is installed, reachable and configured.",
+    "feedback": "Mark a recorded answer right or wrong.",
+    "keys": "Make, list and revoke API keys.",
     "models": "List the models of the catalogue.",
     "pull": "Fetch the embedded model's weights ahead of time.",
     "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
+    "traces": "List, show and export recorded traces.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),
     (ProviderError, 3),
     (BudgetExceeded, 4),
     (WeightsError, 5),
+    (StoreError, 6),
 )
 
 
@@ -74,7 +78,7 @@ def cli() -> None:
     verifies; or one fast and five slow samples, of which the answer with the lowest free energy wins.
 
     Exit codes: 0 answered · 2 your input or settings · 3 the provider · 4 a limit · 5 the embedded model's
-    weights · 130 interrupted.
+    weights · 6 the store · 130 interrupted.
     """
 
 

@@ -1,0 +1,200 @@
+"""`odar keys`: the API keys of the gateway."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odar.cli.options import settings_options
+from odar.errors import InputError
+from odar.settings import Settings
+from odar.types import Path
+
+if TYPE_CHECKING:
+    from odar.store.database import Database
+    from odar.store.keys import Key, Limits
+    from odar.store.tally import Spent, Totals
+
+_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+
+
+@click.group("keys")
+def command() -> None:
+    """Make, list and revoke the API keys of the gateway.
+
+    \b
+    odar keys create ann --budget-day 2 --rate 60/min
+    odar keys create batch --models odar,odar-simple --paths simple,medium
+    odar keys list
+    odar keys revoke ann
+
+    A key is shown once, when it is made; the store holds only its hash. Running servers learn of a new or a
+    revoked key within about 1.5 seconds.
+    """
+
+
+@command.command("create")
+@click.argument("name")
+@click.option("--budget-day", type=click.FloatRange(min=0), metavar="USD", help="Dollars a UTC day, at most.")
+@click.option("--budget-month", type=click.FloatRange(min=0), metavar="USD", help="Dollars a UTC month, at most.")
+@click.option("--rate", metavar="N/min", help="Requests a minute (or N/s, N/hour), per server process.")
+@click.option("--models", metavar="A,B", help="Only these models.")
+@click.option("--paths", metavar="A,B", help="Only these paths: simple, medium, hard.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@settings_options
+def create(
+    name: str,
+    budget_day: float | None,
+    budget_month: float | None,
+    rate: str | None,
+    models: str | None,
+    paths: str | None,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Make a key called NAME and print it, this once.
+
+    \b
+    odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
+    """
+    from odar.store.keys import Limits
+    from odar.store.keytable import create_key
+
+    limits = Limits(
+        budget_day, budget_month, None if rate is None else parse_rate(rate), _names(models), _paths(paths)
+    )
+    with _database(settings) as database:
+        key, secret = create_key(database, name, limits)
+    if as_json:
+        click.echo(json.dumps({**_figures(key), "secret": secret}))
+        return
+    click.echo(secret)
+    click.echo(f"odar: key {name!r} ({key.id}); it is not shown again, only its hash is stored", err=True)
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Revoked ones too.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@settings_options
+def list_(everything: bool, as_json: bool, settings: Settings) -> None:
+    """List the keys, their limits, and what they spent this UTC day and month.
+
+    A cost nobody reported is not in the sums: it is counted, as "+3 unknown".
+    """
+    from datetime import UTC, datetime
+
+    from odar.store.keytable import all_keys, spent_by_keys
+
+    day = datetime.now(UTC).date().isoformat()
+    with _database(settings) as database, database.read() as connection:
+        keys = [key for key in all_keys(connection) if everything or key.revoked_at is None]
+        spent = spent_by_keys(connection, day)
+    if as_json:
+        click.echo(json.dumps([_figures(key) | _spent(key, spent, day) for key in keys], ensure_ascii=False))
+        return
+    if not keys:
+        click.echo("odar: no keys; make one with: odar keys create NAME", err=True)
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for title in ("name", "key", "today", "month", "limits"):
+        table.add_column(title, overflow="fold")
+    for key in keys:
+        figures = [_money(spent.get((key.id, period))) for period in (day, day[:7])]
+        limits = _limits(key.limits) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
+        table.add_row(escape(key.name), f"{key.prefix}…", *figures, escape(limits))
+    Console(highlight=False).print(table)
+
+
+@command.command("revoke")
+@click.argument("key")
+@settings_options
+def revoke(key: str, settings: Settings) -> None:
+    """Revoke KEY, for good: its name, its id, or the beginning that `odar keys list` shows.
+
+    Servers refuse it within about 1.5 seconds. Its traces and its spending stay; its name is free again.
+    """
+    from odar.store.keytable import revoke_key
+
+    with _database(settings) as database:
+        gone = revoke_key(database, key.removesuffix("…"))
+    click.echo(f"revoked {gone.name} ({gone.id})")
+
+
+def parse_rate(text: str) -> float:
+    """Requests a minute.
+
+    >>> parse_rate("60/min"), parse_rate("60"), parse_rate("2/s"), parse_rate("30/hour")
+    (60.0, 60.0, 120.0, 0.5)
+    """
+    number, _, unit = text.partition("/")
+    try:
+        rate = float(number) * 60 / _SECONDS[unit.strip() or "min"]
+    except (ValueError, KeyError):
+        rate = math.nan
+    if not 0 < rate < math.inf:
+        raise InputError(f"--rate {text!r} is not a rate; write 60/min, 2/s or 30/hour")
+    return rate
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[Database]:
+    from odar.store.database import Database
+
+    database = Database(settings.store)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _paths(text: str | None) -> tuple[str, ...] | None:
+    names = _names(text)
+    for name in names or ():
+        if name not in list(Path):
+            raise InputError(f"--paths: {name!r} is not one of: {', '.join(Path)}")
+    return names
+
+
+def _figures(key: Key) -> dict[str, Any]:
+    shown = {"id": key.id, "name": key.name, "prefix": key.prefix, "created_at": key.created_at}
+    return {**shown, "revoked_at": key.revoked_at, **dataclasses.asdict(key.limits)}
+
+
+def _spent(key: Key, totals: Totals, day: str) -> dict[str, Any]:
+    today, month = totals.get((key.id, day)), totals.get((key.id, day[:7]))
+    return {
+        "today": today._asdict() if today else {"usd": 0.0, "unknown": 0},
+        "month": month._asdict() if month else {"usd": 0.0, "unknown": 0},
+    }
+
+
+def _money(spent: Spent | None) -> str:
+    if spent is None:
+        return "-"
+    return f"${spent.usd:.4f}" + (f" +{spent.unknown} unknown" if spent.unknown else "")
+
+
+def _limits(limits: Limits) -> str:
+    parts = []
+    if limits.budget_day_usd is not None:
+        parts.append(f"${limits.budget_day_usd:g}/day")
+    if limits.budget_month_usd is not None:
+        parts.append(f"${limits.budget_month_usd:g}/month")
+    if limits.rate_per_min is not None:
+        parts.append(f"{limits.rate_per_min:g}/min")
+    parts += [", ".join(names) for names in (limits.models, limits.paths) if names is not None]
+    return "; ".join(parts) or "none"

@@ -1,0 +1,163 @@
+"""The traces that are there: lists, one, all of them, and feedback on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, delete, exists, insert, or_, select, tuple_
+
+from odar.errors import InputError, UnknownName
+from odar.store.database import Database
+from odar.store.document import loads
+from odar.store.filters import Cursor, Filter, Page
+from odar.store.overview import overview
+from odar.store.record import utc
+from odar.store.schema import documents, feedback, traces
+
+_EXPORT_PAGE = 200
+_CANDIDATES_SHOWN = 5
+
+
+class Archive:
+    """Reads the store. Every call is a short transaction of its own; call it beside the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
+        """Traces without their documents, newest first."""
+        wanted = wanted or Filter()
+        place = tuple_(traces.c.started_at, traces.c.id)
+        query = _list().where(*conditions(wanted))
+        if after is not None:
+            query = query.where(place < tuple_(after.started_at, after.id))
+        query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
+        with self._database.read() as connection:
+            rows = [_row(row) for row in connection.execute(query).mappings()]
+        more, rows = len(rows) > limit, rows[:limit]
+        return Page(rows, Cursor(rows[-1]["started_at"], rows[-1]["id"]) if more else None)
+
+    def get(self, trace_id: str, *, exact: bool = False) -> dict[str, Any]:
+        """One trace with its `document` and `feedback`; a prefix of the id is enough, unless it must be exact.
+
+        Raises:
+            UnknownName: there is none, or several.
+        """
+        with self._database.read() as connection:
+            full = _find(connection, trace_id, exact)
+            query = _list(documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
+            row = connection.execute(query.where(traces.c.id == full)).mappings().one()
+        return _row(row)
+
+    def export(self, wanted: Filter | None = None, after: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every trace with its document, oldest first, a page at a time; `after` is the id to go on from."""
+        place = tuple_(traces.c.started_at, traces.c.id)
+        query = _list(documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
+        query = query.where(*conditions(wanted or Filter())).order_by(traces.c.started_at, traces.c.id)
+        cursor = None if after is None else self._place(after)
+        while True:
+            here = query if cursor is None else query.where(place > tuple_(*cursor))
+            with self._database.read() as connection:  # not held open while the reader is slow
+                rows = connection.execute(here.limit(_EXPORT_PAGE)).mappings().all()
+            yield from map(_row, rows)
+            if len(rows) < _EXPORT_PAGE:
+                return
+            cursor = Cursor(rows[-1]["started_at"], rows[-1]["id"])
+
+    def mark(self, trace_id: str, correct: bool, note: str | None = None, *, exact: bool = False) -> str:
+        """Mark an answer right or wrong; returns the trace's full id. The last word counts.
+
+        Raises:
+            UnknownName: there is no such trace, or several.
+        """
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        note = note and note.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+        with self._database.write() as connection:
+            full = _find(connection, trace_id, exact)
+            connection.execute(delete(feedback).where(feedback.c.trace_id == full))
+            connection.execute(insert(feedback).values(trace_id=full, correct=correct, note=note, at=now))
+        return full
+
+    def overview(self, wanted: Filter | None = None) -> dict[str, Any]:
+        """Counts, money, latencies and the difficulty histogram; see `overview.py`."""
+        with self._database.read() as connection:
+            return overview(connection, conditions(wanted or Filter()))
+
+    def _place(self, trace_id: str) -> Cursor:
+        with self._database.read() as connection:
+            full = _find(connection, trace_id)
+            moment = connection.execute(select(traces.c.started_at).where(traces.c.id == full)).scalar_one()
+        return Cursor(moment, full)
+
+
+def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
+    """The filter as SQL."""
+    c = traces.c
+    found: list[ColumnElement[bool]] = []
+    if wanted.since is not None:
+        found.append(c.started_at >= _moment(wanted.since))
+    if wanted.until is not None:
+        found.append(c.started_at < _moment(wanted.until))
+    for column, value in ((c.path, wanted.path), (c.status, wanted.status), (c.key_id, wanted.key)):
+        if value is not None:
+            found.append(column == value)
+    if wanted.degraded is not None:
+        found.append(c.degraded.is_(wanted.degraded))
+    if wanted.model is not None:
+        found.append(c.models.contains(f",{wanted.model},", autoescape=True))
+    if wanted.min_cost is not None:
+        found.append(c.cost_usd >= wanted.min_cost)
+    if wanted.max_cost is not None:
+        found.append(c.cost_usd <= wanted.max_cost)
+    if wanted.feedback is not None:
+        said = select(feedback.c.trace_id)
+        if wanted.feedback == "none":
+            found.append(c.id.not_in(said))
+        else:
+            found.append(c.id.in_(said.where(feedback.c.correct.is_(wanted.feedback == "right"))))
+    if wanted.text is not None:
+        d = documents.c
+        hit = or_(
+            d.question.icontains(wanted.text, autoescape=True), d.answer.icontains(wanted.text, autoescape=True)
+        )
+        found.append(exists().where(d.trace_id == c.id, hit))
+    return found
+
+
+def _list(*more: ColumnElement[Any]) -> Select[Any]:
+    opinion = (feedback.c.correct, feedback.c.note, feedback.c.at)
+    return select(traces, *opinion, *more).outerjoin(feedback, feedback.c.trace_id == traces.c.id)
+
+
+def _row(mapping: Any) -> dict[str, Any]:
+    row = dict(mapping)
+    row.pop("bin")
+    row["models"] = [name for name in row["models"].split(",") if name]
+    correct, note, at = row.pop("correct"), row.pop("note"), row.pop("at")
+    row["feedback"] = None if correct is None else {"correct": bool(correct), "note": note, "at": at}
+    if "body" in row:
+        row["document"] = loads(row.pop("body"))
+    return row
+
+
+def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
+    """The full id behind a prefix of it."""
+    if same := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
+        return str(same)
+    if exact:  # and no hint at what else there is: the answer may go to a stranger
+        raise UnknownName("trace", trace_id, [])
+    # As a range, which the index serves; LIKE would read every id.
+    begins = select(traces.c.id).where(traces.c.id >= trace_id, traces.c.id < trace_id + "\U0010ffff")
+    ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []
+    if len(ids) != 1:
+        raise UnknownName("trace", trace_id, ids)
+    return str(ids[0])
+
+
+def _moment(text: str) -> str:
+    try:
+        return utc(text)
+    except ValueError:
+        raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None

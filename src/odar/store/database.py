@@ -1,0 +1,167 @@
+"""The database behind the store: where it is, how it is opened, what its failures are called.
+
+What has been committed survives `kill -9` and, as far as the disk keeps its word about fsync, the loss of power:
+SQLite runs in WAL mode with synchronous = FULL, one fsync a batch. (NORMAL would lose the last batches with the
+power, though not with the process.) PostgreSQL does the same unless its `synchronous_commit` was changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from odar.errors import SettingsError, StoreError
+from odar.settings import StoreSettings
+from odar.store.migrations import migrate, up_to_date
+
+PATIENCE_S = 5.0
+"""How long a statement waits for another process's lock."""
+
+
+class Database:
+    """An open, migrated database. Use `read` and `write` for transactions.
+
+    Raises:
+        SettingsError: `store.url` makes no sense.
+        StoreError: the database cannot be opened, or is newer than this code.
+    """
+
+    def __init__(self, settings: StoreSettings, patience_s: float = PATIENCE_S) -> None:
+        self.url = database_url(settings)
+        self.name = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
+        self.engine = self._sqlite(patience_s) if self.is_sqlite else self._postgres(patience_s)
+        try:
+            self._migrate(patience_s)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a file of our own."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction for looking."""
+        with self._named(), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that is on disk when the block has been left."""
+        with self._named(), self.engine.connect() as plain:
+            connection = plain.execution_options(odar_write=True)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Failures by the name a user knows."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            cause = getattr(error, "orig", None) or error
+            why = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+            rows = isinstance(error, DataError | IntegrityError)
+            raise StoreError(f"store {self.name}: {why}", "rows" if rows else "database") from error
+
+    def _sqlite(self, patience_s: float) -> Engine:
+        path = Path(str(self.url.database))
+        try:
+            # For its owner alone: the texts of queries may be in it. SQLite gives its WAL the same mode.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.exists():
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise StoreError(f"store {path} cannot be made: {error.strerror}; set store.url") from None
+        engine = create_engine(self.url, connect_args={"timeout": patience_s})
+
+        @event.listens_for(engine, "connect")
+        def _connect(connection: Any, _: Any) -> None:
+            connection.isolation_level = None  # we say BEGIN ourselves, below
+            # What retention deletes is overwritten, not just forgotten.
+            for pragma in ("synchronous = FULL", "secure_delete = ON"):
+                connection.execute(f"PRAGMA {pragma}")
+
+        @event.listens_for(engine, "begin")
+        def _begin(connection: Connection) -> None:
+            # A reader that turns writer half-way is refused if another wrote meanwhile: ask for the lock first.
+            writes = connection.get_execution_options().get("odar_write", False)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+        return engine
+
+    def _postgres(self, patience_s: float) -> Engine:
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise SettingsError(
+                f"store.url = {self.name!r} needs psycopg; run: pip install 'odar[postgres]'"
+            ) from None
+        options = f"{self.url.query.get('options', '')} -c lock_timeout={patience_s * 1000:.0f}"
+        connect = {"connect_timeout": max(2, round(patience_s)), "options": options.strip()}
+        return create_engine(self.url, connect_args=connect, pool_pre_ping=True, pool_size=2, max_overflow=8)
+
+    def _migrate(self, patience_s: float) -> None:
+        if self.is_sqlite:
+            self._start_wal(time.monotonic() + patience_s)
+        with self.read() as connection:
+            if up_to_date(connection):
+                return
+        with self.write() as connection:
+            migrate(connection)
+
+    def _start_wal(self, deadline: float) -> None:
+        """Turn on WAL, a property of the file; it takes the file for oneself, and SQLite does not wait for that."""
+        while True:
+            with self._named(), self.engine.connect() as connection:
+                raw = connection.connection
+                try:
+                    raw.cursor().execute("PRAGMA journal_mode = WAL")
+                    return
+                except self.engine.dialect.loaded_dbapi.OperationalError as error:
+                    if time.monotonic() >= deadline or "locked" not in str(error):
+                        raise DBAPIError.instance(
+                            None, None, error, self.engine.dialect.loaded_dbapi.Error
+                        ) from error
+            time.sleep(0.02)
+
+
+def database_url(settings: StoreSettings) -> URL:
+    """Where the store is, as SQLAlchemy writes it.
+
+    >>> database_url(StoreSettings(url="/tmp/odar.db")).render_as_string()
+    'sqlite:////tmp/odar.db'
+    >>> database_url(StoreSettings(url="postgres://me@db/odar")).drivername
+    'postgresql+psycopg'
+    """
+    given = settings.url
+    if not given:
+        from platformdirs import user_data_path
+
+        return URL.create("sqlite", database=str(user_data_path("odar") / "odar.db"))
+    if "://" not in given:
+        return URL.create("sqlite", database=str(Path(given).expanduser()))
+    try:
+        url = make_url(given)
+    except (ArgumentError, ValueError):
+        raise SettingsError("store.url cannot be read; write sqlite:///file or postgresql://user@host/db") from None
+    if url.drivername == "sqlite":
+        if not url.database or url.database == ":memory:":
+            raise SettingsError("store.url names no file; write sqlite:///file")
+        return url.set(database=str(Path(url.database).expanduser()))
+    if url.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
+        return url.set(drivername="postgresql+psycopg")
+    raise SettingsError(f"store.url has the scheme {url.drivername!r}; known: sqlite, postgresql")

@@ -1,0 +1,261 @@
+"""A record as one JSON document, and back.
+
+With `content` everything is in it. Without, no text that a user or a model wrote is: texts become their lengths,
+tokens their log-probabilities, and an error message that repeats a piece of either is withheld.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from odar.errors import StoreError
+from odar.store.record import OK, Attempt, Record
+from odar.types import (
+    Answer,
+    Assignment,
+    Call,
+    Candidate,
+    Decision,
+    Energy,
+    Estimate,
+    Image,
+    Path,
+    Query,
+    Spend,
+    Step,
+    Token,
+    Trace,
+    Usage,
+    Verdict,
+)
+
+VERSION = 1
+WITHHELD = "(withheld: it quotes the content)"
+_QUOTE = 12
+"""This many characters in a row of a query or an answer count as a quotation of it."""
+
+
+def to_document(record: Record, *, content: bool) -> dict[str, Any]:
+    """The record as plain data; unknown is None."""
+    whole = record.outcome
+    base = whole.trace if isinstance(whole, Answer) else whole
+    private = () if content else (record.query.text, *(c.text for c in base.candidates))
+    decision = base.decision
+    document: dict[str, Any] = {
+        "version": VERSION,
+        "id": base.id,
+        "started_at": base.started_at,
+        "profile": base.profile,
+        "content": content,
+        "key_id": record.key_id,
+        "query": _query(record.query, content),
+        "decision": None if decision is None else _decision(decision, content),
+        "candidates": [_candidate(candidate, content) for candidate in base.candidates],
+        "calls": [_call(call, private) for call in base.calls],
+        "spend": _plain(base.spend) | {"usage": _plain(base.spend.usage)},
+        "extra": dict(record.extra),
+    }
+    if isinstance(whole, Answer):
+        trace = whole.trace
+        return document | {
+            "status": OK,
+            "error": None,
+            "path": trace.decision.path.value,
+            "answer": _text("answer", whole.answer, content) | _text("text", whole.text, content),
+            "verdict": _plain(trace.verdict),
+            "prompts": dict(trace.prompts),
+            "degradations": [_said(reason, private) for reason in trace.degradations],
+        }
+    return document | {
+        "status": whole.status,
+        "error": None if whole.error is None else _said(whole.error, private),
+        "path": whole.path,
+        "answer": None,
+        "verdict": None,
+        "prompts": {},
+        "degradations": [],
+    }
+
+
+def from_document(document: Mapping[str, Any]) -> Record:
+    """The record behind a document.
+
+    Raises:
+        StoreError: it was stored without content, or by a newer version.
+    """
+    if document["version"] > VERSION:
+        raise StoreError(
+            f"trace {document['id']} has format {document['version']}, this odar knows {VERSION}; upgrade odar"
+        )
+    if not document["content"]:
+        raise StoreError(
+            f"trace {document['id']} was stored without its texts; with store.content = true new ones keep them"
+        )
+    common: dict[str, Any] = {
+        "id": document["id"],
+        "started_at": document["started_at"],
+        "profile": document["profile"],
+        "candidates": tuple(_read_candidate(candidate) for candidate in document["candidates"]),
+        "calls": tuple(_read_call(call) for call in document["calls"]),
+        "spend": _read_spend(document["spend"]),
+    }
+    decision = None if document["decision"] is None else _read_decision(document["decision"])
+    query, key, extra = _read_query(document["query"]), document["key_id"], document["extra"]
+    if document["verdict"] is None or decision is None:
+        attempt = Attempt(
+            **common,
+            status=document["status"],
+            error=document["error"],
+            path=document["path"],
+            decision=decision,
+        )
+        return Record(query, attempt, key, extra)
+    verdict = document["verdict"]
+    trace = Trace(
+        **common,
+        decision=decision,
+        verdict=Verdict(**{**verdict, "weights": tuple(map(float, verdict["weights"]))}),
+        prompts=tuple(document["prompts"].items()),
+        degradations=tuple(document["degradations"]),
+    )
+    return Record(query, Answer(document["answer"]["answer"], document["answer"]["text"], trace), key, extra)
+
+
+def dumps(document: Mapping[str, Any]) -> str:
+    """Strict JSON that any parser and any database takes: infinities become strings, odd characters escapes."""
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(document), ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # an unpaired surrogate, which a server can send
+        text = json.dumps(_finite(document), separators=(",", ":"))
+    return text
+
+
+def loads(text: str) -> dict[str, Any]:
+    """The document behind the text."""
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _plain(thing: Any) -> dict[str, Any]:
+    """A dataclass one level deep; `dataclasses.asdict` copies every number in it and takes ten times as long."""
+    return {name: getattr(thing, name) for name in thing.__slots__}
+
+
+def _text(name: str, text: str, content: bool) -> dict[str, Any]:
+    return {name: text, f"{name}_characters": len(text)} if content else {f"{name}_characters": len(text)}
+
+
+def _said(message: str, private: Iterable[str]) -> str:
+    """A message of a provider, unless it repeats what is private."""
+    runs = {message[i : i + _QUOTE] for i in range(len(message) - _QUOTE + 1)}
+    for text in private:
+        quoted = any(run in text for run in runs)
+        if quoted or (text.strip() and len(text) < _QUOTE and text.strip() in message):
+            return WITHHELD
+    return message
+
+
+def _query(query: Query, content: bool) -> dict[str, Any]:
+    return _text("text", query.text, content) | {"images": [_image(image, content) for image in query.images]}
+
+
+def _image(image: Image, content: bool) -> dict[str, Any]:
+    figures = {"media_type": image.media_type, "bytes": len(image.data)}
+    return figures | {"data": base64.b64encode(image.data).decode(), "url": image.url} if content else figures
+
+
+def _decision(decision: Decision, content: bool) -> dict[str, Any]:
+    assignment = _plain(decision.assignment)
+    if not content:  # "keywords: integral, matrix" is made of words of the query
+        assignment["cue"] = decision.assignment.cue.partition(":")[0]
+    parts = {"path": decision.path.value, "estimate": _plain(decision.estimate), "assignment": assignment}
+    return _plain(decision) | parts
+
+
+def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {"step": candidate.step.value, "model": candidate.model}
+    out |= _text("text", candidate.text, content) | _text("answer", candidate.answer, content)
+    out |= {"judgment": candidate.judgment, "finish": candidate.finish}
+    out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
+    # By column: a third of the bytes of one object per token, and the texts are easily left out.
+    tokens = candidate.tokens
+    out["logprobs"] = [token.logprob for token in tokens]
+    out["control"] = [index for index, token in enumerate(tokens) if token.control]
+    return out | {"tokens": [token.text for token in tokens]} if content else out
+
+
+def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
+    error = None if call.error is None else _said(call.error, private)
+    return _plain(call) | {"step": call.step.value, "usage": _plain(call.usage), "error": error}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _number(value: float | str | None) -> float | None:
+    """A number that may have been an infinity, written as a string."""
+    return None if value is None else float(value)
+
+
+def _read_query(tree: Mapping[str, Any]) -> Query:
+    images = (Image(i["media_type"], base64.b64decode(i["data"]), i["url"]) for i in tree["images"])
+    return Query(tree["text"], tuple(images))
+
+
+def _read_decision(tree: Mapping[str, Any]) -> Decision:
+    estimate = tree["estimate"]
+    shares = tuple((name, float(value), float(share)) for name, value, share in estimate["contributions"])
+    return Decision(
+        path=Path(tree["path"]),
+        estimate=Estimate(float(estimate["difficulty"]), estimate["estimator"], shares),
+        samples=tree["samples"],
+        reason=tree["reason"],
+        assignment=Assignment(**tree["assignment"]),
+    )
+
+
+def _read_candidate(tree: Mapping[str, Any]) -> Candidate:
+    energy = tree["energy"]
+    return Candidate(
+        step=Step(tree["step"]),
+        model=tree["model"],
+        text=tree["text"],
+        answer=tree["answer"],
+        tokens=_read_tokens(tree["tokens"], tree["logprobs"], set(tree["control"])),
+        judgment=tree["judgment"],
+        finish=tree["finish"],
+        energy=None if energy is None else Energy(**{k: _number(v) for k, v in energy.items()}),  # type: ignore[arg-type]
+    )
+
+
+def _read_tokens(texts: Sequence[str], logprobs: Sequence[Any], control: set[int]) -> tuple[Token, ...]:
+    pairs = enumerate(zip(texts, logprobs, strict=True))
+    return tuple(Token(text, _number(logprob), index in control) for index, (text, logprob) in pairs)
+
+
+def _read_call(tree: Mapping[str, Any]) -> Call:
+    fields = {"step": Step(tree["step"]), "usage": Usage(**tree["usage"]), "cost_usd": _number(tree["cost_usd"])}
+    return Call(**{**tree, **fields, "seconds": float(tree["seconds"])})
+
+
+def _read_spend(tree: Mapping[str, Any]) -> Spend:
+    return Spend(tree["calls"], Usage(**tree["usage"]), _number(tree["cost_usd"]), float(tree["seconds"]))

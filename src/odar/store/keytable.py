@@ -1,0 +1,127 @@
+"""The keys in the database: made, listed, revoked."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, case, func, insert, or_, select, update
+
+from odar.errors import InputError
+from odar.store.database import Database
+from odar.store.keys import PREFIX_LENGTH, Key, Limits, digest_of, new_secret
+from odar.store.schema import keys, meta, spending
+from odar.store.tally import Spent, Totals
+
+
+def create_key(database: Database, name: str, limits: Limits | None = None) -> tuple[Key, str]:
+    """A new key and its secret, which exists nowhere else.
+
+    Raises:
+        InputError: a live key has this name.
+    """
+    limits = limits or Limits()
+    if not name.strip() or not name.isprintable():
+        raise InputError(f"key name {name!r} is empty or holds characters that do not print")
+    secret = new_secret()
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    key = Key("key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), made_at, limits)
+    with database.write() as connection:
+        # The count first: it is locked until the end, so that of two keys of one name the second sees the first.
+        _bump(connection)
+        if connection.scalar(select(keys.c.id).where(keys.c.name == name, keys.c.revoked_at.is_(None))):
+            raise InputError(f"a key named {name!r} exists; choose another name, or run: odar keys revoke {name}")
+        connection.execute(insert(keys), _row(key))
+    return key, secret
+
+
+def revoke_key(database: Database, which: str) -> Key:
+    """Revoke the live key of this name, id or prefix, for good.
+
+    Raises:
+        InputError: none or several go by it.
+    """
+    with database.write() as connection:
+        live = connection.execute(
+            select(keys).where(
+                keys.c.revoked_at.is_(None), or_(keys.c.name == which, keys.c.id == which, keys.c.prefix == which)
+            )
+        ).mappings()
+        found = [_key(row) for row in live]
+        if len(found) != 1:
+            number = "no key goes" if not found else f"{len(found)} keys go"
+            raise InputError(f"{number} by {which!r}; odar keys list shows names and ids")
+        _bump(connection)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        connection.execute(update(keys).where(keys.c.id == found[0].id).values(revoked_at=now))
+    return found[0]
+
+
+def all_keys(connection: Connection) -> list[Key]:
+    """Every key there ever was, oldest first."""
+    rows = connection.execute(select(keys).order_by(keys.c.created_at, keys.c.name)).mappings()
+    return [_key(row) for row in rows]
+
+
+def keys_version(connection: Connection) -> int:
+    """A number that grows whenever a key is made or revoked."""
+    return int(connection.execute(select(meta.c.value).where(meta.c.name == "keys")).scalar_one())
+
+
+def spent_by_keys(connection: Connection, day: str) -> Totals:
+    """What each key spent on this UTC day, and in its month."""
+    month = day[:7]
+    today = spending.c.day == day
+    rows = connection.execute(
+        select(
+            spending.c.key_id,
+            func.sum(case((today, spending.c.cost_usd), else_=0.0)),
+            func.sum(case((today, spending.c.unknown), else_=0)),
+            func.sum(spending.c.cost_usd),
+            func.sum(spending.c.unknown),
+        )
+        .where(spending.c.day >= f"{month}-01", spending.c.day <= f"{month}-31")
+        .group_by(spending.c.key_id)
+    )
+    totals: Totals = {}
+    for key, day_usd, day_unknown, month_usd, month_unknown in rows:
+        totals[key, day] = Spent(float(day_usd), int(day_unknown))
+        totals[key, month] = Spent(float(month_usd), int(month_unknown))
+    return totals
+
+
+def _bump(connection: Connection) -> None:
+    connection.execute(update(meta).where(meta.c.name == "keys").values(value=meta.c.value + 1))
+
+
+def _row(key: Key) -> dict[str, Any]:
+    limits = key.limits
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "digest": key.digest,
+        "created_at": key.created_at,
+        "revoked_at": key.revoked_at,
+        "budget_day_usd": limits.budget_day_usd,
+        "budget_month_usd": limits.budget_month_usd,
+        "rate_per_min": limits.rate_per_min,
+        "models": None if limits.models is None else json.dumps(limits.models),
+        "paths": None if limits.paths is None else json.dumps(limits.paths),
+    }
+
+
+def _key(row: RowMapping) -> Key:
+    def names(text: str | None) -> tuple[str, ...] | None:
+        return None if text is None else tuple(json.loads(text))
+
+    limits = Limits(
+        row["budget_day_usd"],
+        row["budget_month_usd"],
+        row["rate_per_min"],
+        names(row["models"]),
+        names(row["paths"]),
+    )
+    return Key(row["id"], row["name"], row["prefix"], row["digest"], row["created_at"], limits, row["revoked_at"])

@@ -1,0 +1,106 @@
+"""What goes into the store: a query, and what became of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from odar.types import NO_USAGE, Answer, Call, Candidate, Decision, Query, Spend
+
+OK, ERROR, CANCELLED = "ok", "error", "cancelled"
+DIRECT = "direct"
+"""The path of a query that went to one model by name, with no decision."""
+NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
+_TOKEN_BYTES = 150
+"""A token in memory, roughly: a tuple, a short string, a float."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What became of a query that has no full trace: it failed, was cancelled, or went straight to one model."""
+
+    id: str
+    started_at: str
+    """UTC, ISO 8601."""
+    profile: str
+    status: str = ERROR
+    """ok, error or cancelled."""
+    error: str | None = None
+    path: str | None = None
+    """None where it failed before a path was chosen."""
+    decision: Decision | None = None
+    candidates: tuple[Candidate, ...] = ()
+    calls: tuple[Call, ...] = ()
+    spend: Spend = NOTHING_SPENT
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one request adds to its key's bill; a cost of None is one nobody knows."""
+
+    key_id: str
+    day: str
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of the store."""
+
+    query: Query
+    outcome: Answer | Attempt
+    key_id: str | None = None
+    """The API key it was asked with, if any."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further figures, JSON-ready; stored whatever `store.content` says, so no text of a user's belongs here."""
+
+    @property
+    def id(self) -> str:
+        """The trace's id."""
+        return self.outcome.trace.id if isinstance(self.outcome, Answer) else self.outcome.id
+
+    @property
+    def started_at(self) -> str:
+        """When the query came in, UTC, ISO 8601."""
+        return self.outcome.trace.started_at if isinstance(self.outcome, Answer) else self.outcome.started_at
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What the agents wrote."""
+        return self.outcome.trace.candidates if isinstance(self.outcome, Answer) else self.outcome.candidates
+
+    @property
+    def spend(self) -> Spend:
+        """What it cost."""
+        return self.outcome.trace.spend if isinstance(self.outcome, Answer) else self.outcome.spend
+
+    def charge(self) -> Charge | None:
+        """What it costs its key; None where it has none."""
+        if self.key_id is None:
+            return None
+        return Charge(self.key_id, utc(self.started_at)[:10], known(self.spend.cost_usd))
+
+    def weight(self) -> int:
+        """Bytes it takes while it waits to be written, roughly, without looking at every token."""
+        images = sum(len(image.data) for image in self.query.images)
+        texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.candidates)
+        return 2048 + len(self.query.text) + images + texts
+
+
+def utc(moment: str) -> str:
+    """A time in the one form in which it sorts as text.
+
+    >>> utc("2026-11-15T12:00:00+02:00"), utc("2026-11-15")
+    ('2026-11-15T10:00:00.000+00:00', '2026-11-15T00:00:00.000+00:00')
+    """
+    parsed = datetime.fromisoformat(moment)
+    parsed = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    return parsed.isoformat(timespec="milliseconds")
+
+
+def known(value: float | None) -> float | None:
+    """A figure, or None where it is none: NaN and infinity tell no more than that."""
+    return value if value is not None and math.isfinite(value) else None

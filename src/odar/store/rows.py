@@ -1,0 +1,117 @@
+"""Records as rows, and a batch of rows into the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from odar.store.document import dumps, to_document
+from odar.store.record import Charge, Record, known, utc
+from odar.store.schema import documents, spending, traces
+from odar.types import Answer
+
+BINS = 100
+"""Resolution of the difficulty histogram."""
+_INT_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record made ready for the database."""
+
+    figures: dict[str, Any]
+    document: dict[str, Any]
+
+
+def make_row(record: Record, *, content: bool) -> Row:
+    """Everything that needs the record itself; what is left is plain data."""
+    document = to_document(record, content=content)
+    whole, spend, decision = record.outcome, record.spend, document["decision"]
+    started_at = utc(record.started_at)
+    answered = isinstance(whole, Answer)
+    answer = (
+        whole.answer if isinstance(whole, Answer) else (record.candidates[0].text if record.candidates else None)
+    )
+    difficulty = decision and known(decision["estimate"]["difficulty"])
+    figures = {
+        "id": _clean(record.id),
+        "started_at": started_at,
+        "day": started_at[:10],
+        "profile": _clean(document["profile"]),
+        "status": document["status"],
+        "error": _clean(document["error"]),
+        "path": document["path"],
+        "difficulty": difficulty,
+        "bin": None if difficulty is None else min(max(int(difficulty * BINS), 0), BINS - 1),
+        "expert": decision and decision["assignment"]["expert"],
+        "scorer": document["verdict"]["scorer"] if answered else None,
+        "degraded": bool(document["degradations"]),
+        "models": _clean("," + ",".join(dict.fromkeys(_models(record))) + ","),
+        "calls": spend.calls,
+        "cost_usd": known(spend.cost_usd),
+        "seconds": known(spend.seconds) or 0.0,
+        "tokens_in": _integer(spend.usage.input),
+        "tokens_out": _integer(spend.usage.output),
+        "query_characters": len(record.query.text),
+        "answer_characters": None if answer is None else len(answer),
+        "key_id": record.key_id,
+    }
+    texts = {"question": _clean(record.query.text), "answer": _clean(answer)}
+    empty = dict.fromkeys(texts)
+    return Row(figures, {"trace_id": figures["id"], "body": dumps(document)} | (texts if content else empty))
+
+
+def write_rows(connection: Connection, rows: Sequence[Row]) -> list[Row]:
+    """Insert what is not there yet, and put it on the keys' bills; returns what was new.
+
+    A batch whose commit was lost on the way back is written again: what did arrive must not be counted twice.
+    """
+    ids = [row.figures["id"] for row in rows]
+    there = set(connection.scalars(select(traces.c.id).where(traces.c.id.in_(ids))))
+    new = list({row.figures["id"]: row for row in rows if row.figures["id"] not in there}.values())
+    if new:
+        connection.execute(insert(traces), [row.figures for row in new])
+        connection.execute(insert(documents), [row.document for row in new])
+        _bill(connection, charges(new))
+    return new
+
+
+def charges(rows: Iterable[Row]) -> list[Charge]:
+    """What these rows cost their keys."""
+    figures = (row.figures for row in rows)
+    return [Charge(each["key_id"], each["day"], each["cost_usd"]) for each in figures if each["key_id"] is not None]
+
+
+def _bill(connection: Connection, items: Iterable[Charge]) -> None:
+    totals: dict[tuple[str, str], list[float]] = {}
+    for item in items:
+        total = totals.setdefault((item.key_id, item.day), [0, 0.0, 0])
+        total[0] += 1
+        total[1] += item.cost_usd or 0.0
+        total[2] += item.cost_usd is None
+    upsert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    # Sorted: two processes that lock the same rows in different orders would wait for each other.
+    for (key, day), (requests, cost, unknown) in sorted(totals.items()):
+        statement = upsert(spending).values(key_id=key, day=day, requests=requests, cost_usd=cost, unknown=unknown)
+        added = {c.name: c + statement.excluded[c.name] for c in spending.c if not c.primary_key}
+        connection.execute(statement.on_conflict_do_update(index_elements=["key_id", "day"], set_=added))
+
+
+def _models(record: Record) -> Iterable[str]:
+    outcome = record.outcome
+    calls = outcome.trace.calls if isinstance(outcome, Answer) else outcome.calls
+    yield from (call.model for call in calls)
+    yield from (candidate.model for candidate in record.candidates)
+
+
+def _clean(text: str | None) -> str | None:
+    """Text that both databases take: no NUL, no unpaired surrogate. The document keeps them, as escapes."""
+    return None if text is None else text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _integer(value: int | None) -> int | None:
+    return value if value is not None and abs(value) <= _INT_MAX else None

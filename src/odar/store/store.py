@@ -1,0 +1,148 @@
+"""The store as a server uses it: put and forget, flush, close; keys in memory; reading beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from odar.errors import UnknownName
+from odar.settings import Settings
+from odar.store.archive import Archive
+from odar.store.database import Database
+from odar.store.filters import Cursor, Filter, Page
+from odar.store.keys import Keyring
+from odar.store.keytable import all_keys, keys_version, spent_by_keys
+from odar.store.record import Charge, Record
+from odar.store.retention import sweep
+from odar.store.rows import Row
+from odar.store.writer import Health, Writer
+
+T = TypeVar("T")
+
+_NEWS_S = 1.0
+"""How often other processes' keys and spending are looked for."""
+_SWEEP_S = 3600.0
+CLOSE_S = 10.0
+
+
+def open_store(settings: Settings) -> Store:
+    """Open the store that the settings name, and start its writer.
+
+    Raises:
+        SettingsError: `store.url` makes no sense.
+        StoreError: the database cannot be opened, or is newer than this code.
+    """
+    return Store(settings)
+
+
+class Store:
+    """Traces, feedback and keys of one process. Made by `open_store`; safe to use from any thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings.store
+        self.keyring = Keyring()
+        self._database = Database(self.settings)
+        self.archive = Archive(self._database)
+        self._version = -1
+        self._news_at = self._sweep_at = 0.0
+        try:
+            self._load_news()
+        except BaseException:
+            self._database.close()
+            raise
+        self._writer = Writer(self._database, self.settings, self._written, self._tend)
+
+    def put(self, record: Record) -> bool:
+        """Record what became of a query; False if it was shed. Never waits, never raises.
+
+        With `store.enabled = false` nothing is kept but the key's spending, and that in memory.
+        """
+        try:
+            if (charge := record.charge()) is not None:
+                self.keyring.tally.charge(charge)
+        except ValueError:
+            pass  # a start that is no time: the writer will reject the record, and say so
+        return self._writer.put(record) if self.settings.enabled else False
+
+    @property
+    def dropped(self) -> int:
+        """Records shed so far."""
+        return self._writer.health().dropped
+
+    def health(self) -> Health:
+        """How the store is doing, for a health page; looks at no disk."""
+        return self._writer.health()
+
+    async def flush(self) -> bool:
+        """Wait until all that was put before has been tried; True if all of it is on disk."""
+        return await asyncio.wrap_future(self._writer.flush())
+
+    async def close(self, timeout_s: float = CLOSE_S) -> bool:
+        """Write what is left, for so long at most, and let go; True if nothing was lost."""
+        done = await asyncio.to_thread(self._writer.close, timeout_s)
+        self._database.close()
+        return done
+
+    async def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
+        """Traces, newest first."""
+        return await asyncio.to_thread(self.archive.page, wanted or Filter(), after, limit)
+
+    async def get(self, trace_id: str) -> dict[str, Any]:
+        """One trace with its document and feedback, by its full id.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        return await self._after_flush(partial(self.archive.get, trace_id, exact=True))
+
+    async def mark(self, trace_id: str, correct: bool, note: str | None = None) -> str:
+        """Mark an answer right or wrong, by the trace's full id. The last word counts.
+
+        Raises:
+            UnknownName: there is no such trace.
+        """
+        return await self._after_flush(partial(self.archive.mark, trace_id, correct, note, exact=True))
+
+    async def overview(self, wanted: Filter | None = None) -> dict[str, Any]:
+        """Counts, money, latencies and the difficulty histogram."""
+        return await asyncio.to_thread(self.archive.overview, wanted or Filter())
+
+    async def _after_flush(self, work: Callable[[], T]) -> T:
+        """The trace may still be in the queue: if it is not found, look again after a flush."""
+        try:
+            return await asyncio.to_thread(work)
+        except UnknownName:
+            await self.flush()
+            return await asyncio.to_thread(work)
+
+    # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
+
+    def _written(self, rows: Sequence[Row]) -> None:
+        figures = (row.figures for row in rows if row.figures["key_id"] is not None)
+        self.keyring.tally.settle(Charge(each["key_id"], each["day"], each["cost_usd"]) for each in figures)
+
+    def _tend(self) -> bool:
+        now = time.monotonic()
+        if now < self._news_at:
+            return False
+        self._news_at = now + _NEWS_S
+        self._load_news()
+        if now >= self._sweep_at:
+            more = sweep(self._database, self.settings.retention_days)
+            self._sweep_at = now + (0 if more else _SWEEP_S)
+        return True
+
+    def _load_news(self) -> None:
+        """The keys, if they changed, and what all processes spent, if it matters."""
+        with self._database.read() as connection:
+            version = keys_version(connection)
+            if version != self._version:
+                self.keyring.load(all_keys(connection))
+                self._version = version
+            if self.keyring.has_budgets:
+                day = datetime.now(UTC).date().isoformat()
+                self.keyring.tally.rebase(spent_by_keys(connection, day), day[:7])

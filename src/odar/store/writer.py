@@ -1,0 +1,222 @@
+"""The thread that writes: records go in without waiting, and come out in batches.
+
+What cannot be written now, because the disk is full or the server away, stays in the queue and is tried again; what
+no longer fits is shed and counted. Nothing that goes wrong here reaches the request that brought the record.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from odar.errors import OdarError, StoreError
+from odar.settings import StoreSettings
+from odar.store.database import Database
+from odar.store.record import Record
+from odar.store.rows import Row, make_row, write_rows
+
+_LONGEST_PAUSE_S = 10.0
+"""Between two tries of a database that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the store is doing."""
+
+    ok: bool
+    queued: int
+    """Records that wait to be written."""
+    stored: int
+    """Records written since the start."""
+    dropped: int
+    """Records shed because the queue was full, or lost at the end."""
+    rejected: int
+    """Records that the database would not take."""
+    error: str | None
+    """What the database says, while it fails."""
+    rejection: str | None = None
+    """Why the last of the rejected was."""
+
+
+class Writer:
+    """A bounded queue and the thread that empties it.
+
+    Args:
+        database: where to.
+        settings: batch, interval and bounds.
+        after: called by the thread with each batch that has been committed.
+        tend: called by the thread after every round, about once per interval; True if it reached the database.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: StoreSettings,
+        after: Callable[[Sequence[Row]], None] = lambda rows: None,
+        tend: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._after = after
+        self._tend = tend
+        self._wake = threading.Condition()
+        self._queue: deque[Record] = deque()
+        self._bytes = 0
+        self._flushes: list[Future[bool]] = []
+        self._closing = False
+        self._close_by = 0.0
+        self._stored = self._dropped = self._rejected = 0
+        self._error: str | None = None
+        self._rejection: str | None = None
+        self._pause = 0.0
+        self._retry_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="odar-store", daemon=True)
+        self._thread.start()
+
+    def put(self, record: Record) -> bool:
+        """Queue a record; False if it was shed. Takes microseconds, never waits for the database, never raises."""
+        weight = record.weight()
+        with self._wake:
+            full = len(self._queue) >= self._settings.queue_size
+            if self._closing or full or self._bytes + weight > self._settings.queue_mb << 20:
+                self._dropped += 1
+                return False
+            self._queue.append(record)
+            self._bytes += weight
+            if len(self._queue) == self._settings.batch:
+                self._wake.notify()
+        return True
+
+    def flush(self) -> Future[bool]:
+        """Done when all that was put before has been tried; True if all of it is in the database."""
+        future: Future[bool] = Future()
+        with self._wake:
+            if self._closing:
+                future.set_result(not self._queue)
+            else:
+                self._flushes.append(future)
+                self._wake.notify()
+        return future
+
+    def close(self, timeout_s: float) -> bool:
+        """Write what is left, for so long at most, and stop; True if nothing was lost."""
+        with self._wake:
+            self._closing = True
+            self._close_by = time.monotonic() + timeout_s
+            self._wake.notify()
+        self._thread.join(timeout_s)
+        with self._wake:
+            lost, self._bytes = len(self._queue), 0
+            self._dropped += lost
+            self._queue.clear()
+        return lost == 0
+
+    def health(self) -> Health:
+        """The figures of this moment."""
+        with self._wake:
+            queued = len(self._queue)
+            ok = self._error is None and queued < self._settings.queue_size
+            return Health(ok, queued, self._stored, self._dropped, self._rejected, self._error, self._rejection)
+
+    # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        while not self._closing:
+            with self._wake:
+                self._wake.wait_for(self._is_urgent, self._settings.flush_interval_s)
+                flushes, self._flushes = self._flushes, []
+                waiting = len(self._queue)
+            done = self._write(waiting) if flushes or time.monotonic() >= self._retry_at else not waiting
+            for future in flushes:
+                future.set_result(done)
+            try:
+                if self._tend() and not self._queue:
+                    self._recovered()
+            except Exception as error:  # the thread must live on
+                self._failed(error)
+        while not self._write(len(self._queue)) and time.monotonic() < self._close_by:
+            time.sleep(0.1)
+        for future in self._flushes:  # asked for while we were at it
+            future.set_result(not self._queue)
+
+    def _is_urgent(self) -> bool:
+        full = len(self._queue) >= self._settings.batch and time.monotonic() >= self._retry_at
+        return full or bool(self._flushes) or self._closing
+
+    def _write(self, count: int) -> bool:
+        """Write this many, batch by batch; False if the database fails."""
+        while count > 0:
+            with self._wake:
+                batch = [self._queue[i] for i in range(min(count, self._settings.batch, len(self._queue)))]
+            if not batch:
+                break
+            try:
+                self._commit(batch)
+            except StoreError as error:
+                self._failed(error)
+                return False
+            with self._wake:
+                for record in batch[: len(self._queue)]:  # all of them, unless `close` lost patience
+                    self._queue.popleft()
+                    self._bytes -= record.weight()
+            count -= len(batch)
+            self._recovered()
+        return True
+
+    def _commit(self, batch: Sequence[Record]) -> None:
+        rows = [row for row in map(self._row, batch) if row is not None]
+        try:
+            self._insert(rows)
+        except StoreError as error:
+            if error.at_fault == "database":
+                raise
+            for row in rows:  # one of them is bad: find it, keep the others
+                self._insert_alone(row)
+
+    def _row(self, record: Record) -> Row | None:
+        time.sleep(0)  # a chance for the event loop's thread, which would else wait for us up to 5 ms
+        try:
+            return make_row(record, content=self._settings.content)
+        except Exception as error:  # whatever is wrong with one record, the others must go on
+            self._reject(f"{type(error).__name__} in a record")
+            return None
+
+    def _insert(self, rows: Sequence[Row]) -> None:
+        try:
+            with self._database.write() as connection:
+                write_rows(connection, rows)
+        except OdarError:
+            raise
+        except Exception as error:  # a driver's own, such as OverflowError: the rows are to blame
+            raise StoreError(f"{type(error).__name__} in a row", "rows") from error
+        with self._wake:
+            self._stored += len(rows)
+        self._after(rows)
+
+    def _insert_alone(self, row: Row) -> None:
+        try:
+            self._insert([row])
+        except StoreError as error:
+            if error.at_fault == "database":
+                raise
+            self._reject(str(error))
+
+    def _reject(self, why: str) -> None:
+        with self._wake:
+            self._rejected += 1
+            self._rejection = why
+
+    def _failed(self, error: Exception) -> None:
+        with self._wake:
+            self._error = " ".join(str(error).split())
+            self._pause = min(_LONGEST_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
+            self._retry_at = time.monotonic() + self._pause
+
+    def _recovered(self) -> None:
+        with self._wake:
+            self._error = None
+            self._pause = self._retry_at = 0.0

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from odar.store.keys import digest_of
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("ODAR_STORE_URL", str(tmp_path / "odar.db"))
+    return tmp_path / "odar.db"
+
+
+def test_a_key_is_shown_once_and_stored_as_a_hash(odar, store):
+    result = odar("keys", "create", "ann")
+    secret = result.out.strip()
+    assert (result.code, secret.startswith("odar_sk_"), len(secret) >= 40) == (0, True, True)
+    assert "not shown again" in result.err
+    assert secret not in result.err
+    rows = sqlite3.connect(store).execute("SELECT name, digest FROM keys").fetchall()
+    assert rows == [("ann", digest_of(secret))]
+    assert secret not in odar("keys", "list").out
+    assert secret not in odar("keys", "list", "--json").out
+
+
+def test_limits_are_kept_and_shown_within_80_columns(odar):
+    options = [
+        "--budget-day",
+        "2",
+        "--budget-month",
+        "20.5",
+        "--rate",
+        "1/s",
+        "--models",
+        "odar, m",
+        "--paths",
+        "simple,medium",
+    ]
+    made = json.loads(odar("keys", "create", "ann", *options, "--json").out)
+    assert made["secret"].startswith(made["prefix"])
+    (listed,) = json.loads(odar("keys", "list", "--json").out)
+    assert (listed["budget_day_usd"], listed["budget_month_usd"], listed["rate_per_min"]) == (2, 20.5, 60)
+    assert (listed["models"], listed["paths"]) == (["odar", "m"], ["simple", "medium"])
+    assert (listed["today"], "digest" in listed) == ({"usd": 0.0, "unknown": 0}, False)
+    table = odar("keys", "list").out
+    assert max(map(len, table.splitlines())) <= 80
+    assert "$2/day; $20.5/month; 60/min" in " ".join(table.split())
+
+
+def test_a_revoked_key_is_listed_only_on_request(odar):
+    prefix = odar("keys", "create", "ann").out[:14]
+    assert odar("keys", "revoke", f"{prefix}…").out.startswith("revoked ann (key_")
+    assert odar("keys", "list").err == "odar: no keys; make one with: odar keys create NAME\n"
+    assert "revoked 20" in odar("keys", "list", "--all").out
+    again = odar("keys", "revoke", "ann")
+    assert (again.code, "no key goes by 'ann'" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rate", "often"], "--rate 'often' is not a rate; write 60/min, 2/s or 30/hour"),
+        (["--rate", "0/min"], "--rate '0/min' is not a rate"),
+        (["--rate", "5/year"], "--rate '5/year' is not a rate"),
+        (["--paths", "simple,easy"], "--paths: 'easy' is not one of: simple, medium, hard"),
+    ],
+)
+def test_bad_limits_are_one_clear_line(odar, options, message):
+    result = odar("keys", "create", "ann", *options)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_a_store_that_cannot_be_opened_has_its_own_exit_code(odar, store):
+    store.write_text("no database " * 100)
+    result = odar("keys", "list")
+    assert (result.code, result.out) == (6, "")
+    assert result.err == f"odar: store {store}: file is not a database\n"
+
+
+def test_subcommands_teach(odar):
+    for command in ("create", "list", "revoke"):
+        result = odar("keys", command, "--help")
+        assert (result.code, max(map(len, result.out.splitlines())) <= 80) == (0, True)

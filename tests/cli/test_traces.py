@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from odar.config import load_settings
+from odar.errors import ProviderError
+from odar.store.database import Database
+from odar.store.record import Attempt, Record
+from odar.store.rows import make_row, write_rows
+from odar.types import Query
+from support.scripted import completion
+from support.traces import ago, make_record
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    url = str(tmp_path / "store" / "odar.db")
+    monkeypatch.setenv("ODAR_STORE_URL", url)
+    return url
+
+
+@pytest.fixture
+def put(url):
+    """Writes records into the store that the commands will open."""
+
+    def write(*records: Record, content: bool = False) -> None:
+        database = Database(load_settings("embedded", config="/dev/null").store)
+        with database.write() as connection:
+            write_rows(connection, [make_row(record, content=content) for record in records])
+        database.close()
+
+    return write
+
+
+FAILED = Record(Query("Who?"), Attempt(id="dead", started_at=ago(), profile="p", error="fast: down"))
+
+
+def test_asking_leaves_a_trace_without_texts(odar, provider, url):
+    trace_id = json.loads(odar("ask", "--json", "--path", "hard", "What is 2 + 2?").out)["trace_id"]
+    shown = json.loads(odar("traces", "show", trace_id[:8], "--json").out)
+    assert (shown["id"], shown["path"], shown["calls"], shown["status"]) == (trace_id, "hard", 6, "ok")
+    assert shown["document"]["query"] == {"text_characters": 14, "images": []}
+    assert "Answer" not in json.dumps(shown)
+
+
+def test_asking_keeps_texts_when_told_to_and_nothing_when_told_not_to(odar, provider, url):
+    odar("ask", "--set", "store.content=true", "What is 2 + 2?")
+    odar("ask", "--set", "store.enabled=false", "What is 3 + 3?")
+    (trace,) = json.loads(odar("traces", "--json").out)["traces"]
+    shown = odar("traces", "show", trace["id"]).out
+    assert "What is 2 + 2?" in shown
+
+
+@pytest.mark.parametrize("trouble", ["no database", "a folder", "locked"])
+def test_a_broken_store_costs_one_line_and_not_the_answer(odar, provider, tmp_path, monkeypatch, trouble):
+    monkeypatch.setattr("odar.store.recorder._PATIENCE_S", 0.05)
+    path = tmp_path / "broken.db"
+    other = None
+    if trouble == "no database":
+        path.write_text("no database " * 100)
+    elif trouble == "a folder":
+        path.mkdir()
+    else:
+        Database(load_settings("embedded", config="/dev/null", store={"url": str(path)}).store).close()
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+    result = odar("ask", "--set", f"store.url={path}", "What is 2 + 2?")
+    assert (result.code, result.out) == (0, "4\n")
+    (line,) = result.err.splitlines()
+    assert line.startswith(f"odar: trace not recorded: store {path}")
+    if other:
+        other.close()
+
+
+def test_a_list_is_readable_at_80_columns(odar, put):
+    put(
+        make_record(
+            id="a" * 32, path="hard", cost=123.456, seconds=99.5, models=("a-model-with-a-name", "of-great-length")
+        ),
+        make_record(id="[bold]", cost=None, degradations=("slow agent: down",)),
+        FAILED,
+    )
+    odar("feedback", "aaaa", "right")
+    result = odar("traces")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 4
+    assert "aaaaaaaa" in result.out
+    assert "$123.45600" in result.out
+    assert "unknown" in result.out
+    assert "[bold]" in result.out
+    assert " E " in next(line for line in lines if line.startswith("dead"))
+    assert " + " in next(line for line in lines if line.startswith("aaaaaaaa"))
+
+
+def test_filters_and_pages(odar, put):
+    put(
+        *(
+            make_record(id=f"t{i}", started_at=f"2026-11-15T10:00:0{i}Z", path="hard" if i % 2 else "simple")
+            for i in range(6)
+        )
+    )
+    put(make_record("Where is the heron?", id="t9", started_at="2026-11-15T10:00:09Z"), content=True)
+
+    def ids(*options: str) -> list[str]:
+        return [trace["id"] for trace in json.loads(odar("traces", "--json", *options).out)["traces"]]
+
+    assert ids("--path", "hard") == ["t5", "t3", "t1"]
+    assert ids("--since", "2026-11-15T10:00:04", "--until", "2026-11-15T10:00:05") == ["t4"]
+    assert ids("--text", "HERON") == ["t9"]
+    assert ids("--degraded") == []
+    assert ids("--model", "dear", "--min-cost", "0.001", "--whole", "--limit", "1") == ["t9"]
+    first = odar("traces", "--limit", "4")
+    assert "odar: more with --after 2026-11-15T10:00:03.000+00:00_t3" in first.err
+    assert ids("--after", "2026-11-15T10:00:03.000+00:00_t3") == ["t2", "t1", "t0"]
+
+
+def test_relative_times(odar, put):
+    put(make_record(id="old", started_at=ago(days=3)), make_record(id="new", started_at=ago(minutes=3)))
+    assert [t["id"] for t in json.loads(odar("traces", "--json", "--since", "2d").out)["traces"]] == ["new"]
+    assert [t["id"] for t in json.loads(odar("traces", "--json", "--until", "1h").out)["traces"]] == ["old"]
+
+
+def test_nothing_there_is_said(odar, url):
+    assert odar("traces").err == "odar: no traces yet; try: odar ask\n"
+    result = odar("traces", "--text", "heron")
+    assert (result.code, result.out) == (0, "")
+    assert result.err == (
+        "odar: no traces match\nodar: --text finds only what was stored with store.content = true\n"
+    )
+
+
+def test_show_says_what_was_not_kept(odar, put):
+    put(make_record("What is 2 plus 2?", id="ab12", degradations=("slow agent: down",), key_id="key_1"), FAILED)
+    odar("feedback", "ab", "wrong", "--note", "it is 5")
+    result = odar("traces", "show", "ab")
+    assert max(map(len, result.out.splitlines())) <= 80
+    for word in (
+        "(17 characters, not kept)",
+        "difficulty",
+        "fep: lowest",
+        "slow agent: down",
+        "key_1",
+        "wrong: it is 5",
+    ):
+        assert word in result.out
+    failed = odar("traces", "show", "dead").out
+    assert "fast: down" in failed
+    assert "none was chosen" in failed
+
+
+def test_export_streams_and_goes_on(odar, put, tmp_path):
+    put(*(make_record(id=f"t{i}", started_at=f"2026-11-15T10:00:0{i}Z") for i in range(4)), content=True)
+    lines = odar("traces", "export").out.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["t0", "t1", "t2", "t3"]
+    assert json.loads(lines[0])["document"]["query"]["text"] == "What is 2 plus 2?"
+    out = tmp_path / "out.jsonl"
+    assert (
+        odar("traces", "export", "--until", "2026-11-15T10:00:02", "--out", str(out)).err
+        == f"odar: 2 traces to {out}\n"
+    )
+    odar("traces", "export", "--from", "t1", "--out", str(out))
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["t0", "t1", "t2", "t3"]
+
+
+def test_an_export_that_breaks_off_says_how_to_go_on(odar, put, monkeypatch):
+    put(*(make_record(id=f"t{i}", started_at=f"2026-11-15T10:00:0{i}Z") for i in range(3)))
+    from odar.store.archive import Archive
+
+    export = Archive.export
+
+    def breaks(self, *arguments):
+        for trace in export(self, *arguments):
+            if trace["id"] == "t2":
+                raise KeyboardInterrupt
+            yield trace
+
+    monkeypatch.setattr(Archive, "export", breaks)
+    result = odar("traces", "export")
+    assert (result.code, result.err) == (130, "odar: broke off; go on with --from t1\n\nodar: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["traces", "show", "zz"], "unknown trace 'zz'"),
+        (["traces", "--since", "noon"], "time 'noon' is not ISO 8601"),
+        (["traces", "--since", "999999999w"], "is longer ago than there are dates"),
+        (["traces", "--after", "x"], "cursor 'x' is not one"),
+        (["traces", "export", "--out", "/nowhere/x.jsonl"], "--out '/nowhere/x.jsonl' cannot be written"),
+        (["traces", "export", "--from", "zz"], "unknown trace 'zz'"),
+        (["feedback", "zz", "right"], "unknown trace 'zz'"),
+        (["traces", "--set", "store.url=mysql://host/db"], "store.url has the scheme 'mysql'"),
+    ],
+)
+def test_bad_input_is_one_clear_line(odar, url, arguments, message):
+    result = odar(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_feedback_prints_the_full_id(odar, put):
+    put(make_record(id="ab12"))
+    assert odar("feedback", "ab", "right").out == "ab12 right\n"
+
+
+def test_a_failed_question_leaves_no_half_trace(odar, provider, url):
+    provider.script = lambda request, index: ProviderError("no credit", status=402)
+    assert odar("ask", "What?").code == 3
+    provider.script = lambda request, index: [completion("Answer: 4")] * request.n
+    odar("ask", "What?")
+    assert len(json.loads(odar("traces", "--json").out)["traces"]) == 1
+
+
+def test_passwords_are_not_shown(odar, provider, monkeypatch):
+    monkeypatch.setenv("ODAR_STORE_URL", "postgresql://me:secret@host/odar")
+    for arguments in (["config"], ["config", "--json"], ["config", "store.url"]):
+        shown = odar(*arguments)
+        assert "secret" not in shown.out + shown.err
+    assert "postgresql://me:***@host/odar" in odar("config", "--json").out
+    monkeypatch.setenv("ODAR_STORE_URLL", "postgresql://me:secret@host/odar")
+    assert "secret" not in odar("config").err

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from odar.config import load_settings
+from odar.settings import Settings
+from odar.store.database import Database
+from odar.store.store import Store, open_store
+from support import postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'odar[postgres]'")
+    try:
+        with postgres.server() as url:
+            yield url
+    except LookupError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def postgres_url(postgres_server):
+    """A fresh schema on the real server: as good as a database of its own, and made in no time."""
+    import psycopg
+
+    name = f"odar_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    return f"{postgres_server}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path) -> str:
+    """An empty database, of each kind in turn."""
+    return str(tmp_path / "odar.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def sqlite_url(tmp_path) -> str:
+    return str(tmp_path / "odar.db")
+
+
+def settings_for(url: str, **store: object) -> Settings:
+    return load_settings("embedded", config="/dev/null", environ={}, store={"url": url, **store})
+
+
+@pytest.fixture
+def settings_of():
+    return settings_for
+
+
+@pytest.fixture
+async def opened():
+    """Opens stores and closes them at the end."""
+    stores: list[Store] = []
+
+    def open_(url: str, **options: object) -> Store:
+        stores.append(open_store(settings_for(url, **options)))
+        return stores[-1]
+
+    yield open_
+    for store in stores:
+        await store.close(timeout_s=1)
+
+
+@pytest.fixture
+def database(url) -> Iterator[Database]:
+    database = Database(settings_for(url).store)
+    yield database
+    database.close()

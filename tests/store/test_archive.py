@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import pytest
+
+from odar.errors import InputError, UnknownName
+from odar.store.filters import Cursor, Filter
+from odar.store.record import DIRECT, Attempt, Record
+from odar.types import Candidate, Query, Step
+from support.traces import ago, make_record
+
+
+def times(index: int) -> str:
+    return f"2026-11-15T10:00:0{index}.000+00:00"
+
+
+@pytest.fixture
+async def filled(opened, url):
+    """Six traces that differ in everything that can be filtered by."""
+    store = opened(url, content=True, retention_days=0)
+    for record in (
+        make_record(
+            "What is 2 plus 2?",
+            id="a1",
+            path="simple",
+            started_at=times(0),
+            cost=0.001,
+            seconds=0.1,
+            difficulty=0.1,
+        ),
+        make_record(
+            "Prove 100%_",
+            id="a2",
+            path="hard",
+            started_at=times(1),
+            cost=0.1,
+            seconds=9.0,
+            difficulty=0.95,
+            calls=6,
+        ),
+        make_record(id="b1", started_at=times(2), cost=None, models=("local", "dear"), difficulty=1.0),
+        make_record(id="b2", started_at=times(3), degradations=("slow agent: gone",), key_id="key_1", cost=0.01),
+        make_record(id="c1", started_at=times(3), key_id="key_2", cost=0.02, seconds=2.0),
+    ):
+        store.put(record)
+    failed = Attempt(id="d1", started_at=times(4), profile="embedded", error="fast: down", status="error")
+    store.put(Record(Query("Who?"), failed, "key_1"))
+    assert await store.flush()
+    return store
+
+
+FILTERS = [
+    (Filter(), "d1 c1 b2 b1 a2 a1"),
+    (Filter(path="hard"), "a2"),
+    (Filter(status="error"), "d1"),
+    (Filter(degraded=True), "b2"),
+    (Filter(degraded=False, status="ok"), "c1 b1 a2 a1"),
+    (Filter(model="local"), "b1"),
+    (Filter(model="loca"), ""),
+    (Filter(model="dear"), "c1 b2 b1 a2 a1"),
+    (Filter(model="%"), ""),
+    (Filter(key="key_1"), "d1 b2"),
+    (Filter(min_cost=0.01), "c1 b2 a2"),
+    (Filter(min_cost=0.01, max_cost=0.05), "c1 b2"),
+    (Filter(max_cost=0.0005), "d1"),
+    (Filter(since=times(3)), "d1 c1 b2"),
+    (Filter(until=times(1)), "a1"),
+    (Filter(since="2026-11-15T12:00:03+02:00", until="2026-11-15T10:00:04Z"), "c1 b2"),
+    (Filter(since="2026-11-16"), ""),
+    (Filter(text="PLUS 2"), "c1 b2 b1 a1"),
+    (Filter(text="100%_"), "a2"),
+    (Filter(text="%"), "a2"),
+    (Filter(feedback="none"), "d1 c1 b2 b1 a2 a1"),
+    (Filter(feedback="right"), ""),
+]
+
+
+async def test_filters(filled):
+    for wanted, ids in FILTERS:
+        page = await filled.page(wanted)
+        assert [trace["id"] for trace in page.traces] == ids.split(), wanted
+        assert page.next is None
+
+
+async def test_pages_neither_repeat_nor_skip_even_at_the_same_millisecond(filled):
+    seen, cursor = [], None
+    while True:
+        page = await filled.page(after=cursor, limit=2)
+        seen += [trace["id"] for trace in page.traces]
+        filled.put(make_record())  # newer ones do not disturb
+        if page.next is None:
+            break
+        cursor = Cursor.parse(str(page.next))
+    assert seen == ["d1", "c1", "b2", "b1", "a2", "a1"]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "x_"])
+def test_a_cursor_that_is_none_is_refused(cursor):
+    with pytest.raises(InputError, match="cursor"):
+        Cursor.parse(cursor)
+
+
+async def test_a_row_has_the_figures_and_no_internals(filled):
+    (row,) = (await filled.page(Filter(path="hard"))).traces
+    assert row["models"] == ["cheap", "dear"]
+    assert (row["cost_usd"], row["calls"], row["tokens_in"], row["feedback"]) == (0.1, 6, 20, None)
+    assert (row["query_characters"], row["day"]) == (11, "2026-11-15")
+    assert "bin" not in row
+    assert "document" not in row
+
+
+async def test_one_trace_by_a_prefix_of_its_id(filled):
+    archive = filled.archive
+    assert archive.get("d")["error"] == "fast: down"
+    assert archive.get("a1")["document"]["query"]["text"] == "What is 2 plus 2?"
+    with pytest.raises(UnknownName, match=r"unknown trace 'a'.*\(known: a1, a2\)"):
+        archive.get("a")
+    for nobody in ("zz", "", "%", "_1"):
+        with pytest.raises(UnknownName, match=r"\(known: none\)"):
+            archive.get(nobody)
+
+
+async def test_a_server_wants_the_full_id_and_tells_nobody_what_else_there_is(filled):
+    assert (await filled.get("d1"))["id"] == "d1"
+    for work in (filled.get("a"), filled.mark("a", True)):
+        with pytest.raises(UnknownName) as raised:
+            await work
+        assert str(raised.value) == "unknown trace 'a' (known: none)"
+
+
+async def test_feedback_and_that_the_last_word_counts(filled):
+    assert filled.archive.mark("c", True) == "c1"
+    assert await filled.mark("c1", False, "it is 5\0\ud800") == "c1"
+    assert await filled.mark("a2", True) == "a2"
+    assert [t["id"] for t in (await filled.page(Filter(feedback="wrong"))).traces] == ["c1"]
+    assert [t["id"] for t in (await filled.page(Filter(feedback="right"))).traces] == ["a2"]
+    said = (await filled.get("c1"))["feedback"]
+    assert (said["correct"], said["note"]) == (False, "it is 5\ufffd?")
+    assert (await filled.overview())["feedback"] == {"right": 1, "wrong": 1}
+
+
+async def test_feedback_on_a_trace_that_is_still_in_the_queue(opened, url):
+    store = opened(url, flush_interval_s=60)
+    store.put(make_record(id="fresh"))
+    assert await store.mark("fresh", True) == "fresh"
+    with pytest.raises(UnknownName):
+        await store.mark("stale", True)
+
+
+async def test_export_is_oldest_first_and_goes_on_where_it_stopped(filled, monkeypatch):
+    monkeypatch.setattr("odar.store.archive._EXPORT_PAGE", 2)
+    everything = [trace["id"] for trace in filled.archive.export()]
+    assert everything == ["a1", "a2", "b1", "b2", "c1", "d1"]
+    assert [trace["id"] for trace in filled.archive.export(after="b2")] == ["c1", "d1"]
+    assert [trace["document"]["id"] for trace in filled.archive.export(Filter(path="hard"))] == ["a2"]
+
+
+async def test_a_query_that_went_straight_to_a_model(opened, url):
+    store = opened(url)
+    said = Candidate(Step.ANSWER, "gpt", "Hello!", "Hello!")
+    store.put(
+        Record(
+            Query("Hi"),
+            Attempt(id="x", started_at=ago(), profile="p", status="ok", path=DIRECT, candidates=(said,)),
+        )
+    )
+    row = await store.get("x")
+    assert (row["path"], row["models"], row["answer_characters"], row["error"]) == ("direct", ["gpt"], 6, None)
+
+
+async def test_the_overview_adds_up(filled):
+    view = await filled.overview()
+    assert (view["queries"], view["errors"], view["degraded"], view["calls"]) == (6, 1, 1, 14)
+    assert view["calls_per_query"] == pytest.approx(14 / 6)
+    assert view["cost_usd"] == pytest.approx(0.131)
+    assert view["cost_unknown"] == 1
+    assert {name: path["queries"] for name, path in view["paths"].items()} == {
+        "simple": 1,
+        "medium": 3,
+        "hard": 1,
+        "none": 1,
+    }
+    assert view["paths"]["medium"]["latency_s"] == {"p50": 1.5, "p90": 2.0, "p99": 2.0}
+    counts = view["difficulty"]["counts"]
+    assert (counts["simple"][10], counts["hard"][95], counts["medium"][50], counts["medium"][99]) == (1, 1, 2, 1)
+    assert sum(map(sum, counts.values())) == 5  # the failed one has no difficulty
+    (day,) = view["days"]
+    assert (day["day"], day["queries"], day["calls"], day["cost_unknown"]) == ("2026-11-15", 6, 14, 1)
+
+
+async def test_the_overview_of_nothing_and_of_a_part(filled):
+    nothing = await filled.overview(Filter(since="2030-01-01"))
+    assert (nothing["queries"], nothing["calls_per_query"], nothing["cost_usd"], nothing["paths"]) == (
+        0,
+        None,
+        0,
+        {},
+    )
+    assert (await filled.overview(Filter(key="key_1")))["queries"] == 2
+    assert (await filled.overview(Filter(text="prove")))["queries"] == 1
+
+
+async def test_percentiles_by_nearest_rank(opened, url):
+    store = opened(url)
+    for index in range(1, 101):
+        store.put(make_record(seconds=float(index)))
+    await store.flush()
+    assert (await store.overview())["paths"]["medium"]["latency_s"] == {"p50": 50.0, "p90": 90.0, "p99": 99.0}
+
+
+@pytest.mark.parametrize("moment", ["yesterday", "2026-13-01", ""])
+async def test_a_time_that_is_none_is_refused(filled, moment):
+    with pytest.raises(InputError, match="is not ISO 8601"):
+        await filled.page(Filter(since=moment))

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect, text
+
+from odar.errors import SettingsError, StoreError
+from odar.settings import StoreSettings
+from odar.store import migrations, schema
+from odar.store.database import Database, database_url
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("mysql://me@host/odar", "store.url has the scheme 'mysql'; known: sqlite, postgresql"),
+        ("sqlite://", "store.url names no file"),
+        ("sqlite:///:memory:", "store.url names no file"),
+        ("postgresql://me:secret@host:port/odar", "store.url cannot be read"),
+    ],
+)
+def test_an_address_that_makes_no_sense_is_a_setting_at_fault(url, message):
+    with pytest.raises(SettingsError, match=message.replace(".", r"\.")) as raised:
+        database_url(StoreSettings(url=url))
+    assert "secret" not in str(raised.value)
+
+
+def test_the_default_is_a_file_in_the_data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert database_url(StoreSettings()).database == str(tmp_path / "odar" / "odar.db")
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path):
+    database = Database(StoreSettings(url=str(tmp_path / "new" / "odar.db")))
+    with database.write() as connection:
+        connection.execute(text("INSERT INTO meta VALUES ('x', 1)"))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new").iterdir()}
+    database.close()
+    assert set(modes.values()) == {0o600}
+    assert "odar.db-wal" in modes
+
+
+def test_what_survives_a_loss_of_power_is_switched_on(sqlite_url):
+    database = Database(StoreSettings(url=sqlite_url))
+    with database.read() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2  # FULL
+    database.close()
+
+
+def test_the_migrations_make_the_tables_that_the_code_expects(database):
+    inspector = inspect(database.engine)
+    assert set(inspector.get_table_names()) == set(schema.metadata.tables)
+    for table in schema.metadata.tables.values():
+        there = {c["name"]: c for c in inspector.get_columns(table.name)}
+        assert list(there) == [column.name for column in table.columns]
+        for column in table.columns:
+            assert isinstance(there[column.name]["type"], column.type._type_affinity), column
+            if not column.primary_key:
+                assert there[column.name]["nullable"] == column.nullable, column
+        assert inspector.get_pk_constraint(table.name)["constrained_columns"] == [c.name for c in table.primary_key]
+        indexes = {i["name"]: i["column_names"] for i in inspector.get_indexes(table.name)}
+        assert indexes.items() >= {i.name: [c.name for c in i.columns] for i in table.indexes}.items()
+
+
+def test_a_migration_runs_once_and_a_newer_schema_is_refused(url, settings_of, monkeypatch):
+    store = settings_of(url).store
+    Database(store).close()
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, _second])
+    for _ in range(2):  # the second time there is nothing to do
+        database = Database(store)
+        with database.read() as connection:
+            assert migrations.schema_version(connection) == 2
+            assert "mood" in {c["name"] for c in inspect(connection).get_columns("traces")}
+        database.close()
+    monkeypatch.undo()
+    with pytest.raises(
+        StoreError, match=r"the store has schema 2, this odar knows 1: upgrade odar, or point store\.url"
+    ):
+        Database(store)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(url, settings_of, monkeypatch):
+    def fails(connection):
+        _second(connection)
+        connection.execute(text("SELECT nonsense FROM nowhere"))
+
+    store = settings_of(url).store
+    Database(store).close()
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, fails])
+    with pytest.raises(StoreError):
+        Database(store)
+    monkeypatch.undo()
+    database = Database(store)
+    assert "mood" not in {c["name"] for c in inspect(database.engine).get_columns("traces")}
+    database.close()
+
+
+def _second(connection):
+    connection.execute(text("ALTER TABLE traces ADD COLUMN mood TEXT"))
+
+
+def test_processes_that_start_at_once_make_one_database(url):
+    code = (
+        "import sys\nfrom odar.settings import StoreSettings\nfrom odar.store.database import Database\n"
+        "from odar.store.migrations import schema_version\n"
+        "sys.stdin.readline()\n"
+        f"database = Database(StoreSettings(url={url!r}))\n"
+        "with database.read() as connection: print(schema_version(connection))"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+    assert outputs == ["1"] * 3
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    path = tmp_path / "odar.db"
+    path.write_text("Dear diary, " * 1000)
+    with pytest.raises(StoreError, match=rf"store {path}: file is not a database"):
+        Database(StoreSettings(url=str(path)))
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot be made: .*; set store.url"):
+        Database(StoreSettings(url=str(tmp_path / "file" / "odar.db")))
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password():
+    pytest.importorskip("psycopg")
+    with pytest.raises(StoreError) as raised:
+        Database(StoreSettings(url="postgresql://me:secret@127.0.0.1:1/odar"), patience_s=2)
+    assert "store postgresql+psycopg://me:***@127.0.0.1:1/odar: " in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_without_psycopg_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SettingsError, match=r"needs psycopg; run: pip install 'odar\[postgres\]'"):
+        Database(StoreSettings(url="postgresql://db/odar"))
+
+
+def test_a_file_that_another_holds_before_it_is_ours_is_waited_for_and_then_named(sqlite_url):
+    other = sqlite3.connect(sqlite_url, isolation_level=None)
+    other.execute("CREATE TABLE t (x)")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError, match=rf"store {sqlite_url}: database is locked"):
+        Database(StoreSettings(url=sqlite_url), patience_s=0.1)
+    other.execute("COMMIT")
+    other.close()
+    Database(StoreSettings(url=f"sqlite:///{sqlite_url}"), patience_s=0.1).close()
+
+
+def test_a_database_that_another_holds_is_waited_for_and_then_named(sqlite_url):
+    database = Database(StoreSettings(url=sqlite_url), patience_s=0.1)
+    other = sqlite3.connect(sqlite_url, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="database is locked") as raised, database.write():
+        pass
+    assert raised.value.at_fault == "database"
+    other.execute("COMMIT")
+    other.close()
+    with database.write() as connection:
+        connection.execute(text("INSERT INTO meta VALUES ('x', 1)"))
+    database.close()
+    assert Path(sqlite_url).exists()

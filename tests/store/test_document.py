@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import StoreError
+from odar.store.document import WITHHELD, dumps, from_document, loads, to_document
+from odar.store.record import Attempt, Record
+from odar.types import (
+    Answer,
+    Assignment,
+    Call,
+    Candidate,
+    Decision,
+    Energy,
+    Estimate,
+    Image,
+    Path,
+    Query,
+    Spend,
+    Step,
+    Token,
+    Trace,
+    Usage,
+    Verdict,
+)
+from support.traces import make_answer, make_record
+
+texts = st.text(max_size=20)  # surrogates and NUL included
+numbers = st.floats(allow_nan=False)
+maybe = st.none() | numbers
+counts = st.none() | st.integers(0, 2**70)
+usages = st.builds(Usage, counts, counts, counts, counts)
+steps = st.sampled_from(list(Step))
+tokens = st.lists(st.builds(Token, texts, maybe, st.booleans()), max_size=5).map(tuple)
+energies = st.builds(Energy, numbers, numbers, numbers, maybe)
+candidates = st.builds(
+    Candidate, steps, texts, texts, texts, tokens, st.none() | st.booleans(), texts, st.none() | energies
+)
+shares = st.lists(st.tuples(texts, numbers, numbers), max_size=3).map(tuple)
+decisions = st.builds(
+    Decision,
+    st.sampled_from(list(Path)),
+    st.builds(Estimate, numbers, texts, shares),
+    st.integers(1, 64),
+    texts,
+    st.builds(Assignment, texts, texts, texts, texts),
+)
+calls = st.builds(
+    Call, steps, texts, texts, st.integers(0, 9), usages, maybe, numbers, st.integers(0, 9), st.none() | texts
+)
+spends = st.builds(Spend, st.integers(0, 99), usages, maybe, numbers)
+many = {"candidates": st.lists(candidates, max_size=3).map(tuple), "calls": st.lists(calls, max_size=3).map(tuple)}
+head = {"id": texts, "started_at": texts, "profile": texts, "spend": spends, **many}
+traces = st.builds(
+    Trace,
+    **head,
+    decision=decisions,
+    verdict=st.builds(Verdict, st.integers(0, 9), texts, texts, st.lists(numbers, max_size=3).map(tuple)),
+    prompts=st.dictionaries(texts, texts, max_size=3).map(lambda d: tuple(d.items())),
+    degradations=st.lists(texts, max_size=2).map(tuple),
+)
+attempts = st.builds(
+    Attempt,
+    **head,
+    status=st.sampled_from(["ok", "error", "cancelled"]),
+    error=st.none() | texts,
+    path=st.none() | texts,
+    decision=st.none() | decisions,
+)
+queries = st.builds(
+    Query, texts, st.lists(st.builds(Image, texts, st.binary(max_size=9), st.none() | texts)).map(tuple)
+)
+records = st.builds(
+    Record,
+    queries,
+    st.builds(Answer, texts, texts, traces) | attempts,
+    st.none() | texts,
+    st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts, max_size=2),
+)
+
+
+@given(records)
+def test_what_is_stored_with_content_comes_back_the_same(record):
+    body = dumps(to_document(record, content=True))
+    body.encode()  # any database takes it
+    assert "\0" not in body
+    json.loads(body, parse_constant=pytest.fail)  # strict JSON: no NaN, no Infinity
+    assert from_document(loads(body)) == record
+
+
+@given(records, st.sampled_from(["query", "answer", "token"]))
+def test_without_content_no_text_is_in_it(record, place):
+    phrase = "the heron stands in the reeds"
+    answer = make_answer(text=f"{phrase} Answer: 4")
+    planted = {
+        "query": Record(Query(phrase), record.outcome),
+        "answer": Record(record.query, Answer(phrase, phrase, answer.trace)),
+        "token": Record(record.query, answer),
+    }[place]
+    body = dumps(to_document(planted, content=False))
+    assert "heron" not in body
+    assert "reeds" not in body
+
+
+def test_without_content_figures_and_lengths_remain():
+    document = to_document(make_record("What is 2 plus 2?"), content=False)
+    assert document["query"] == {"text_characters": 17, "images": []}
+    assert document["decision"]["estimate"]["contributions"] == (("f1", 12.0, 0.3),)
+    candidate = document["candidates"][0]
+    assert candidate["logprobs"][0] == -0.25
+    assert candidate["control"] == [0]
+    assert "tokens" not in candidate
+    assert document["decision"]["assignment"]["cue"] == "keywords"
+    assert document["answer"] == {"answer_characters": 1, "text_characters": 21}
+
+
+def test_an_image_is_only_its_size_without_content():
+    record = Record(Query("?", (Image("image/png", b"secret", "https://host/me.png"),)), make_answer())
+    image = to_document(record, content=False)["query"]["images"][0]
+    assert image == {"media_type": "image/png", "bytes": 6}
+
+
+@pytest.mark.parametrize(
+    ("query", "message", "kept"),
+    [
+        ("Where does my aunt Frieda live?", "p: HTTP 400: bad input 'my aunt Frieda live'", False),
+        ("42?", "p: HTTP 400: bad input '42?'", False),
+        ("Where does my aunt Frieda live?", "p: HTTP 529 (overloaded_error): try later", True),
+    ],
+)
+def test_a_message_that_quotes_the_query_is_withheld(query, message, kept):
+    record = make_record(query, degradations=(message,), error=message)
+    document = to_document(record, content=False)
+    expected = message if kept else WITHHELD
+    assert document["degradations"] == [expected]
+    assert document["calls"][1]["error"] == expected
+    assert to_document(record, content=True)["degradations"] == [message]
+
+
+def test_what_was_stored_without_content_does_not_pretend():
+    with pytest.raises(StoreError, match=r"stored without its texts; with store.content = true"):
+        from_document(to_document(make_record(), content=False))
+
+
+def test_a_newer_format_is_refused():
+    document = to_document(make_record(id="ab"), content=True) | {"version": 99}
+    with pytest.raises(StoreError, match="trace ab has format 99, this odar knows 1; upgrade odar"):
+        from_document(document)

@@ -1,0 +1,82 @@
+"""Records to put into a store."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from odar.store.record import Record
+from odar.types import (
+    Answer,
+    Assignment,
+    Call,
+    Candidate,
+    Decision,
+    Energy,
+    Estimate,
+    Path,
+    Query,
+    Spend,
+    Step,
+    Token,
+    Trace,
+    Usage,
+    Verdict,
+)
+
+
+def ago(**delta: float) -> str:
+    """A time before now."""
+    return (datetime.now(UTC) - timedelta(**delta)).isoformat(timespec="milliseconds")
+
+
+def make_answer(
+    path: str = "medium",
+    *,
+    id: str | None = None,
+    started_at: str | None = None,
+    text: str = "Let me see.\nAnswer: 4",
+    difficulty: float = 0.5,
+    models: tuple[str, str] = ("cheap", "dear"),
+    cost: float | None = 0.002,
+    seconds: float = 1.5,
+    calls: int = 2,
+    degradations: tuple[str, ...] = (),
+    error: str | None = None,
+    cue: str = "keywords: plus",
+) -> Answer:
+    words = tuple(Token(word, -0.25, index == 0) for index, word in enumerate(text.split(" ")))
+    fast, slow = models
+    candidates = (
+        Candidate(Step.ANSWER, fast, text, "4", words, None, "stop", Energy(0.1, 0.02, 0.102, None)),
+        Candidate(Step.VERIFY, slow, text, "4", words, True, "stop", Energy(0.1, 0.02, 0.102, -0.5)),
+    )
+    usage = Usage(20, 0, 10, None)
+    bill = (
+        Call(Step.ANSWER, "p", fast, 1, usage, cost, 0.5),
+        Call(Step.VERIFY, "p", slow, 1, usage, cost, 1.0, 1, error),
+    )
+    trace = Trace(
+        id=id or uuid.uuid4().hex,
+        started_at=started_at or ago(),
+        profile="embedded",
+        decision=Decision(
+            Path(path),
+            Estimate(difficulty, "linear", (("f1", 12.0, 0.3),)),
+            5,
+            "τ1 ≤ d < τ2",
+            Assignment("math", cue, fast, slow),
+        ),
+        candidates=candidates,
+        verdict=Verdict(1, "fep", "lowest free energy", (0.4, 0.6)),
+        calls=bill,
+        spend=Spend(calls, usage, cost, seconds),
+        prompts=(("answer", "0cc175b9"), ("verify", "92eb5ffe")),
+        degradations=degradations,
+    )
+    return Answer("4", text, trace)
+
+
+def make_record(query: str = "What is 2 plus 2?", key_id: str | None = None, **options: Any) -> Record:
+    return Record(Query(query), make_answer(**options), key_id)
