@@ -1,0 +1,1 @@
+"""Measuring policies: recorded outcomes in, figures out."""
