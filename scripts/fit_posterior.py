@@ -23,10 +23,11 @@ from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
 from odar.types import Query
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
+# Chosen by one rule: the fast model's token probabilities were recorded (gemma-3 has none).
 PAIRS = (
     ("gpt-4.1-nano", "gpt-4.1"), ("Qwen3-30B-A3B", "Qwen3-30B-A3B-think"), ("Qwen3-8B", "Qwen3-32B-think"),
     ("gpt-4o-mini-2024-07-18", "gpt-4o-2024-08-06"), ("Qwen2.5-7B-Instruct", "Qwen2.5-32B-Instruct"),
-    ("gemma-3-12b-it", "gemma-3-27b-it"), ("Meta-Llama-3.1-8B-Instruct-Turbo", "Meta-Llama-3.1-405B-Instruct-Turbo"),
+    ("gemma-2-9b-it", "gemma-2-27b-it"), ("Meta-Llama-3.1-8B-Instruct-Turbo", "Meta-Llama-3.1-405B-Instruct-Turbo"),
     ("gpt-4.1-mini", "Qwen3-14B-think"),
 )  # fmt: skip
 
@@ -59,7 +60,7 @@ def main() -> None:
     table = {m: g.sort_values("row") for m, g in outcomes.groupby("model", observed=True)}
     columns, statistics = {}, {}
     for fast, _ in PAIRS:
-        p = table[fast].mean_token_probability.fillna(0.5).to_numpy(float)
+        p = table[fast].mean_token_probability.to_numpy(float)
         tokens = table[fast].response_tokens.to_numpy(float)
         s = statistics[fast] = AnswerStatistics.fit(p, tokens)
         columns[fast] = (

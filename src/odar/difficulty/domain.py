@@ -48,8 +48,8 @@ class LinearDomainClassifier:
     def __init__(self, weights: NDArray[np.floating], bias: NDArray[np.floating]) -> None:
         if weights.shape != (BUCKETS, len(DOMAINS)) or bias.shape != (len(DOMAINS),):
             raise InputError(
-                f"domain weights of shape {weights.shape} and {bias.shape}; "
-                f"expected ({BUCKETS}, {len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/train_domain.py"
+                f"domain weights of shape {weights.shape} and {bias.shape}; expected ({BUCKETS}, "
+                f"{len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/train_domain.py"
             )
         self.weights = weights
         self.bias = bias
@@ -80,7 +80,7 @@ class LinearDomainClassifier:
             found = str(saved["format"]) if "format" in saved else "none"
             if found != FORMAT:
                 raise InputError(f"{name}: format {found!r}, this version reads {FORMAT!r}")
-            # One byte a weight: 8 classes x 65,536 buckets, 0.5 MB before compression, with one scale per class.
+            # One byte a weight and one scale per class: 0.5 MB before compression.
             weights = saved["weights"].astype(np.float32) * saved["scale"].astype(np.float32)
             return cls(weights, saved["bias"].astype(np.float64))
 
@@ -88,8 +88,8 @@ class LinearDomainClassifier:
 def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Bucket indices and L2-normalised (1 + ln count) values of the query's uni- and bigrams.
 
-    CRC-32, not `hash()`: the same buckets in every process. A bigram's bucket mixes those of its two words. The
-    text begins and ends with a mark of its own, since how a query opens says much about what it asks.
+    CRC-32, not `hash()`: the same buckets in every process. A bigram's bucket mixes those of its two words.
+    The text begins and ends with a mark of its own: how a query opens says much about what it asks.
     """
     tokens = ["0" if t[0].isdigit() else t for t in _TOKEN.findall(query.text.lower())]
     marked = [_IMAGE if query.images else _START, *tokens, _END]

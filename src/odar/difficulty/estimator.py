@@ -47,7 +47,7 @@ class Scaling:
 
     @classmethod
     def fit(cls, x: Array, tail: float = 0.005) -> Scaling:
-        """Means and deviations of the clipped features; constant ones get scale 1, and rare flags stay unclipped."""
+        """Means and deviations of the clipped features; constant ones get scale 1, flags stay unclipped."""
         low, high = np.quantile(x, tail, axis=0), np.quantile(x, 1 - tail, axis=0)
         flags = ((x == 0) | (x == 1)).all(axis=0)
         low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
@@ -56,6 +56,7 @@ class Scaling:
         return cls(clipped.mean(axis=0), np.where(deviation > 1e-9, deviation, 1.0), low, high)
 
     def __call__(self, x: Array) -> Array:
+        """φ on the scale of the weights."""
         return (np.clip(x, self.low, self.high) - self.mean) / self.scale
 
 
@@ -77,7 +78,7 @@ class LearnedEstimator:
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 24))
     >>> y = 1 / (1 + np.exp(-x[:, 0]))
-    >>> model = LearnedEstimator(epochs=30, l2=0.0).fit(x, y)
+    >>> model = LearnedEstimator(epochs=60, learning_rate=0.01, l2=0.0).fit(x, y)
     >>> bool(np.corrcoef(model.predict(x), y)[0, 1] > 0.95)
     True
     """
@@ -114,7 +115,7 @@ class LearnedEstimator:
         self.scaling_ = Scaling.fit(features)
         z, weight = self.scaling_(features), weight / weight.mean()
         fits = [self._adam(z, target, weight, np.random.default_rng(seed)) for seed in self.seeds]
-        stacked = np.mean([f for f in fits], axis=0)
+        stacked = np.mean(fits, axis=0)
         self.weights_, self.bias_ = stacked[:-1], float(stacked[-1])
         self.runs_ = [
             {
@@ -182,7 +183,7 @@ class LearnedEstimator:
         found = raw.get("format") if isinstance(raw, dict) else None
         if found != FORMAT:
             raise InputError(
-                f"{name}: format {found!r}, this version reads {FORMAT!r}; retrain with `odar train estimator`"
+                f"{name}: format {found!r}, this version reads {FORMAT!r}: retrain (`odar train estimator`)"
             )
         try:
             training = raw["training"]

@@ -20,11 +20,11 @@ from odar.difficulty.text import clean, mask_latex, terms
 from odar.types import Query
 
 FEATURES = (
-    "char_length", "word_count", "token_count", "avg_word_length", "max_word_length", "readability", "has_digit",
-    "has_math_symbol",
+    "char_length", "word_count", "token_count", "avg_word_length", "max_word_length", "readability",
+    "has_digit", "has_math_symbol",
     "sentence_count", "clause_count", "question_marks", "has_image", "parse_depth", "logical_connectives",
-    "tfidf_math", "tfidf_code", "tfidf_logic", "difficulty_density", "is_multiple_choice", "is_open_ended", "is_proof",
-    "domain_math", "domain_code", "domain_reasoning",
+    "tfidf_math", "tfidf_code", "tfidf_logic", "difficulty_density", "is_multiple_choice", "is_open_ended",
+    "is_proof", "domain_math", "domain_code", "domain_reasoning",
 )  # fmt: skip
 """The names of f1-f24."""
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
+import warnings
 from functools import cache, lru_cache
 from typing import Any
 
 from odar.difficulty.text import has_latex
 
-MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # noqa: RUF001 - the true minus sign U+2212 is meant
+MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
 """The set M of the paper without the ASCII hyphen, which needs a look at its neighbours."""
 
 _SYMBOL = re.compile(f"[{re.escape(MATH_SYMBOLS)}]")
-# A hyphen that touches a run of two or more letters belongs to a word ("2n-gon", "10-year", "pre-"): no minus.
+# A hyphen that touches two or more letters belongs to a word ("2n-gon", "10-year", "pre-"): no minus.
 _MINUS = re.compile(r"(?<![^\W\d_]{2})-(?![^\W\d_]{2})")
 _DIGIT = re.compile(r"\d")
 
-# Words and sentences as textstat cuts them (the tests compare): punctuation is dropped, so a word is what is left of
-# a blank-separated token that has a letter or digit.
-_WORD = re.compile(r"[^\w\s]*\w\S*")
+# Words and sentences as textstat cuts them (the tests compare): punctuation is dropped, so a word is what is
+# left of a blank-separated token that has a letter or digit.
+_has_letter = re.compile(r"\w").search
 _QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
 _PUNCTUATION = re.compile(r"[^\w\s\']")
 _SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
@@ -59,14 +60,14 @@ def readability(masked: str) -> float:
     textstat's formula, words, sentences and hyphenation syllables. Not textstat itself: its English syllable
     counter downloads a pronouncing dictionary on first use, which we promise never to do.
 
-    >>> round(readability("The cat sat on the mat. It was happy there."), 2)
-    0.52
+    >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
+    (20.0, 0.0)
     """
-    words = _WORD.findall(masked)
+    words = _plain_words(masked)
     if not words:
         return 0.0
     # textstat does not count sentences of two words or fewer
-    sentences = max(1, sum(len(_WORD.findall(piece)) > 2 for piece in _SENTENCE.findall(masked)))
+    sentences = max(1, sum(len(_plain_words(piece)) > 2 for piece in _SENTENCE.findall(masked)))
     syllables = sum(map(_syllables, words))
     grade = 0.39 * len(words) / sentences + 11.8 * syllables / len(words) - 15.59
     return min(20.0, max(0.0, grade))
@@ -86,6 +87,10 @@ def has_math_symbol(text: str) -> float:
     return float(bool(_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
 
 
+def _plain_words(text: str) -> list[str]:
+    return [word for word in text.split() if _has_letter(word)]
+
+
 @lru_cache(maxsize=65536)
 def _syllables(word: str) -> int:
     # Hyphenation patterns need no more than this: a 100 kB "word" is not one.
@@ -102,6 +107,9 @@ def _hyphenator() -> Any:
 
 @cache
 def _bpe() -> Any:
-    import bpe_openai
+    with warnings.catch_warnings():
+        # on import it reads its ranks by a function of importlib.resources that Python deprecates
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import bpe_openai
 
-    return bpe_openai.get_encoding("cl100k_base")
+        return bpe_openai.get_encoding("cl100k_base")

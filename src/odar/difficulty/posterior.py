@@ -1,9 +1,10 @@
 """Posterior difficulty: the estimate after the fast answer was seen (SPEC 5.11).
 
-    d(x, y_fast) = σ(a + b·logit d(x) + c·u + e·ln(1 + tokens))
+    d(x, y_fast) = σ(a + b·logit d(x) + quadratic in u and t)
 
-u is how unsure the fast answer is, as a z-score among that model's own answers: of −ln(mean token probability) where
-only that is known, or F̃ itself (SPEC 5.5). Length is a z-score too, so that terse and wordy models compare.
+u is how unsure the fast answer is, as a z-score among that model's own answers: of −ln(mean token
+probability) where only that is known, or F̃ itself (SPEC 5.5). t is the z-score of ln(1 + tokens), so that
+terse and wordy models compare. It estimates the chance that the fast answer is wrong, on the scale of d(x).
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 from odar.errors import InputError
 
 FORMAT = "odar-posterior/1"
-_TERMS = ("intercept", "logit_prior", "unsureness", "log_tokens", "unsureness_x_log_tokens")
+_TERMS = (
+    "intercept", "logit_prior", "unsureness", "log_tokens", "unsureness_x_log_tokens", "unsureness_squared",
+    "log_tokens_squared",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,13 @@ def unsureness(probability: ArrayLike) -> NDArray[np.float64]:
 
 
 class PosteriorDifficulty:
-    """Logistic regression on the prior's logit, the fast answer's unsureness and its length.
+    """Logistic regression, to second order, on the prior's logit, the fast answer's unsureness and length.
 
     Parameters:
         l2: ridge on all coefficients but the intercept.
 
     Attributes:
-        coef_: five numbers, in the order intercept, logit_prior, unsureness, log_tokens, their product.
+        coef_: one number for each of intercept, logit_prior, unsureness, log_tokens, and their products.
 
     >>> sure = PosteriorDifficulty.load()
     >>> sure.update(0.5, unsureness=-1.0, log_tokens=-1.0) < sure.update(0.5, unsureness=1.0, log_tokens=1.0)
@@ -155,5 +159,8 @@ def _design(prior: ArrayLike, unsureness: ArrayLike, log_tokens: ArrayLike) -> N
     d = np.clip(np.asarray(prior, float), 1e-6, 1 - 1e-6)
     # z-scores beyond 4 are glitches of a provider, not news
     u, t = (np.clip(np.asarray(v, float), -4, 4) for v in (unsureness, log_tokens))
-    columns: Sequence[NDArray[np.float64]] = (np.ones_like(d), np.log(d / (1 - d)), u, t, u * t)
+    prior_logit = np.log(d / (1 - d))
+    columns: Sequence[NDArray[np.float64]] = (
+        np.ones_like(d), prior_logit, u, t, u * t, u * u, t * t,
+    )  # fmt: skip
     return np.column_stack(columns)

@@ -14,7 +14,7 @@ FIELDS = ("math", "code", "logic")
 """The domains that have a vocabulary, in the order of f15-f17."""
 
 _OPTION = re.compile(r"(?:^|[\s(])\(?([A-J])[).:]\s", re.MULTILINE)
-_OPTIONS_HEADING = re.compile(r"^\s*(?:options|choices)\s*:", re.IGNORECASE | re.MULTILINE)
+_OPTIONS_HEADING = re.compile(r"^[ \t]*(?:options|choices)[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _INTERROGATIVE = re.compile(
     r"\W*(?:q(?:uestion)?\s*:\s*)?(?:what|who|whom|whose|which|when|where|why|how)\b", re.IGNORECASE
 )

@@ -7,6 +7,7 @@ subordinate clause (advcl, acl, acl:relcl, ccomp, csubj and kin), "dep" for all 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -20,6 +21,9 @@ PARSE_LIMIT = 20_000
 """Characters that are parsed; what follows hardly moves a maximum or a count that is clipped anyway."""
 
 BATCH = 32
+
+# spaCy's tokenizer takes quadratic time on a "word" of a thousand brackets: longer ones are cut.
+_LONG = re.compile(r"\S{60}(?=\S)")
 
 
 class Syntax(NamedTuple):
@@ -53,7 +57,7 @@ class SpacyAnalyser:
         """
         found: list[Syntax] = []
         for start in range(0, len(texts), BATCH):
-            chunk = [t[:PARSE_LIMIT] for t in texts[start : start + BATCH]]
+            chunk = [_LONG.sub(r"\g<0> ", t[:PARSE_LIMIT]) for t in texts[start : start + BATCH]]
             docs = {i: _pipeline().make_doc(t) for i, t in enumerate(chunk) if t and not t.isspace()}
             _parse(list(docs.values()))
             found += [_measure(docs[i]) if i in docs else NOTHING for i in range(len(chunk))]
@@ -96,10 +100,11 @@ def _parse(docs: list[Any]) -> None:
 def _measure(doc: Any) -> Syntax:
     from spacy.attrs import DEP, HEAD
 
-    offsets, relations = doc.to_array([HEAD, DEP]).astype(np.int64).T
-    heads = (np.arange(len(doc)) + offsets).tolist()
+    table = doc.to_array([HEAD, DEP])
+    # heads are signed offsets in unsigned cells; relations are 64-bit hashes and must stay unsigned
+    heads = (np.arange(len(doc)) + table[:, 0].astype(np.int64)).tolist()
     roots = sum(h == i for i, h in enumerate(heads))
-    clauses = int((relations == doc.vocab.strings["clause"]).sum()) if "clause" in doc.vocab.strings else 0
+    clauses = int((table[:, 1] == np.uint64(doc.vocab.strings["clause"])).sum())
     return Syntax(float(roots), float(clauses), float(tree_depth(heads)))
 
 

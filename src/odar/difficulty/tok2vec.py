@@ -1,8 +1,8 @@
 """The parser's token vectors in plain numpy: what spaCy's tok2vec computes, five times as fast for one query.
 
-The embedding (hashed word attributes, mixed by one maxout) does not depend on context, so it is computed once per word
-form and kept. The two convolutions that follow are two small matrix products. A text's vectors depend on nothing but
-the text: each word form is embedded by itself, each text is convolved by itself.
+The embedding (hashed word attributes, mixed by one maxout) does not depend on context, so it is computed once
+per word form and kept. The convolutions that follow are small products. A text's vectors depend on nothing
+but the text: each word form is embedded alone, each text is convolved alone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class _Maxout:
     """max over pieces of W·x + b, then layer normalisation."""
 
     def __init__(self, maxout: Any, norm: Any) -> None:
-        # thinc's product, not numpy's: one thread, and a row's result does not depend on the other rows. On a busy
-        # machine numpy's threads wait for one another, which made these small products ten times as slow.
+        # thinc's product, not numpy's: one thread, and a row's result does not depend on the other rows. On a
+        # busy machine numpy's threads wait for one another, which made the parse five times as slow.
         self.gemm = maxout.ops.gemm
         weights, bias = maxout.get_param("W"), maxout.get_param("b")
         self.width, pieces, _ = weights.shape

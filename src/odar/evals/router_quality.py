@@ -5,7 +5,7 @@ A router gives every query a score; the highest-scored go to the strong model. D
 
     PGR(c) = (accuracy(c) − accuracy of weak) / (accuracy of strong − accuracy of weak)
 
-APGR is the area under PGR over ten bins of c; CPT(x) is the least share of strong calls that recovers x of it.
+APGR is the area under PGR over ten bins of c; CPT(x) the least share of strong calls that recovers x of it.
 """
 
 from __future__ import annotations
