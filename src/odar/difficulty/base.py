@@ -12,7 +12,10 @@ from odar.types import Estimate, Query
 class Estimator(Protocol):
     """Gives a query a difficulty in [0, 1]. Deterministic, fast, without I/O."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the trace calls it."""
+        ...
 
     def estimate(self, query: Query) -> Estimate:
         """How hard the query looks."""
@@ -23,6 +26,7 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
     "estimator",
     {
         "constant": "odar.difficulty.baselines:ConstantEstimator",
+        "learned": "odar.difficulty.estimator:shipped_estimator",
         "length": "odar.difficulty.baselines:LengthEstimator",
     },
     group="odar.estimators",

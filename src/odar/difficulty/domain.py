@@ -1,0 +1,108 @@
+"""The 8-way domain classifier behind f22-f24 (SPEC 2.3): hashed n-grams, one linear layer, numpy only."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import IO, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odar.errors import InputError
+from odar.types import Query
+
+DOMAINS = ("mathematics", "coding", "logic", "commonsense", "knowledge", "multimodal", "language", "other")
+"""The classes, in the order of the probabilities."""
+
+FORMAT = "odar-domain/1"
+BUCKETS = 1 << 16
+
+_IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text looks like these
+_TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
+
+
+class DomainClassifier(Protocol):
+    """Anything that gives a query a probability for each of `DOMAINS`."""
+
+    def probabilities(self, query: Query) -> NDArray[np.float64]:
+        """Eight numbers that sum to one, in the order of `DOMAINS`."""
+        ...
+
+
+class LinearDomainClassifier:
+    """Softmax regression on hashed word uni- and bigrams.
+
+    Parameters:
+        weights: (`BUCKETS`, 8), with tf-idf's idf folded in by the trainer.
+        bias: (8,).
+
+    >>> flat = LinearDomainClassifier(np.zeros((BUCKETS, 8)), np.zeros(8))
+    >>> float(flat.probabilities(Query("anything")).sum())
+    1.0
+    """
+
+    def __init__(self, weights: NDArray[np.floating], bias: NDArray[np.floating]) -> None:
+        if weights.shape != (BUCKETS, len(DOMAINS)) or bias.shape != (len(DOMAINS),):
+            raise InputError(
+                f"domain weights of shape {weights.shape} and {bias.shape}; expected ({BUCKETS}, "
+                f"{len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/train_domain.py"
+            )
+        self.weights = weights
+        self.bias = bias
+
+    def probabilities(self, query: Query) -> NDArray[np.float64]:
+        """Softmax over `DOMAINS`."""
+        index, value = hashed(query)
+        logits = self.bias + value @ self.weights[index].astype(np.float64)
+        odds = np.exp(logits - logits.max())
+        return cast("NDArray[np.float64]", odds / odds.sum())
+
+    def classify(self, query: Query) -> str:
+        """The likeliest domain."""
+        return DOMAINS[int(self.probabilities(query).argmax())]
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> LinearDomainClassifier:
+        """From a file of `scripts/train_domain.py`; the shipped one by default."""
+        if path is None:
+            with resources.files("odar.difficulty").joinpath("data", "domain.npz").open("rb") as shipped:
+                return cls._read(shipped, "domain.npz")
+        with path.open("rb") as file:
+            return cls._read(file, str(path))
+
+    @classmethod
+    def _read(cls, file: IO[bytes], name: str) -> LinearDomainClassifier:
+        with np.load(file, allow_pickle=False) as saved:
+            found = str(saved["format"]) if "format" in saved else "none"
+            if found != FORMAT:
+                raise InputError(f"{name}: format {found!r}, this version reads {FORMAT!r}")
+            # One byte a weight and one scale per class: 0.5 MB before compression.
+            weights = saved["weights"].astype(np.float32) * saved["scale"].astype(np.float32)
+            return cls(weights, saved["bias"].astype(np.float64))
+
+
+def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Bucket indices and L2-normalised (1 + ln count) values of the query's uni- and bigrams.
+
+    CRC-32, not `hash()`: the same buckets in every process. A bigram's bucket mixes those of its two words.
+    The text begins and ends with a mark of its own: how a query opens says much about what it asks.
+    """
+    tokens = ["0" if t[0].isdigit() else t for t in _TOKEN.findall(query.text.lower())]
+    marked = [_IMAGE if query.images else _START, *tokens, _END]
+    words = np.array([zlib.crc32(t.encode()) for t in marked], dtype=np.uint32)
+    pairs = words[:-1] * np.uint32(2654435761) + words[1:]
+    pairs ^= pairs >> np.uint32(15)
+    buckets = np.concatenate([words, pairs]) & np.uint32(BUCKETS - 1)
+    index, count = np.unique(buckets, return_counts=True)
+    value = 1.0 + np.log(count)
+    return index.astype(np.int64), value / np.sqrt(value @ value)
+
+
+@cache
+def default_classifier() -> LinearDomainClassifier:
+    """The shipped classifier, read once."""
+    return LinearDomainClassifier.load()

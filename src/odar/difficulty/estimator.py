@@ -1,0 +1,236 @@
+"""The learned difficulty estimator: d(x) = σ(W·φ(x) + b) (SPEC 2.1, 2.6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from odar.difficulty.features import FEATURES, FeatureExtractor
+from odar.errors import InputError
+from odar.types import Estimate, Query
+
+FORMAT = "odar-estimator/1"
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How φ is standardised inside the model: clipped to the range seen in training, then centred and scaled.
+
+    The clip keeps a 100 kB query from being called hard for its length alone.
+    """
+
+    mean: Array
+    scale: Array
+    low: Array
+    high: Array
+
+    @classmethod
+    def fit(cls, x: Array, tail: float = 0.005) -> Scaling:
+        """Means and deviations of the clipped features; constant ones get scale 1, flags stay unclipped."""
+        low, high = np.quantile(x, tail, axis=0), np.quantile(x, 1 - tail, axis=0)
+        flags = ((x == 0) | (x == 1)).all(axis=0)
+        low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
+        clipped = np.clip(x, low, high)
+        deviation = clipped.std(axis=0)
+        return cls(clipped.mean(axis=0), np.where(deviation > 1e-9, deviation, 1.0), low, high)
+
+    def __call__(self, x: Array) -> Array:
+        """φ on the scale of the weights."""
+        return (np.clip(x, self.low, self.high) - self.mean) / self.scale
+
+
+class LearnedEstimator:
+    """Logistic unit on the 24 features, trained by Adam on MSE + λ‖W‖² (SPEC 2.6).
+
+    Parameters:
+        learning_rate, batch_size, l2, epochs: as the paper.
+        seeds: one run each; weights are averaged, which for a linear unit is the ensemble's mean logit.
+        extractor: what computes φ(x) in `estimate`; None is the shipped one.
+
+    Attributes:
+        weights_: (24,) for standardised features.
+        bias_: float.
+        scaling_: the `Scaling` of the training features.
+        runs_: one dict per seed with its final loss.
+        about_: what made these weights; travels with the saved file.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(200, 24))
+    >>> y = 1 / (1 + np.exp(-x[:, 0]))
+    >>> model = LearnedEstimator(epochs=60, learning_rate=0.01, l2=0.0).fit(x, y)
+    >>> bool(np.corrcoef(model.predict(x), y)[0, 1] > 0.95)
+    True
+    """
+
+    name = "learned/1"
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float = 1e-3,
+        batch_size: int = 32,
+        l2: float = 0.01,
+        epochs: int = 50,
+        seeds: Sequence[int] = (42, 123, 456),
+        extractor: FeatureExtractor | None = None,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.l2 = l2
+        self.epochs = epochs
+        self.seeds = seeds
+        self.extractor = extractor
+
+    def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
+        """Learn from features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
+        features, target = np.asarray(x, float), np.asarray(y, float)
+        if features.ndim != 2 or features.shape[1] != len(FEATURES) or len(features) != len(target):
+            raise InputError(
+                f"features of shape {features.shape} and {len(target)} targets; expected (n, {len(FEATURES)})"
+            )
+        if not len(target) or not np.isfinite(features).all() or not ((target >= 0) & (target <= 1)).all():
+            raise InputError("training needs at least one row, finite features and targets in [0, 1]")
+        weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight, float)
+        self.scaling_ = Scaling.fit(features)
+        z, weight = self.scaling_(features), weight / weight.mean()
+        fits = [self._adam(z, target, weight, np.random.default_rng(seed)) for seed in self.seeds]
+        stacked = np.mean(fits, axis=0)
+        self.weights_, self.bias_ = stacked[:-1], float(stacked[-1])
+        self.runs_ = [
+            {
+                "seed": s,
+                "mse": float(np.average((_sigmoid(z @ f[:-1] + f[-1]) - target) ** 2, weights=weight)),
+            }
+            for s, f in zip(self.seeds, fits, strict=True)
+        ]
+        self.about_: dict[str, Any] = {}
+        return self
+
+    def predict(self, x: ArrayLike) -> Array:
+        """d for each row of features (n, 24)."""
+        return _sigmoid(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
+
+    def estimate(self, query: Query) -> Estimate:
+        """d(x) with (feature, value, W·φ) for each feature: their sum and the bias are the logit.
+
+        >>> LearnedEstimator.load().estimate(Query("Is Paris the capital of France?")).difficulty < 0.3
+        True
+        """
+        x = (self.extractor or FeatureExtractor()).phi(query)
+        parts = self.scaling_(x) * self.weights_
+        return Estimate(
+            difficulty=float(_sigmoid(np.array(parts.sum() + self.bias_))),
+            estimator=self.name,
+            contributions=tuple(zip(FEATURES, x.tolist(), parts.tolist(), strict=True)),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write weights, scaling and what made them as readable JSON."""
+        scaling = {
+            key: dict(zip(FEATURES, np.round(getattr(self.scaling_, key), 6).tolist(), strict=True))
+            for key in ("mean", "scale", "low", "high")
+        }
+        document = {
+            "format": FORMAT,
+            "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
+            "bias": round(self.bias_, 6),
+            "scaling": scaling,
+            "training": {
+                "learning_rate": self.learning_rate,
+                "batch_size": self.batch_size,
+                "l2": self.l2,
+                "epochs": self.epochs,
+                "seeds": list(self.seeds),
+                "runs": self.runs_,
+            },
+            "about": self.about_,
+        }
+        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> LearnedEstimator:
+        """From a saved file; the shipped one by default. A file of another version or shape is refused."""
+        source = path or resources.files("odar.difficulty").joinpath("data", "estimator.json")
+        try:
+            raw = json.loads(source.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{source}: not an estimator file ({error})") from error
+        return cls._from_document(raw, str(source))
+
+    @classmethod
+    def _from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+        found = raw.get("format") if isinstance(raw, dict) else None
+        if found != FORMAT:
+            raise InputError(
+                f"{name}: format {found!r}, this version reads {FORMAT!r}: retrain (`odar train estimator`)"
+            )
+        try:
+            training = raw["training"]
+            model = cls(
+                learning_rate=training["learning_rate"],
+                batch_size=training["batch_size"],
+                l2=training["l2"],
+                epochs=training["epochs"],
+                seeds=tuple(training["seeds"]),
+            )
+            model.weights_ = _vector(raw["weights"], f"{name}: weights")
+            model.bias_ = float(raw["bias"])
+            model.scaling_ = Scaling(
+                *(_vector(raw["scaling"][key], f"{name}: {key}") for key in ("mean", "scale", "low", "high"))
+            )
+            model.runs_, model.about_ = training["runs"], raw["about"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
+        return model
+
+    def _adam(self, z: Array, target: Array, weight: Array, rng: np.random.Generator) -> Array:
+        """One run: (W, b) in one vector. The bias is not regularised."""
+        theta = np.zeros(z.shape[1] + 1)
+        first, second = np.zeros_like(theta), np.zeros_like(theta)
+        padded = np.column_stack([z, np.ones(len(z))])
+        shrink = np.append(np.full(z.shape[1], self.l2), 0.0)
+        step = 0
+        for _ in range(self.epochs):
+            order = rng.permutation(len(z))
+            for start in range(0, len(z), self.batch_size):
+                rows = order[start : start + self.batch_size]
+                batch, w = padded[rows], weight[rows]
+                d = _sigmoid(batch @ theta)
+                slope = 2 * w * (d - target[rows]) * d * (1 - d) / len(rows)
+                gradient = slope @ batch + 2 * shrink * theta
+                step += 1
+                first = 0.9 * first + 0.1 * gradient
+                second = 0.999 * second + 0.001 * gradient**2
+                rate = self.learning_rate * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+                theta -= rate * first / (np.sqrt(second) + 1e-8)
+        return theta
+
+
+def _sigmoid(logit: Array) -> Array:
+    # clipped: exp would overflow where σ has long been 0 or 1 to every digit
+    return 1 / (1 + np.exp(-np.clip(logit, -40, 40)))
+
+
+def _vector(values: Mapping[str, float], where: str) -> Array:
+    if tuple(values) != FEATURES:
+        missing = sorted(set(FEATURES) ^ set(values)) or "the order"
+        raise InputError(f"{where}: features differ from the {len(FEATURES)} of this version ({missing})")
+    vector = np.array([values[f] for f in FEATURES], float)
+    if not np.isfinite(vector).all():
+        raise InputError(f"{where}: not all numbers are finite")
+    return vector
+
+
+@cache
+def shipped_estimator() -> LearnedEstimator:
+    """The estimator that comes with ODAR; loaded once."""
+    return LearnedEstimator.load()

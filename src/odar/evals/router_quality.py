@@ -1,0 +1,155 @@
+"""How good a router is, in the figures of the field (SPEC 7.6): APGR, CPT, AUROC, Pearson r.
+
+A router gives every query a score; the highest-scored go to the strong model. Definitions follow RouteLLM
+(arXiv 2406.18665): the performance gap recovered at a share c of strong calls is
+
+    PGR(c) = (accuracy(c) − accuracy of weak) / (accuracy of strong − accuracy of weak)
+
+APGR is the area under PGR over ten bins of c; CPT(x) the least share of strong calls that recovers x of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from odar.errors import InputError
+
+Array = NDArray[np.float64]
+
+BINS = 10
+
+
+class Interval(NamedTuple):
+    """A figure with a bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Array:
+    """Accuracy with the 0, 1, ..., n highest-scored queries sent to the strong model.
+
+    Ties share the gain of their group evenly, as a random order among them would on average: a constant score
+    gives the straight line of a random router.
+
+    >>> accuracy_curve([2, 1], weak=[0, 1], strong=[1, 1]).tolist()
+    [0.5, 1.0, 1.0]
+    """
+    s, w, g = _aligned(score, weak, strong)
+    order = np.argsort(-s, kind="stable")
+    ranked, gains = s[order], (g - w)[order]
+    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
+    sizes = np.diff(np.r_[starts, len(s)])
+    evened = np.repeat(np.add.reduceat(gains, starts) / sizes, sizes)
+    return cast(Array, w.mean() + np.r_[0.0, np.cumsum(evened)] / len(s))
+
+
+def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: ArrayLike) -> Array:
+    """PGR at each share of strong calls, between whole queries by linear interpolation."""
+    curve = accuracy_curve(score, weak, strong)
+    gap = curve[-1] - curve[0]
+    if gap <= 0:
+        raise InputError(
+            f"the strong model is not better ({curve[-1]:.4f} against {curve[0]:.4f}): no gap to recover"
+        )
+    at = np.interp(np.asarray(shares, float), np.linspace(0, 1, len(curve)), curve)
+    return cast(Array, (at - curve[0]) / gap)
+
+
+def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS) -> float:
+    """Average performance gap recovered: trapezoids over `bins` bins of the share of strong calls.
+
+    >>> round(apgr([0, 0, 0, 0], weak=[0, 1, 0, 1], strong=[1, 1, 1, 1]), 6)
+    0.5
+    """
+    shares = np.linspace(0, 1, bins + 1)
+    return float(np.trapezoid(gap_recovered(score, weak, strong, shares), shares))
+
+
+def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> float:
+    """Call-performance threshold: the least share of strong calls that recovers `target` of the gap.
+
+    >>> cpt([4, 3, 2, 1], weak=[0, 0, 1, 1], strong=[1, 1, 1, 1], target=0.5)
+    0.25
+    """
+    curve = accuracy_curve(score, weak, strong)
+    gap = curve[-1] - curve[0]
+    if gap <= 0:
+        raise InputError("the strong model is not better: no gap to recover")
+    reached = np.flatnonzero((curve - curve[0]) / gap >= target - 1e-12)
+    return float(reached[0] / (len(curve) - 1))
+
+
+def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
+    """The score of a router that knows the outcomes: strong first where it helps, last where it harms."""
+    return cast(Array, np.asarray(strong, float) - np.asarray(weak, float))
+
+
+def auroc(score: ArrayLike, label: ArrayLike) -> float:
+    """Chance that a positive outranks a negative, ties counting half (Mann-Whitney).
+
+    >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
+    0.75
+    """
+    s, positive = np.asarray(score, float), np.asarray(label).astype(bool)
+    n, m = int(positive.sum()), int((~positive).sum())
+    if not n or not m:
+        raise InputError("AUROC needs both positives and negatives")
+    _, inverse, counts = np.unique(s, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def pearson(a: ArrayLike, b: ArrayLike) -> float:
+    """Pearson's r; 0 where one side is constant.
+
+    >>> pearson([1, 2, 3], [2, 4, 6])
+    1.0
+    """
+    x, y = np.asarray(a, float), np.asarray(b, float)
+    x, y = x - x.mean(), y - y.mean()
+    norm = float(np.sqrt((x @ x) * (y @ y)))
+    return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else 0.0
+
+
+def bootstrap(
+    figure: Callable[..., float],
+    *columns: ArrayLike,
+    resamples: int = 1000,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> Interval:
+    """`figure(*columns)` with a percentile interval over rows drawn with replacement.
+
+    A resample on which the figure does not exist (no gap, no positives) is drawn again.
+    """
+    arrays = [np.asarray(c) for c in columns]
+    value, drawn = figure(*arrays), []
+    for _ in range(resamples * 20):
+        rows = rng.integers(0, len(arrays[0]), len(arrays[0]))
+        try:
+            drawn.append(figure(*(a[rows] for a in arrays)))
+        except InputError:
+            continue
+        if len(drawn) == resamples:
+            break
+    else:
+        raise InputError("the figure does not exist on most resamples: too few rows")
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def _aligned(*columns: ArrayLike) -> Sequence[Array]:
+    arrays = [np.asarray(c, float) for c in columns]
+    if len({a.shape for a in arrays}) != 1 or arrays[0].ndim != 1 or not len(arrays[0]):
+        raise InputError(
+            f"columns of shapes {[a.shape for a in arrays]}: expected equal, one-dimensional, not empty"
+        )
+    if not all(np.isfinite(a).all() for a in arrays):
+        raise InputError("scores and outcomes must be finite")
+    return arrays

@@ -1,0 +1,192 @@
+"""d(x): training, files, explanations, and the traps (SPEC 2.6, 2.9)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odar.difficulty.estimator import LearnedEstimator, Scaling
+from odar.difficulty.features import FEATURES
+from odar.errors import InputError
+from odar.types import Query
+
+HERE = Path(__file__).parent
+TRAPS = [line.split("\t") for line in (HERE / "traps.tsv").read_text("utf8").splitlines() if line[0] != "#"]
+TOKENS = (
+    "$2n$ distinct tokens are placed at vertices of a regular $2n$-gon. A move interchanges tokens at edge endpoints. "
+    "After finite moves, every pair has been interchanged exactly once. Prove some edge was never chosen."
+)
+SPEC_2_9 = [
+    ("simple", "Who is considered the father of Quantum Mechanics?"),
+    ("simple", "Print 'Hello World' in C++."),
+    ("hard", "Derive the time-dependent Schrödinger equation."),
+    ("simple", "Is Paris the capital of France?"),
+    ("medium", "Find all real numbers x such that sqrt(x+3)+sqrt(x-1)=4"),
+    ("hard", TOKENS),
+]
+
+
+@pytest.fixture(scope="module")
+def shipped() -> LearnedEstimator:
+    return LearnedEstimator.load()
+
+
+@pytest.fixture
+def toy() -> LearnedEstimator:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 24))
+    return LearnedEstimator(epochs=2, seeds=(1,)).fit(x, rng.uniform(size=64))
+
+
+def path(d: float) -> str:
+    return "simple" if d < 0.3 else "medium" if d < 0.7 else "hard"
+
+
+@pytest.mark.parametrize(("expected", "text"), SPEC_2_9)
+def test_examples_of_the_spec(shipped: LearnedEstimator, expected: str, text: str) -> None:
+    assert path(shipped.estimate(Query(text)).difficulty) == expected
+
+
+@pytest.mark.parametrize(("trap", "allowed", "text"), TRAPS)
+def test_traps(shipped: LearnedEstimator, trap: str, allowed: str, text: str) -> None:
+    assert path(shipped.estimate(Query(text)).difficulty) in allowed.split()
+
+
+def test_forty_traps_of_four_kinds_none_trained_on() -> None:
+    kinds = [t[0] for t in TRAPS]
+    assert {k: kinds.count(k) for k in set(kinds)} == dict.fromkeys(
+        ("keyword", "length", "politeness", "masking"), 10
+    )
+    anchors = (HERE.parents[1] / "scripts" / "anchors.tsv").read_text("utf8")
+    assert not [t for _, _, t in TRAPS if t in anchors] and not [t for _, t in SPEC_2_9 if t in anchors]
+
+
+def test_contributions_add_up(shipped: LearnedEstimator) -> None:
+    estimate = shipped.estimate(Query(TOKENS))
+    logit = sum(part for _, _, part in estimate.contributions) + shipped.bias_
+    assert estimate.difficulty == pytest.approx(1 / (1 + np.exp(-logit)))
+    assert tuple(name for name, _, _ in estimate.contributions) == FEATURES
+    assert estimate.estimator == "learned/1"
+
+
+def test_contract_of_scikit_learn() -> None:
+    model = LearnedEstimator(epochs=1)
+    assert not [name for name in vars(model) if name.endswith("_")]
+    x = np.zeros((3, 24))
+    assert model.fit(x, [0.1, 0.2, 0.3]) is model
+    assert {"weights_", "bias_", "scaling_", "runs_"} <= set(vars(model))
+
+
+def test_same_seed_same_weights_and_seeds_matter() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(100, 24)), rng.uniform(size=100)
+    a, b, c = (LearnedEstimator(epochs=2, seeds=s).fit(x, y).weights_ for s in ((1,), (1,), (2,)))
+    assert (a == b).all() and (a != c).any()
+
+
+def test_regularisation_shrinks() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(300, 24))
+    y = 1 / (1 + np.exp(-2 * x[:, 3]))
+    loose, tight = (LearnedEstimator(epochs=40, seeds=(1,), l2=l2).fit(x, y) for l2 in (0.0, 0.1))
+    assert np.linalg.norm(tight.weights_) < np.linalg.norm(loose.weights_)
+
+
+def test_weighted_rows_count_for_more() -> None:
+    x, y = np.zeros((40, 24)), np.r_[np.zeros(20), np.ones(20)]
+    model = LearnedEstimator(epochs=400, learning_rate=0.01, seeds=(1,)).fit(
+        x, y, np.r_[np.ones(20), np.full(20, 3.0)]
+    )
+    assert model.predict(x)[0] == pytest.approx(0.75, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (np.zeros((3, 23)), [0.0] * 3), (np.zeros((3, 24)), [0.0] * 2), (np.zeros((1, 24)), [1.5]),
+        (np.full((1, 24), np.nan), [0.5]), (np.zeros((0, 24)), []),
+    ],
+)  # fmt: skip
+def test_bad_training_data(x: np.ndarray, y: list[float]) -> None:
+    with pytest.raises(InputError):
+        LearnedEstimator(epochs=1).fit(x, y)
+
+
+def test_round_trip(toy: LearnedEstimator, tmp_path: Path) -> None:
+    toy.save(tmp_path / "e.json")
+    again = LearnedEstimator.load(tmp_path / "e.json")
+    x = np.random.default_rng(1).normal(size=(5, 24))
+    np.testing.assert_allclose(again.predict(x), toy.predict(x), atol=1e-4)
+    assert again.seeds == (1,)
+
+
+def damage(document: dict, how: str) -> None:
+    if how == "version":
+        document["format"] = "odar-estimator/99"
+    elif how == "feature":
+        del document["weights"]["parse_depth"]
+    elif how == "order":
+        document["weights"] = dict(reversed(document["weights"].items()))
+    elif how == "infinite":
+        document["scaling"]["mean"]["parse_depth"] = float("inf")
+    else:
+        del document["training"]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("version", "odar-estimator/99"),
+        ("feature", "parse_depth"),
+        ("order", "order"),
+        ("infinite", "finite"),
+        ("part", "damaged"),
+    ],
+)
+def test_wrong_files_are_refused(toy: LearnedEstimator, tmp_path: Path, how: str, says: str) -> None:
+    file = tmp_path / "e.json"
+    toy.save(file)
+    document = json.loads(file.read_text())
+    damage(document, how)
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=says):
+        LearnedEstimator.load(file)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "not json", "3"])
+def test_not_a_file_of_ours(tmp_path: Path, content: str) -> None:
+    (tmp_path / "e.json").write_text(content)
+    with pytest.raises(InputError):
+        LearnedEstimator.load(tmp_path / "e.json")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        LearnedEstimator.load(tmp_path / "none.json")
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-1e9, 1e9), min_size=24, max_size=24))
+def test_any_features_give_a_probability(values: list[float]) -> None:
+    d = LearnedEstimator.load().predict([values])[0]
+    assert 0 <= d <= 1
+
+
+def test_scaling_does_not_extrapolate() -> None:
+    x = np.random.default_rng(0).normal(size=(1000, 24))
+    scaling = Scaling.fit(x)
+    assert (scaling(np.full((1, 24), 1e6)) == scaling(scaling.high[None])).all()
+
+
+def test_shipped_file_says_what_made_it(shipped: LearnedEstimator) -> None:
+    assert shipped.seeds == (42, 123, 456) and (shipped.l2, shipped.epochs, shipped.batch_size) == (
+        0.01,
+        50,
+        32,
+    )
+    assert shipped.about_["made_by"] == "scripts/train_estimator.py" and len(shipped.runs_) == 3

@@ -1,0 +1,205 @@
+"""φ(x): definitions, robustness, and that neighbours never matter (SPEC 2.1, 2.2)."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odar.difficulty import lexical, semantic, structural
+from odar.difficulty.features import FEATURES, GROUPS, FeatureExtractor, phi, phi_batch
+from odar.difficulty.syntax import NOTHING, SpacyAnalyser, Syntax, tree_depth
+from odar.difficulty.text import clean, has_latex, mask_latex
+from odar.types import Image, Query
+
+AWKWARD = [
+    "", " \n\t ", "\x00", "a\x00b", "\ud800", "\udfff lone \ud801", "¿Cuál es la capital de España?", "巴黎是法国的首都吗？",
+    "هل باريس عاصمة فرنسا؟", "def f(x):\n    return x ** 2\n", r"\int_0^1 \frac{dx}{1+x^2}", r"$$\sum_{n=1}^\infty 1/n^2$$",
+    "🙂🙃" * 50, "?" * 500, "$" * 300, "\\" * 300, "<|endoftext|>", "a" * 5000, "-", "(A) x (B) y", "\u2028\u2029",
+]  # fmt: skip
+EXAMPLES = [
+    "Is Paris the capital of France?", "Prove that every tree with n vertices has n - 1 edges.",
+    "If it rains, I stay at home because the roof of the car leaks. What should I do?\n(A) wait\n(B) go",
+    "Write a Python function that reverses a list.", r"Find all $x$ such that $x^2 = 4$.",
+]  # fmt: skip
+
+
+def value(name: str, text: str, images: tuple[Image, ...] = ()) -> float:
+    return float(phi(Query(text, images))[FEATURES.index(name)])
+
+
+def test_there_are_24_in_three_groups() -> None:
+    assert len(FEATURES) == len(set(FEATURES)) == 24
+    assert [s.stop - s.start for s in GROUPS.values()] == [8, 6, 10]
+
+
+@pytest.mark.parametrize("text", AWKWARD, ids=range(len(AWKWARD)))
+def test_awkward_text_gives_finite_features(text: str) -> None:
+    x = phi(Query(text))
+    assert x.shape == (24,) and np.isfinite(x).all() and (x >= 0).all()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("unit", ["word ", "a", "$x$ ", "\n", "(", "'", "1-"])
+def test_100_kb(unit: str) -> None:
+    text = unit * (100_000 // len(unit))
+    x = phi(Query(text))
+    assert np.isfinite(x).all() and x[0] == len(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=300))
+def test_fuzzed_text_never_raises(text: str) -> None:
+    x = phi(Query(text))
+    assert np.isfinite(x).all()
+    assert x[0] == len(text) and x[1] == len(text.split())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(EXAMPLES + AWKWARD) | st.text(max_size=80), min_size=1, max_size=40), st.data())
+def test_batch_of_any_size_equals_single(texts: list[str], data: st.DataObject) -> None:
+    i = data.draw(st.integers(0, len(texts) - 1))
+    batch = phi_batch(Query(t) for t in texts)
+    assert (batch[i] == phi(Query(texts[i]))).all()
+
+
+def test_empty_batch() -> None:
+    assert phi_batch([]).shape == (0, 24)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("char_length", "héllo", 5), ("word_count", " a  b\nc ", 3), ("avg_word_length", "ab abcd", 3),
+        ("max_word_length", "ab abcd", 4), ("has_digit", "one 1", 1), ("has_digit", "one", 0),
+        ("question_marks", "What? Why??", 3), ("is_proof", "Derive the lens equation.", 1),
+        ("is_proof", "Please show that n is odd.", 1), ("is_proof", "What is the proof of whisky?", 0),
+        ("is_proof", "Where did the word derive from?", 0), ("is_open_ended", "Who is she?", 1),
+        ("is_open_ended", "Who? (A) Ann (B) Bob", 0), ("is_multiple_choice", "Who?\nA. Ann\nB. Bob", 1),
+        ("is_multiple_choice", "Vitamin A. is good", 0), ("logical_connectives", "thus, hence: for  all x", 3),
+        ("logical_connectives", "Sincerely, iffy", 0), ("has_image", "see", 0), ("difficulty_density", "Prove it", 0.5),
+        ("difficulty_density", "Improve it", 0),
+    ],
+)  # fmt: skip
+def test_definitions(name: str, text: str, expected: float) -> None:
+    assert value(name, text) == pytest.approx(expected)
+
+
+def test_image() -> None:
+    assert value("has_image", "What is this?", (Image("image/png", b"x"),)) == 1
+
+
+@pytest.mark.parametrize("text", ["3 + 4", "x=1", "a ≤ b", "5 - 2", "x-1", r"\alpha", "$x$", "∇f", "−3"])
+def test_math_symbols(text: str) -> None:
+    assert lexical.has_math_symbol(text) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["well-known", "a 10-year plan", "pre- and post-war", "2n-gon", "$5 and $7", "T-shirt"]
+)
+def test_no_math_symbols(text: str) -> None:
+    assert lexical.has_math_symbol(text) == 0
+
+
+def test_cl100k_counts_are_exact() -> None:
+    # counts of tiktoken 0.12, cl100k_base, ordinary text
+    for text, count in [
+        ("hello world", 2),
+        ("Is Paris the capital of France?", 7),
+        ("", 0),
+        ("tiktoken is great!", 6),
+    ]:
+        assert lexical.token_count(text) == count
+
+
+TEXTS = [
+    "The cat sat on the mat. It was happy there.", "Don't panic! It's only 'quoted' text, isn't it?", "Hi. No. Yes we can do it.",
+    "Antidisestablishmentarianism notwithstanding, everybody's favourite word-game remains popular... Really?",
+    "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May.", "!!!", "One",
+]  # fmt: skip
+
+
+def test_readability_is_textstats(monkeypatch: pytest.MonkeyPatch) -> None:
+    textstat = importlib.import_module("textstat")
+    syllables = importlib.import_module("textstat.backend.counts._count_syllables")
+    # textstat would download its pronouncing dictionary; without one it hyphenates, as we do
+    monkeypatch.setattr(syllables, "get_cmudict", lambda lang: {})
+    for text in TEXTS:
+        theirs = min(20.0, max(0.0, textstat.flesch_kincaid_grade(text)))
+        assert lexical.readability(text) == pytest.approx(theirs), text
+
+
+def test_latex() -> None:
+    assert mask_latex(r"a \[ x \] b \( y \) c") == "a formula b formula c"
+    assert mask_latex(r"\begin{align} x &= 1 \end{align}!") == "formula!"
+    assert not has_latex("It costs $5-$6 or ($7/$8).")
+    assert clean("ok") == "ok"
+
+
+@given(st.text(max_size=200))
+def test_masking_never_raises_and_leaves_plain_text(text: str) -> None:
+    masked = mask_latex(text)
+    if "$" not in text and "\\" not in text:
+        assert masked == text
+
+
+def test_parser() -> None:
+    flat, nested, blank = SpacyAnalyser().analyse(
+        ["The dog barks.", "The man who lives here said that he left because it rained.", "  "]
+    )
+    assert blank == NOTHING
+    assert flat.clauses == 0 and nested.clauses >= 2
+    assert nested.depth > flat.depth
+
+
+def test_a_line_break_ends_a_sentence() -> None:
+    assert SpacyAnalyser().analyse(["The first line here\nThe second line here"])[0].sentences == 2
+
+
+def test_numpy_vectors_are_spacys() -> None:
+    from odar.difficulty.syntax import _pipeline, _vectors
+
+    nlp = _pipeline()
+    for text in [*EXAMPLES, "can't won't", "x"]:
+        doc = nlp.make_doc(text)
+        np.testing.assert_allclose(_vectors()(doc), nlp.get_pipe("tok2vec").predict([doc])[0], atol=2e-5)
+
+
+@given(st.lists(st.integers(0, 1_000_000), max_size=60))
+def test_depth_of_random_trees(parents: list[int]) -> None:
+    heads = [0 if i == 0 else p % i for i, p in enumerate(parents)]
+    expected = 0
+    for node in range(len(heads)):
+        depth = 1
+        while heads[node] != node:
+            node, depth = heads[node], depth + 1
+        expected = max(expected, depth)
+    assert tree_depth(heads) == expected
+
+
+def test_vocabularies_and_markers() -> None:
+    assert [len(semantic.vocabularies()[f]) for f in semantic.FIELDS] == [87, 92, 73]
+    markers = semantic.markers()
+    assert len(markers) == len(set(markers)) == 47
+    # overlapping markers would count one phrase twice
+    assert not [(a, b) for a in markers for b in markers if a != b and f" {a} " in f" {b} "]
+
+
+def test_connectives_are_the_papers() -> None:
+    assert len(structural.CONNECTIVES) == 12
+
+
+def test_seams() -> None:
+    class Flat:
+        def analyse(self, texts: object) -> list[Syntax]:
+            return [Syntax(7, 8, 9)]
+
+    class Coder:
+        def probabilities(self, query: Query) -> np.ndarray:
+            return np.eye(8)[1]
+
+    x = dict(zip(FEATURES, FeatureExtractor(Flat(), Coder()).phi(Query("hi")), strict=True))
+    assert (x["sentence_count"], x["clause_count"], x["parse_depth"], x["domain_code"]) == (7, 8, 9, 1)

@@ -1,0 +1,73 @@
+"""Posterior difficulty (SPEC 5.11)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, shipped_statistics, unsureness
+from odar.errors import InputError
+
+Z = st.floats(-10, 10)
+
+
+@given(st.floats(0, 1), Z, Z)
+def test_is_a_probability(prior: float, u: float, t: float) -> None:
+    assert 0 <= PosteriorDifficulty.load().update(prior, unsureness=u, log_tokens=t) <= 1
+
+
+def test_an_unsure_long_answer_is_harder() -> None:
+    model = PosteriorDifficulty.load()
+    for prior in (0.1, 0.3, 0.5, 0.7):
+        calm, torn = (model.update(prior, unsureness=z, log_tokens=z) for z in (-1.0, 1.0))
+        assert calm < torn
+
+
+def test_recovers_a_planted_law() -> None:
+    rng = np.random.default_rng(0)
+    d, u, t = rng.uniform(0.1, 0.9, 20000), *rng.normal(size=(2, 20000))
+    logit = 0.5 * np.log(d / (1 - d)) + 0.8 * u - 0.3 * t + 0.2
+    y = rng.uniform(size=20000) < 1 / (1 + np.exp(-logit))
+    coef = PosteriorDifficulty(l2=0.0).fit(d, u, t, y).coef_
+    assert coef[:4] == pytest.approx([0.2, 0.5, 0.8, -0.3], abs=0.08)
+    assert np.abs(coef[4:]).max() < 0.08
+
+
+def test_one_sided_outcomes_stay_finite() -> None:
+    model = PosteriorDifficulty().fit([0.2, 0.8], [0, 1], [1, 0], [1, 1])
+    assert np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("bad", [([0.5], [0], [0], []), ([], [], [], []), ([0.5], [np.nan], [0], [1])])
+def test_bad_data(bad: tuple[list[float], ...]) -> None:
+    with pytest.raises(InputError):
+        PosteriorDifficulty().fit(*bad)
+
+
+def test_observe_standardises() -> None:
+    model = PosteriorDifficulty.load()
+    statistics = AnswerStatistics.fit([0.9, 0.8, 0.7], [10, 20, 40])
+    u = (-np.log(0.7) - statistics.unsureness_mean) / statistics.unsureness_scale
+    t = (np.log1p(40) - statistics.log_tokens_mean) / statistics.log_tokens_scale
+    seen = model.observe(0.4, mean_probability=0.7, tokens=40, statistics=statistics)
+    assert seen == pytest.approx(model.update(0.4, unsureness=u, log_tokens=t))
+
+
+def test_constant_answers_have_scale_one() -> None:
+    assert AnswerStatistics.fit([0.9, 0.9], [5, 5]).log_tokens_scale == 1.0
+    assert unsureness([0.0])[0] < 20
+
+
+def test_document_round_trip_and_versions() -> None:
+    model = PosteriorDifficulty.load()
+    assert (PosteriorDifficulty.from_document(model.document()).coef_ == model.coef_).all()
+    with pytest.raises(InputError, match="odar-posterior/9"):
+        PosteriorDifficulty.from_document(model.document() | {"format": "odar-posterior/9"})
+    with pytest.raises(InputError, match="coefficients"):
+        PosteriorDifficulty.from_document(model.document() | {"coefficients": {"intercept": 1}})
+
+
+def test_shipped_statistics() -> None:
+    assert "gpt-4.1-nano" in shipped_statistics()
