@@ -246,7 +246,7 @@ class Odar:
             raise InputError(f"the question must be a string, not {type(text).__name__}")
         if not text.strip() and not query.turns:
             raise InputError("the question is empty")
-        if (at := text.find("\0")) != -1:
+        if not query.turns and (at := text.find("\0")) != -1:
             raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text")

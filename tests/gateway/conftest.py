@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import aiohttp
@@ -51,13 +52,31 @@ class Live:
     service: Service
     notebook: Notebook
     http: aiohttp.ClientSession
-    openai: openai.AsyncOpenAI
-    anthropic: anthropic.AsyncAnthropic
+    _stack: AsyncExitStack
+
+    @cached_property
+    def openai(self) -> openai.AsyncOpenAI:
+        client = openai.AsyncOpenAI(base_url=self.url + "/v1", api_key="sk-test", max_retries=0)
+        self._stack.push_async_callback(client.close)
+        return client
+
+    @cached_property
+    def anthropic(self) -> anthropic.AsyncAnthropic:
+        client = anthropic.AsyncAnthropic(base_url=self.url, api_key="sk-test", max_retries=0)
+        self._stack.push_async_callback(client.close)
+        return client
 
     async def post(self, path: str, body: Any, **options: Any) -> tuple[int, Any, Any]:
         """Status, headers and JSON body."""
         async with self.http.post(self.url + path, json=body, **options) as response:
             return response.status, response.headers, await response.json()
+
+    async def entry(self) -> Entry:
+        """The first request in the book; it is written after the answer has left."""
+        async with asyncio.timeout(2):
+            while not self.notebook.entries:
+                await asyncio.sleep(0.005)
+        return self.notebook.entries[0]
 
     async def text(self, path: str, body: Any) -> tuple[int, str]:
         async with self.http.post(self.url + path, json=body) as response:
@@ -123,21 +142,15 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
                 assert not task.done(), task.result()
                 await asyncio.sleep(0.005)
             url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-            http = await stack.enter_async_context(aiohttp.ClientSession())
-            one = await stack.enter_async_context(
-                openai.AsyncOpenAI(base_url=url + "/v1", api_key="sk-test", max_retries=0)
-            )
-            two = await stack.enter_async_context(
-                anthropic.AsyncAnthropic(base_url=url, api_key="sk-test", max_retries=0)
-            )
 
             async def stop() -> None:
                 server.should_exit = True
                 await task
                 assert notebook.closed
 
-            stack.push_async_callback(stop)
-            return Live(url, server, app.state.service, notebook, http, one, two)
+            stack.push_async_callback(stop)  # before the clients: they leave first
+            http = await stack.enter_async_context(aiohttp.ClientSession())
+            return Live(url, server, app.state.service, notebook, http, stack)
 
         yield go
     await up.until_idle(connections=0)

@@ -95,6 +95,12 @@ class Endpoint:
                 self._service.gate.leave()
         except ClientLeft as left:
             error, visit.exchange.status = left, CLIENT_LEFT
+        except asyncio.CancelledError:
+            # The server's patience is at its end: the client shall at least know, and the record too.
+            if not visit.exchange.status:
+                await self._refuse(visit, _CUT_OFF)
+            self._record(visit, _CUT_OFF)
+            raise
         except Exception as failure:
             error = failure
             await self._refuse(visit, failure)
@@ -177,6 +183,10 @@ class Endpoint:
             await exchange.write(writer.error(self._refusal(error)), more=False)
             exchange.status = self._refusal(error, quiet=True).status  # for the record: the head said 200
             raise _Told from error
+        except asyncio.CancelledError:
+            if exchange.status:
+                await exchange.write(writer.error(_CUT_OFF), more=False)
+            raise
         finally:
             await _end(work, gone)
 
@@ -229,6 +239,9 @@ class Endpoint:
             ),
             visit.grant,
         )
+
+
+_CUT_OFF = Refusal(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
 
 
 class _Told(Exception):

@@ -84,7 +84,7 @@ def description() -> Schema:
 def _question(summary: str, body: Schema, error: str) -> Schema:
     answer = {
         "description": "The answer: JSON, or server-sent events with `stream`.",
-        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": _TEXT}},
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": _ANY}},
     }
     return {
         "summary": summary,

@@ -112,7 +112,7 @@ def openai_body(refusal: Refusal) -> dict[str, Any]:
         "param": refusal.param,
         "code": refusal.code,
     }
-    return {"error": error | refusal.upstream}
+    return {"error": error | {name: value for name, value in refusal.upstream.items() if value is not None}}
 
 
 def anthropic_body(refusal: Refusal) -> dict[str, Any]:

@@ -65,11 +65,14 @@ class Service:
         }
         if ask.model == ADAPTIVE:
             return options | {"path": ask.extras.path}
+        how: dict[str, Any] = (
+            {"path": _FORCED[ask.model]} if ask.model in _FORCED else {"model": self._named(ask.model)}
+        )
         if ask.extras.path is not None:
-            raise bad_field("odar.path", f"goes with model {ADAPTIVE!r} only; {ask.model!r} is a path of its own")
-        if ask.model in _FORCED:
-            return options | {"path": _FORCED[ask.model]}
-        return options | {"model": self._named(ask.model)}
+            raise bad_field(
+                "odar.path", f"goes with model {ADAPTIVE!r} only; {ask.model!r} leaves no choice of path"
+            )
+        return options | how
 
     def check_path(self, decision: Decision, grant: Grant | None) -> None:
         """Refuse a path that the key does not allow, before anything is spent on it."""

@@ -1,0 +1,280 @@
+"""What stands before an answer: limits, keys, fields; and faults of every kind behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from typing import ClassVar
+
+import pytest
+
+from odar.errors import SettingsError
+from odar.gateway.ports import Grant, NoKeys, Stop
+from odar.gateway.server import check_binding
+from support import fault_server as faults
+from support.gateway import turn
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "odar-simple", "messages": turn()}
+
+
+class Keys:
+    """A keyring with three keys."""
+
+    grants: ClassVar = {
+        "any": Grant("k1"),
+        "limited": Grant("k2", models=frozenset({"odar"}), paths=frozenset({"simple"})),
+        "spent": Grant("k3"),
+    }
+
+    def __init__(self) -> None:
+        self.booked: list[tuple[str, float | None]] = []
+
+    def empty(self) -> bool:
+        return False
+
+    def verify(self, secret: str) -> Grant | None:
+        return self.grants.get(secret)
+
+    def admit(self, grant: Grant) -> Stop | None:
+        return Stop("the budget of this key is used up until tomorrow", 3600) if grant.key_id == "k3" else None
+
+    def spent(self, grant: Grant, cost_usd: float | None) -> None:
+        self.booked.append((grant.key_id, cost_usd))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, {}, "model"),
+        (CHAT, {"model": "odar"}, "messages"),
+        (CHAT, {"model": "odar", "messages": []}, "messages"),
+        (CHAT, {"model": "odar", "messages": [{"role": "user"}]}, "messages[0].content"),
+        (CHAT, {"model": "odar", "messages": [{"role": "king", "content": ""}]}, "messages[0].role"),
+        (CHAT, {"model": "odar", "messages": [{"role": "tool", "content": ""}]}, "messages[0].tool_call_id"),
+        (CHAT, BODY | {"n": 0}, "n"),
+        (CHAT, BODY | {"top_logprobs": 3}, "top_logprobs"),
+        (CHAT, BODY | {"stop": [1]}, "stop"),
+        (CHAT, BODY | {"tools": [{"type": "custom"}]}, "tools[0].type"),
+        (CHAT, BODY | {"tool_choice": "maybe"}, "tool_choice"),
+        (CHAT, BODY | {"odar": {"path": "harder"}}, "odar.path"),
+        (CHAT, BODY | {"odar": {"max_csot": 1}}, "odar.max_csot"),
+        (CHAT, BODY | {"odar": {"path": "hard"}}, "odar.path"),
+        (
+            CHAT,
+            BODY
+            | {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": 1}}}},
+            "response_format.json_schema.schema",
+        ),
+        (
+            CHAT,
+            {"model": "odar", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
+            "messages[0].content[0].image_url.url",
+        ),
+        ("/v1/responses", {"model": "odar"}, "input"),
+        ("/v1/responses", {"model": "odar", "input": [{"type": "computer_call"}]}, "input[0].type"),
+        ("/v1/feedback", {"trace_id": "x"}, "correct"),
+    ],
+)
+async def test_bad_fields_are_named(live, up, path, body, param):
+    status, _, reply = await live.post(path, body)
+    assert (status, reply["error"]["param"], reply["error"]["type"]) == (400, param, "invalid_request_error")
+    assert reply["error"]["message"].startswith(f"{param}: ")
+    assert up.requests == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[1]", b"\xff", b'{"model": NaN}', b'{"a": "\\ud800"}', b"[" * 5000, b'{"a":' * 80 + b"1" + b"}" * 80]
+)  # fmt: skip
+async def test_bodies_that_are_no_request(live, body):
+    async with live.http.post(live.url + CHAT, data=body) as response:
+        assert response.status == 400
+        assert (await response.json())["error"]["param"] == "body"
+
+
+async def test_a_body_that_is_too_large(start):
+    live = await start(gateway__max_body_mb=0.001)
+    status, _, reply = await live.post(CHAT, BODY | {"user": "x" * 2000})
+    assert (status, reply["error"]["type"]) == (413, "request_too_large")
+
+    async def chunks():
+        for _ in range(20):
+            yield b" " * 100
+
+    async with live.http.post(live.url + CHAT, data=chunks()) as response:
+        assert response.status == 413
+
+
+async def test_a_body_that_never_comes(start):
+    live = await start(gateway__body_timeout_s=0.1)
+
+    async def slowly():
+        yield b"{"
+        await asyncio.sleep(5)
+
+    async with live.http.post(live.url + CHAT, data=slowly()) as response:
+        assert response.status == 408
+
+
+async def test_too_many_requests_are_shed_at_once(start, up):
+    live = await start(gateway__max_in_flight=2)
+    up.behave(faults.ok(delay_s=0.5))
+    results = await asyncio.gather(*(live.post(CHAT, BODY) for _ in range(6)))
+    statuses = sorted(status for status, _, _ in results)
+    assert statuses == [200, 200, 429, 429, 429, 429]
+    refused = next(result for result in results if result[0] == 429)
+    assert refused[1]["retry-after"] == "1"
+    assert refused[2]["error"]["code"] == "overloaded"
+    assert len(up.requests) == 2
+    assert (await live.post(CHAT, BODY))[0] == 200
+
+
+class TestKeys:
+    @pytest.fixture
+    async def locked(self, start):
+        self.keys = Keys()
+        return await start(keys=self.keys)
+
+    async def test_none_or_a_wrong_one(self, locked):
+        assert (await locked.post(CHAT, BODY))[0] == 401
+        status, _, reply = await locked.post(CHAT, BODY, headers={"authorization": "Bearer wrong"})
+        assert (status, reply["error"]["code"]) == (401, "invalid_api_key")
+        async with locked.http.get(locked.url + "/v1/models") as response:
+            assert response.status == 401
+
+    async def test_both_headers(self, locked):
+        for headers in ({"authorization": "Bearer any"}, {"x-api-key": "any"}):
+            assert (await locked.post(CHAT, BODY, headers=headers))[0] == 200
+        assert self.keys.booked[0][0] == "k1"
+        assert self.keys.booked[0][1] > 0
+        assert locked.notebook.entries[0].key_id == "k1"
+
+    async def test_what_it_does_not_allow(self, locked, up):
+        headers = {"x-api-key": "limited"}
+        status, _, reply = await locked.post(CHAT, BODY, headers=headers)
+        assert (status, reply["error"]["code"]) == (403, "model_not_allowed")
+        hard = {"model": "odar", "messages": turn("word " * 200)}
+        status, _, reply = await locked.post(CHAT, hard, headers=headers)
+        assert (status, reply["error"]["code"]) == (403, "path_not_allowed")
+        assert up.requests == []
+
+    async def test_a_budget_that_is_used_up(self, locked):
+        status, headers, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "spent"})
+        assert (status, headers["retry-after"], reply["error"]["code"]) == (429, "3600", "key_limit")
+
+
+async def test_without_keys_a_web_page_may_not_ask(live):
+    for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+        status, _, reply = await live.post(CHAT, BODY, headers=headers)
+        assert (status, reply["error"]["code"]) == (403, "loopback_only")
+    assert (await live.post(CHAT, BODY, headers={"origin": "http://localhost:3000"}))[0] == 200
+
+
+def test_without_keys_only_loopback_is_bound():
+    check_binding("127.0.0.1", NoKeys())
+    check_binding("0.0.0.0", Keys())
+    with pytest.raises(SettingsError, match=r"'0\.0\.0\.0' can be reached from other machines.*odar keys"):
+        check_binding("0.0.0.0", NoKeys())
+
+
+FAULTS = {
+    "hang": (faults.hang(), 504),
+    "garbage": (faults.garbage(), 502),
+    "html": (faults.html(), 502),
+    "not HTTP": (faults.not_http(), 502),
+    "truncated": (faults.truncated(), 502),
+    "reset": (faults.reset(), 502),
+    "empty choices": (faults.empty_choices(), 502),
+    "503": (faults.status(503), 503),
+    "422": (faults.status(422), 422),
+    "a redirect": (faults.status(302), 502),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_every_fault_has_its_status(live, up, slow, fault, stream):
+    behaviour, expected = FAULTS[fault]
+    up.behave(behaviour)
+    slow.behave(behaviour)
+    for model in ("quick", "odar-simple"):
+        body = {"model": model, "messages": turn(), "odar": {"deadline_s": 0.4}, "stream": stream}
+        status, _, reply = await live.post(CHAT, body)
+        assert (status, reply["error"]["code"] is not None or status < 500 or status == 503) == (expected, True)
+
+
+async def test_one_agent_down_is_an_answer_marked_degraded(live, up, slow):
+    slow.behave(faults.status(500))
+    status, headers, reply = await live.post(CHAT, BODY | {"model": "odar-medium"})
+    assert (status, headers["x-odar-degraded"], reply["odar"]["degraded"]) == (200, "true", True)
+
+
+async def test_limits_that_leave_no_room(live):
+    status, _, reply = await live.post(CHAT, BODY | {"odar": {"max_cost": 0}})
+    assert (status, reply["error"]["code"]) == (422, "budget_exceeded")
+    status, _, reply = await live.post(CHAT, {"model": "odar-hard", "messages": turn(), "odar": {"max_calls": 3}})
+    assert (status, reply["odar"]["calls"], reply["odar"]["degraded"]) == (200, 3, True)
+
+
+async def test_the_breaker_opens_and_closes(start, up, slow):
+    live = await start(gateway__breaker_failures=2, gateway__breaker_cooldown_s=0.2)
+    up.behave(faults.status(500))
+    for _ in range(2):
+        assert (await live.post(CHAT, {"model": "quick", "messages": turn()}))[0] == 500
+    status, headers, reply = await live.post(CHAT, {"model": "quick", "messages": turn()})
+    assert (status, reply["error"]["code"], len(up.requests)) == (503, "circuit_open", 2)
+    assert "retry-after" in headers
+    assert (await live.post(CHAT, BODY))[0] == 200  # the slow agent stands in
+    up.behave(faults.ok())
+    await asyncio.sleep(0.25)
+    assert (await live.post(CHAT, {"model": "quick", "messages": turn()}))[0] == 200
+    async with live.http.get(live.url + "/metrics") as response:
+        assert 'odar_breaker_state{provider="f"} 0.0' in await response.text()
+
+
+async def test_feedback(live):
+    _, headers, _ = await live.post(CHAT, BODY)
+    mark = {"trace_id": headers["x-odar-trace"], "correct": False, "note": "it is five"}
+    assert (await live.post("/v1/feedback", mark))[0] == 200
+    assert live.notebook.marks == [(headers["x-odar-trace"], False, "it is five")]
+    assert (await live.post("/v1/feedback", mark | {"trace_id": "nobody"}))[0] == 404
+
+
+async def test_metrics_count_without_telling(live):
+    await live.post(CHAT, {"model": "odar-hard", "messages": turn("a secret question")})
+    await live.post(CHAT, {"model": "nope", "messages": turn()})
+    async with live.http.get(live.url + "/metrics") as response:
+        text = await response.text()
+        assert response.headers["content-type"].startswith("text/plain")
+    assert 'odar_requests_total{endpoint="chat.completions",path="hard",status="200"} 1.0' in text
+    assert 'status="404"} 1.0' in text
+    assert 'odar_calls_total{model="deep",provider="s"} 5.0' in text
+    assert "secret" not in text
+
+
+async def test_addresses_that_do_not_exist(live):
+    async with live.http.get(live.url + "/v1/nothing") as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (404, "unknown_url")
+    async with live.http.get(live.url + CHAT) as response:
+        assert (response.status, "error" in await response.json()) == (405, True)
+
+
+async def test_an_unforeseen_error_gives_nothing_away(live, monkeypatch, caplog):
+    def broken(query):
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(live.service.odar.estimator, "estimate", broken)
+    status, _, reply = await live.post(CHAT, BODY)
+    assert (status, "secret" in json.dumps(reply)) == (500, False)
+    assert "a secret" in caplog.text
+    assert live.service.gate.in_flight == 0
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+async def test_curl(live):
+    command = ["curl", "-sS", "-i", live.url + CHAT, "-d", json.dumps(BODY)]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=10)
+    assert done.stdout.startswith("HTTP/1.1 200")
+    assert '"content":"Answer: 4"' in done.stdout

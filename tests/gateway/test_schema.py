@@ -1,0 +1,72 @@
+"""schemathesis reads /openapi.json and tries to break what it describes."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from odar.config import load_settings
+from odar.gateway.app import create_app
+from odar.gateway.openapi import description
+from support.scripted import ScriptedProvider, completion
+
+MODELS = ["odar", "odar-simple", "odar-medium", "odar-hard", "m", "nothing"]
+
+
+def described():
+    """The description as served, with model names that exist: a random one would be a 404 and nothing else."""
+    schema = copy.deepcopy(description())
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages"):
+        body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        body["properties"]["model"] = {"enum": MODELS}
+    return schema
+
+
+SCHEMA = schemathesis.openapi.from_dict(described())
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A gateway in a thread, in front of a model that always answers."""
+    provider = ScriptedProvider(lambda request, index: [completion("It is four.")] * request.n, "p")
+    given = load_settings(
+        "embedded",
+        environ={},
+        providers={"p": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1"}},
+        models={"m": {"provider": "p", "logprobs": True, "n": True, "images": True}},
+        fast__model="m",
+        slow__model="m",
+    )
+    config = uvicorn.Config(create_app(given, providers={"p": provider}), port=0, log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.filterwarnings("ignore")
+@SCHEMA.parametrize()
+@settings(
+    max_examples=20,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
+def test_nothing_breaks_the_gateway(case, address):
+    """No 500, and every response is one that the description promises."""
+    response = case.call(base_url=address)
+    assert response.status_code < 500, response.text
+    # A schema cannot say that odar.path goes with model odar only.
+    case.validate_response(response, excluded_checks=[positive_data_acceptance])

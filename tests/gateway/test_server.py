@@ -1,0 +1,148 @@
+"""The gateway as a process: started by `odar serve`, stopped by SIGTERM; and `odar bench gateway`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+
+import aiohttp
+import pytest
+
+from support.fault_server import FaultServer, hang, ok
+from support.gateway import turn
+
+TOML = """
+profile = "embedded"
+[providers.up]
+kind = "openai"
+base_url = "{url}"
+[models.m]
+provider = "up"
+[fast]
+model = "m"
+[slow]
+model = "m"
+[gateway]
+port = 0
+notice_s = 0.4
+drain_s = {drain}
+"""
+CODE = "from odar.cli.main import main; main()"
+
+
+class Process:
+    """A gateway in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, said: str) -> None:
+        self.process, self.url, self.said = process, url, said
+
+    @classmethod
+    async def start(cls, folder, up: FaultServer, *arguments: str, drain: float = 5) -> Process:
+        (folder / "odar.toml").write_text(TOML.format(url=up.url, drain=drain))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CODE, "serve", *arguments, cwd=folder, stderr=asyncio.subprocess.PIPE
+        )
+        said = ""
+        async with asyncio.timeout(30):
+            while "only this machine" not in said:
+                line = (await process.stderr.readline()).decode()
+                assert line, said
+                said += line
+        return cls(process, re.search(r"http://\S+", said).group(), said)
+
+
+@pytest.fixture
+async def http():
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def get(http: aiohttp.ClientSession, url: str) -> int:
+    async with http.get(url) as response:
+        return response.status
+
+
+async def test_sigterm_lets_running_requests_finish(tmp_path, http):
+    async with FaultServer() as up:
+        up.behave(ok("It is four.", delay_s=1.2))
+        gateway = await Process.start(tmp_path, up)
+        assert "no key is configured: only this machine can connect" in gateway.said
+        body = {"model": "odar", "messages": turn()}
+        running = asyncio.create_task(http.post(gateway.url + "/v1/chat/completions", json=body))
+        while not up.busy:
+            await asyncio.sleep(0.01)
+        assert await get(http, gateway.url + "/readyz") == 200
+        gateway.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.2)
+        assert await get(http, gateway.url + "/readyz") == 503
+        assert await get(http, gateway.url + "/healthz") == 200
+        async with http.post(gateway.url + "/v1/chat/completions", json=body) as refused:
+            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        async with await running as response:
+            assert response.status == 200
+            assert (await response.json())["choices"][0]["message"]["content"] == "It is four."
+        async with asyncio.timeout(5):
+            await gateway.process.wait()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await get(http, gateway.url + "/readyz")
+
+
+async def test_a_request_that_does_not_finish_is_cut_off(tmp_path, http):
+    async with FaultServer() as up:
+        up.behave(hang())
+        gateway = await Process.start(tmp_path, up, drain=1)
+        running = asyncio.create_task(
+            http.post(gateway.url + "/v1/chat/completions", json={"model": "odar", "messages": turn()})
+        )
+        while not up.busy:
+            await asyncio.sleep(0.01)
+        gateway.process.terminate()
+        async with asyncio.timeout(6):
+            await gateway.process.wait()
+        async with await running as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "shut_down")
+        await up.until_idle(connections=0)
+
+
+async def run(*arguments: str, folder=None) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CODE, *arguments, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )  # fmt: skip
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_without_keys_it_refuses_to_listen_elsewhere(tmp_path):
+    code, _, err = await run("serve", "--host", "0.0.0.0", folder=tmp_path)
+    assert code == 2
+    assert "no key is configured; make one with `odar keys`, or listen on 127.0.0.1" in err
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path):
+    async with FaultServer() as other:
+        port = other.origin.rsplit(":", 1)[1]
+        code, _, err = await run("serve", "--port", port, folder=tmp_path)
+    assert code == 2
+    assert f"gateway.port = {port} on 127.0.0.1 cannot be used" in err
+
+
+async def test_bench_measures_gateway_and_peer_in_one_run(tmp_path):
+    async with FaultServer() as peer:
+        arguments = ["--seconds", "0.3", "--connections", "1,4", "--peer", f"other={peer.url}", "--json"]
+        code, out, err = await run("bench", "gateway", *arguments, folder=tmp_path)
+    assert code == 0, err
+    upstream, own, other = json.loads(out)
+    assert [row["name"] for row in (upstream, own, other)] == ["upstream", "odar", "other"]
+    assert all(
+        load["errors"] == 0 and load["requests"] > 0 for row in (upstream, own, other) for load in row["loads"]
+    )
+    assert own["memory_mb"] > 10
+    assert other["memory_mb"] is None
+
+
+async def test_bench_says_what_is_wrong(tmp_path):
+    code, _, err = await run("bench", "gateway", "--peer", "nonsense", folder=tmp_path)
+    assert (code, "--peer 'nonsense' is not NAME=http://…" in err) == (2, True)

@@ -1,0 +1,108 @@
+"""Streams when things go wrong, or slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import anthropic
+import openai
+import pytest
+
+from support.fault_server import dies_mid_stream, echo_n, hang, ok, status, trickle
+from support.gateway import turn
+
+BODY = {"model": "odar-simple", "messages": turn(), "stream": True}
+MESSAGE = {"model": "odar-simple", "max_tokens": 9, "messages": turn(), "stream": True}
+
+
+async def test_an_upstream_that_dies_ends_in_an_error_event(live, up, slow):
+    up.behave(dies_mid_stream("one two three", after=3))
+    code, text = await live.text("/v1/chat/completions", BODY)
+    *_, last = [line for line in text.split("\n\n") if line]
+    assert code == 200
+    assert '"content":"one "' in text
+    assert "[DONE]" not in text
+    error = json.loads(last.removeprefix("data: "))["error"]
+    assert (error["type"], error["code"]) == ("api_error", "upstream_failed")
+    assert slow.requests == []  # half an answer cannot be followed by another
+    assert (await live.entry()).status == 502
+
+
+async def test_the_sdks_raise_it(live, up):
+    up.behave(dies_mid_stream("one two three", after=3))
+    stream = await live.openai.chat.completions.create(**BODY)
+    with pytest.raises(openai.APIError, match="broke off"):
+        [chunk async for chunk in stream]
+    with pytest.raises(anthropic.APIError, match="broke off"):
+        async with live.anthropic.messages.stream(model="quick", max_tokens=9, messages=turn()) as events:
+            [piece async for piece in events.text_stream]
+    async with live.openai.responses.stream(model="quick", input="Hi") as events:
+        kinds = [event.type async for event in events]
+    assert kinds[-1] == "response.failed"
+
+
+async def test_an_upstream_that_dies_before_the_first_token_is_replaced(live, up, slow):
+    up.behave(dies_mid_stream(after=0))
+    slow.behave(ok("It is four."))
+    stream = await live.openai.chat.completions.create(**BODY)
+    assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "It is four."
+    assert (await live.entry()).trace.degradations
+
+
+@pytest.mark.parametrize("path", ["medium", "hard"])
+async def test_signs_of_life_at_once_and_every_few_seconds(start, up, slow, path):
+    live = await start(gateway__keepalive_s=0.05)
+    slow.behave(echo_n("It is four.", delay_s=0.3))
+    started = asyncio.get_running_loop().time()
+    async with live.http.post(live.url + "/v1/chat/completions", json=BODY | {"model": f"odar-{path}"}) as response:
+        first = await response.content.readany()
+        assert asyncio.get_running_loop().time() - started < 0.25
+        assert first.startswith(b": ")
+        assert response.headers["x-odar-path"] == path
+        rest = (await response.read()).decode()
+    assert rest.count(": odar is working") >= 2
+    assert rest.endswith("data: [DONE]\n\n")
+
+
+async def test_a_failure_after_signs_of_life_is_an_event(live, up, slow):
+    up.behave(status(500))
+    slow.behave(status(500))
+    code, text = await live.text("/v1/chat/completions", BODY | {"model": "odar-hard"})
+    assert code == 200
+    error = json.loads(text.strip().split("data: ")[-1])["error"]
+    assert "no agent produced an answer" in error["message"]
+    code, text = await live.text("/v1/messages", MESSAGE | {"model": "odar-hard"})
+    assert "event: error" in text
+    assert "message_stop" not in text
+
+
+async def test_a_failure_before_the_first_token_keeps_its_status(live, up, slow):
+    up.behave(status(401))
+    slow.behave(status(401))
+    assert (await live.text("/v1/chat/completions", BODY))[0] == 401
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["simple", "medium", "hard"])
+async def test_a_client_that_leaves_cancels_all_upstream_work(live, up, slow, path, stream):
+    up.behave(hang() if path != "medium" else ok("four"))
+    slow.behave(hang())
+    body = BODY | {"model": f"odar-{path}", "stream": stream}
+    task = asyncio.create_task(live.text("/v1/chat/completions", body))
+    async with asyncio.timeout(3):
+        while not (up.busy if path == "simple" else slow.busy):
+            await asyncio.sleep(0.005)
+    task.cancel()
+    await up.until_idle(connections=0 if path == "simple" else None)
+    await slow.until_idle(connections=0)
+    assert (await live.entry()).status == 499
+    assert live.service.gate.in_flight == 0
+
+
+async def test_a_client_that_leaves_in_the_middle_of_the_text(live, up):
+    up.behave(trickle("word " * 500, every_s=0.01, stream=True))
+    async with live.http.post(live.url + "/v1/chat/completions", json=BODY) as response:
+        await response.content.readany()
+    await up.until_idle(connections=0)
+    assert live.service.gate.in_flight == 0
