@@ -105,7 +105,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
     """Starts gateways, and stops them after the test; nothing may be left behind upstream."""
     async with AsyncExitStack() as stack:
 
-        async def go(keys: Any = None, slow_kind: str = "openai", **overrides: Any) -> Live:
+        async def go(keys: Any = None, recorder: Any = None, slow_kind: str = "openai", **overrides: Any) -> Live:
             base = {
                 "providers": {
                     "f": {"kind": "openai", "base_url": up.url},
@@ -135,7 +135,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             }
             settings = load_settings("embedded", environ={}, **{**base, **overrides})
             notebook = Notebook()
-            app = create_app(settings, keys=keys, recorder=notebook)
+            app = create_app(settings, keys=keys, recorder=recorder or notebook)
             server = make_server(app, settings.gateway)
             task = asyncio.create_task(server.serve())
             while not server.started:
@@ -146,7 +146,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             async def stop() -> None:
                 server.should_exit = True
                 await task
-                assert notebook.closed
+                assert recorder or notebook.closed
 
             stack.push_async_callback(stop)  # before the clients: they leave first
             http = await stack.enter_async_context(aiohttp.ClientSession())

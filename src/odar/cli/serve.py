@@ -8,6 +8,7 @@ import socket
 
 import click
 
+from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.settings import Settings
 
@@ -22,25 +23,29 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
     \b
     odar serve
     curl http://127.0.0.1:8088/v1/chat/completions -d \\
-      '{"model": "odar", "messages": [{"role": "user", "content": "Is Paris the capital of France?"}]}'
+      '{"model": "odar", "messages": [{"role": "user", "content": "Hi"}]}'
 
     Models: odar (adaptive), odar-simple, odar-medium, odar-hard, and every model of `odar models` by its own name,
     passed through. Without keys it listens on this machine only. SIGTERM lets running requests finish.
     """
     from odar.gateway.app import create_app
-    from odar.gateway.ports import NoKeys
+    from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import check_binding, make_server
+    from odar.store.store import open_store
 
     gateway = dataclasses.replace(
         settings.gateway,
         host=settings.gateway.host if host is None else host,
         port=settings.gateway.port if port is None else port,
     )
-    settings, keys = dataclasses.replace(settings, gateway=gateway), NoKeys()
+    settings = dataclasses.replace(settings, gateway=gateway)
+    store = open_store(settings)
+    keys = StoredKeys(store)
     check_binding(gateway.host, keys)
     announce_profile(settings)
+    fetch_if_embedded(settings, quiet=False)
     logging.basicConfig(level=logging.WARNING, format="odar: %(levelname)s %(name)s: %(message)s")
-    server = make_server(create_app(settings, keys=keys), gateway)
+    server = make_server(create_app(settings, keys=keys, recorder=StoredRecord(store, settings.profile)), gateway)
     listening = _listen(gateway.host, gateway.port)
     address, number = listening.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address

@@ -236,8 +236,7 @@ class Endpoint:
                 query=ask.query if ask else None,
                 trace=visit.answer.trace if visit.answer else None,
                 error=None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
-            ),
-            visit.grant,
+            )
         )
 
 

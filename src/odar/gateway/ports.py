@@ -20,6 +20,8 @@ class Grant:
     """Names that may be asked for; None is any."""
     paths: frozenset[str] | None = None
     """Paths that may be taken; None is any."""
+    left_usd: float | None = None
+    """What its budget still allows; no request may cost more. None is no budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,6 @@ class Keyring(Protocol):
         """None lets a request pass; called once a request, before anything is spent."""
         ...
 
-    def spent(self, grant: Grant, cost_usd: float | None) -> None:
-        """Book what a request cost; None is unknown."""
-        ...
-
 
 class Recorder(Protocol):
     """Where traces go. `put` returns at once: it queues, and never slows a request down."""
@@ -99,9 +97,6 @@ class NoKeys:
     def admit(self, grant: Grant) -> Stop | None:
         """Nobody is held back."""
         return None
-
-    def spent(self, grant: Grant, cost_usd: float | None) -> None:
-        """Nobody counts."""
 
 
 class NoRecord:

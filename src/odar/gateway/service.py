@@ -58,9 +58,10 @@ class Service:
         """How the engine is to be asked; refused where the key or the name does not allow it."""
         if grant is not None and grant.models is not None and ask.model not in grant.models:
             raise Refusal(403, f"this key may not use model {ask.model!r}", "model_not_allowed", "model")
+        costs = (ask.extras.max_cost, None if grant is None else grant.left_usd)
         options: dict[str, Any] = {
             "max_calls": ask.extras.max_calls,
-            "max_cost_usd": ask.extras.max_cost,
+            "max_cost_usd": min((cost for cost in costs if cost is not None), default=None),
             "deadline_s": ask.extras.deadline_s,
         }
         if ask.model == ADAPTIVE:
@@ -80,11 +81,9 @@ class Service:
             message = f"this question takes the {decision.path} path, which this key may not use"
             raise Refusal(403, message, "path_not_allowed", "odar.path")
 
-    def finish(self, entry: Entry, grant: Grant | None) -> None:
-        """Count it, book it, write it down."""
+    def finish(self, entry: Entry) -> None:
+        """Count it, and write it down: what it cost is booked on its key there."""
         self.metrics.count(entry)
-        if grant is not None and entry.trace is not None:
-            self.keys.spent(grant, entry.trace.spend.cost_usd)
         self.recorder.put(entry)
 
     async def close(self) -> None:

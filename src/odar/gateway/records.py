@@ -1,0 +1,96 @@
+"""The store behind the gateway's ports: keys that are verified there, requests that are written down there."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from odar.errors import KeyRefused, UnknownName
+from odar.gateway.ports import Entry, Grant, Stop
+from odar.store.keys import Key
+from odar.store.record import CANCELLED, ERROR, Attempt, Record
+from odar.store.store import Store
+from odar.types import Answer, Query
+
+_CLIENT_LEFT = 499
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGrant(Grant):
+    """A grant that remembers its key."""
+
+    key: Key | None = None
+
+
+class StoredKeys:
+    """Bearer keys made by `odar keys`. What requests cost is booked by the store when they are written down."""
+
+    def __init__(self, store: Store) -> None:
+        self._ring = store.keyring
+
+    def empty(self) -> bool:
+        """Whether nobody has made a key yet."""
+        return len(self._ring) == 0
+
+    def verify(self, secret: str) -> Grant | None:
+        """The grant behind a secret."""
+        key = self._ring.verify(secret)
+        if key is None:
+            return None
+        models, paths = key.limits.models, key.limits.paths
+        return KeyGrant(
+            key.id,
+            None if models is None else frozenset(models),
+            None if paths is None else frozenset(paths),
+            self._ring.left(key),
+            key,
+        )
+
+    def admit(self, grant: Grant) -> Stop | None:
+        """Count a request against the key's rate, and look at its budget."""
+        assert isinstance(grant, KeyGrant)
+        assert grant.key is not None
+        try:
+            self._ring.allow(grant.key)
+        except KeyRefused as refused:
+            return Stop(str(refused), refused.retry_after)
+        return None
+
+
+class StoredRecord:
+    """Every request as a trace in the store; one that came to nothing as an attempt."""
+
+    def __init__(self, store: Store, profile: str) -> None:
+        self._store = store
+        self._profile = profile
+
+    def put(self, entry: Entry) -> None:
+        """Queue it; microseconds."""
+        extra = {"endpoint": entry.endpoint, "asked": entry.model, "status": entry.status, "stream": entry.stream}
+        self._store.put(Record(entry.query or Query(""), self._outcome(entry), entry.key_id, extra))
+
+    async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
+        """Mark a trace as right or wrong."""
+        try:
+            await self._store.mark(trace_id, correct, note or None)
+        except UnknownName:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Write everything that is queued."""
+        await self._store.close()
+
+    def _outcome(self, entry: Entry) -> Answer | Attempt:
+        trace = entry.trace
+        if trace is not None:
+            winner = trace.candidates[trace.verdict.winner]
+            return Answer(winner.answer, winner.text, trace)
+        return Attempt(
+            id=uuid.uuid4().hex,
+            started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            profile=self._profile,
+            status=CANCELLED if entry.status == _CLIENT_LEFT else ERROR,
+            error=entry.error,
+        )

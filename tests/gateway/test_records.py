@@ -1,0 +1,79 @@
+"""The gateway on a real store: keys made there open it, and what it does is written there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odar.config import load_settings
+from odar.gateway.records import StoredKeys, StoredRecord
+from odar.store.database import Database
+from odar.store.filters import Filter
+from odar.store.keys import Limits
+from odar.store.keytable import create_key
+from odar.store.store import open_store
+from support.fault_server import status
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "odar-simple", "messages": [{"role": "user", "content": "What is two and two?"}]}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return load_settings("embedded", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
+
+
+@pytest.fixture
+async def store(settings):
+    store = open_store(settings)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def recorded(start, store):
+    return await start(keys=StoredKeys(store), recorder=StoredRecord(store, "embedded"))
+
+
+async def make_key(store, settings, **limits) -> str:
+    """As `odar keys create` does it in another process; the gateway notices within a second or two."""
+    database = Database(settings.store)
+    _, secret = create_key(database, "tests", Limits(**limits))
+    database.close()
+    async with asyncio.timeout(5):
+        while store.keyring.verify(secret) is None:
+            await asyncio.sleep(0.05)
+    return secret
+
+
+async def test_a_request_becomes_a_trace_under_its_key(store, settings, recorded):
+    secret = await make_key(store, settings)
+    status_, headers, _ = await recorded.post(CHAT, BODY, headers={"authorization": f"Bearer {secret}"})
+    assert status_ == 200
+    await store.flush()
+    page = await store.page(Filter())
+    assert [trace["id"] for trace in page.traces] == [headers["x-odar-trace"]]
+    assert page.traces[0]["path"] == "simple"
+    assert page.traces[0]["key_id"]
+    marked = {"trace_id": headers["x-odar-trace"], "correct": True}
+    assert (await recorded.post("/v1/feedback", marked, headers={"x-api-key": secret}))[0] == 200
+
+
+async def test_a_failure_is_written_down_too(store, settings, recorded, up, slow):
+    secret = await make_key(store, settings)
+    up.behave(status(503))
+    slow.behave(status(503))
+    assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 503
+    await store.flush()
+    page = await store.page(Filter())
+    assert page.traces[0]["status"] == "error"
+
+
+async def test_a_key_made_elsewhere_opens_the_gateway(store, settings, recorded):
+    assert (await recorded.post(CHAT, BODY))[0] == 200  # no key yet: this machine may ask
+    secret = await make_key(store, settings, models=("odar-simple",))
+    assert (await recorded.post(CHAT, BODY))[0] == 401
+    assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 200
+    other = dict(BODY, model="odar")
+    assert (await recorded.post(CHAT, other, headers={"x-api-key": secret}))[0] == 403
