@@ -1,13 +1,15 @@
-"""`odar bench`: what ODAR itself costs. One subcommand a subject."""
+"""`odar bench`: what ODAR itself costs, and what it gains. One subcommand a subject."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from odar.cli.bench_quality import difficulty, fusion, routing
 from odar.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
 
 @click.group("bench")
 def command() -> None:
-    """Measure, against a stub, what ODAR itself costs.
+    """Measure what ODAR itself costs, and what it gains.
 
     \b
-    odar bench gateway
-    odar bench gateway --stub-port 9100 --peer litellm=http://127.0.0.1:4000/v1
+    odar bench gateway                   # requests a second, against a stub
+    odar bench difficulty                # queries a second, one core
+    odar bench routing --data DIR        # APGR and CPT on recorded outcomes
+    odar bench fusion --data DIR         # fusion rules on recorded models
     """
 
 
@@ -30,7 +34,7 @@ def command() -> None:
 @click.option("--model", default="odar", show_default=True, help="Model to ask the gateway for.")
 @click.option("--peer", "peers", multiple=True, metavar="NAME=URL", help="Another gateway to measure; repeatable.")
 @click.option("--peer-model", default="stub", show_default=True, help="Model to ask the peers for.")
-@click.option("--peer-key", default="", metavar="KEY", help="Key to show the peers.")
+@click.option("--peer-key-env", default="", metavar="NAME", help="Variable that holds the peers' key.")
 @click.option("--stub-port", type=int, default=0, help="Port of the stub, for the peers' own settings.")
 @click.option("--delay", type=click.FloatRange(min=0), default=0.0, metavar="S", help="The stub's time to answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
@@ -40,7 +44,7 @@ def gateway(
     model: str,
     peers: tuple[str, ...],
     peer_model: str,
-    peer_key: str,
+    peer_key_env: str,
     stub_port: int,
     delay: float,
     as_json: bool,
@@ -68,7 +72,7 @@ def gateway(
         seconds=seconds,
         model=model,
         peer_model=peer_model,
-        peer_key=peer_key,
+        peer_key=os.environ.get(peer_key_env, ""),
         stub_port=stub_port,
         delay_s=delay,
         note=lambda text: click.echo(f"odar: measuring {text}", err=True),
@@ -93,3 +97,8 @@ def _print(rows: list[Row]) -> None:
             cells += [f"{load.p50_ms:.2f} ms", f"{load.p99_ms:.2f} ms", load.errors, memory]
             table.add_row(*map(str, cells))
     Console(highlight=False).print(table)
+
+
+command.add_command(difficulty)
+command.add_command(fusion)
+command.add_command(routing)

@@ -18,6 +18,7 @@ COMMANDS = {
     "calibrate": "Fit ODAR to your own models and questions.",
     "config": "Show the effective settings and where each came from.",
     "fuse": "Compare fusion rules on recorded candidates.",
+    "difficulty": "Show how hard a query looks, and why.",
     "doctor": "Check what is installed, reachable and configured.",
     "feedback": "Mark a recorded answer right or wrong.",
     "keys": "Make, list and revoke API keys.",

@@ -1,0 +1,131 @@
+"""`odar bench difficulty | routing | fusion`: the estimator's speed, the router's and the fusion's quality."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odar.errors import InputError
+
+if TYPE_CHECKING:
+    from odar.evals.fusion_bench import GroupResult
+
+
+@click.command("difficulty")
+@click.option("--data", metavar="DIR", help="Folder with gsm8k/test.jsonl. Default: the starter questions.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def difficulty(data: str | None, as_json: bool) -> None:
+    """Queries a second and p50/p99 of all 24 features and the score, on one core, and where the time goes."""
+    from odar.calibration.items import starter_items
+    from odar.difficulty.estimator import LearnedEstimator
+    from odar.difficulty.features import FeatureExtractor
+    from odar.difficulty.text import clean, mask_latex
+    from odar.types import Query
+
+    _one_core()
+    if data:
+        file = Path(data).expanduser() / "gsm8k" / "test.jsonl"
+        try:
+            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+        except (OSError, ValueError) as error:
+            raise InputError(f"{file} cannot be read: {error}") from None
+        queries = [Query(row["question"]) for row in rows]
+    else:
+        queries = [item.query for item in starter_items()]
+    extractor, estimator = FeatureExtractor(), LearnedEstimator.load()
+    extractor.phi_batch(queries)  # loads the parser and fills the caches
+    batch = min(_seconds(lambda: extractor.phi_batch(queries)) for _ in range(3))
+    masked = [mask_latex(clean(query.text)) for query in queries]
+    parsing = min(_seconds(lambda: extractor.syntax.analyse(masked)) for _ in range(3))
+    single = sorted(_seconds(lambda query=query: estimator.estimate(query)) for query in queries)
+    body = {
+        "queries": len(queries),
+        "queries_per_s": len(queries) / batch,
+        "p50_ms": 1e3 * statistics.median(single),
+        "p99_ms": 1e3 * single[int(0.99 * len(single))],
+        "share_of_parsing": parsing / batch,
+        "load": os.getloadavg()[0],
+    }
+    if as_json:
+        click.echo(json.dumps(body))
+        return
+    click.echo(f"{len(queries)} queries, one core, load {body['load']:.1f}")
+    click.echo(f"batched   {body['queries_per_s']:.0f} queries/s (parsing {body['share_of_parsing']:.0%} of it)")
+    click.echo(f"single    p50 {body['p50_ms']:.2f} ms, p99 {body['p99_ms']:.2f} ms")
+
+
+@click.command("routing")
+@click.option("--data", metavar="DIR", required=True, help="Folder with routellm_gsm8k and mmlu_pro_outcomes.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def routing(data: str, as_json: bool) -> None:
+    """APGR, CPT and AUROC of the estimator beside random, length and an oracle, with bootstrap intervals.
+
+    routellm_gsm8k is never trained on. The MMLU-Pro pair is part of the estimator's training mixture, so the
+    prior's row there flatters; the posterior is cross-validated on top of it.
+    """
+    from odar.difficulty.estimator import shipped_estimator
+    from odar.evals.routing_bench import load_mmlu_pair, load_routellm, measure
+
+    folder, estimator = Path(data).expanduser(), shipped_estimator()
+    rows = [row for load in (load_routellm, load_mmlu_pair) for row in measure(load(folder), estimator)]
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
+        return
+    for name in dict.fromkeys(row.data for row in rows):
+        click.echo(f"{name:29} {'APGR [95%]':>21} {'CPT50':>6} {'CPT80':>6} {'AUROC':>6}")
+        for row in (row for row in rows if row.data == name):
+            interval = f"{row.apgr.value:.3f} [{row.apgr.low:.3f}, {row.apgr.high:.3f}]"
+            click.echo(f"  {row.router:27} {interval:>21} {row.cpt50:>6.0%} {row.cpt80:>6.0%} {row.auroc:>6.3f}")
+
+
+@click.command("fusion")
+@click.option("--data", metavar="DIR", required=True, help="Folder with mmlu_pro_outcomes.")
+@click.option(
+    "--groups", type=click.IntRange(min=1), default=20, show_default=True, help="Random groups of 3 to 6."
+)
+@click.option("--pairs", type=click.IntRange(min=0), default=50, show_default=True, help="Pairs; 0 for all 3,321.")
+@click.option("--seed", type=int, default=42, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None:
+    """The fitted fusion rule beside majority, the best single model and the paper's argmin, on recorded models.
+
+    All figures of the fitted rule are for questions it was not fitted to.
+    """
+    from odar.evals.fusion_bench import load_panel, measure_group, random_groups
+    from odar.evals.fusion_bench import pairs as draw_pairs
+
+    panel = load_panel(data)
+    results: dict[str, list[GroupResult]] = {
+        "groups": [measure_group(panel, members, seed) for members in random_groups(panel, groups, seed)],
+        "pairs": [measure_group(panel, members, seed) for members in draw_pairs(panel, pairs or None, seed)],
+    }
+    if as_json:
+        click.echo(json.dumps({kind: [asdict(each) for each in found] for kind, found in results.items()}))
+        return
+    click.echo(f"{'models':>7} {'best single':>12} {'majority':>9} {'argmin':>7} {'fitted':>7} {'margin':>8}")
+    for each in results["groups"]:
+        figures: list[Any] = [each.best_single, each.majority, each.argmin, each.fitted]
+        shown = "{:>12.3f} {:>9.3f} {:>7.3f} {:>7.3f}".format(*figures)
+        click.echo(f"{len(each.models):>7} {shown} {each.margin:>+8.4f}")
+    for kind, found in results.items():
+        margins = [each.margin for each in found]
+        click.echo(f"{len(margins)} {kind}: worst margin {min(margins):+.4f}, mean {statistics.mean(margins):+.4f}")
+
+
+def _one_core() -> None:
+    """Keep to one core, where the system lets us."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def _seconds(work: Any) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

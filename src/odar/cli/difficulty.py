@@ -1,0 +1,100 @@
+"""`odar difficulty`: why a query goes where it goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odar.cli.options import settings_options
+from odar.difficulty.base import ESTIMATORS
+from odar.dispatch.experts import route_expert
+from odar.dispatch.strategy import Strategy
+from odar.errors import InputError
+from odar.settings import Settings
+from odar.types import Decision, Query
+
+_BAR = 16
+"""Characters of the longest bar on either side."""
+
+
+@click.command("difficulty")
+@click.argument("query", required=False)
+@click.option("-f", "--file", metavar="FILE", help="A JSONL file with query on each line, for many at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or one a line for --file.")
+@settings_options
+def command(query: str | None, file: str | None, as_json: bool, settings: Settings) -> None:
+    """Show how hard QUERY looks, the path it would take, and what each feature adds to the score.
+
+    The score is σ(b + Σ W·φ): bars to the right make it harder, bars to the left easier. No model is called.
+
+    \b
+    odar difficulty "Derive the time-dependent Schrödinger equation."
+    odar difficulty --file queries.jsonl --json
+    """
+    if (query is None) == (file is None):
+        raise InputError('give a query or --file; try: odar difficulty "Who wrote Hamlet?"')
+    estimator = ESTIMATORS[settings.routing.estimator]()
+    strategy = Strategy(settings.routing.tau1, settings.routing.tau2, settings.routing.samples)
+    for text in _queries(file) if file else [query or ""]:
+        decision = strategy.decide(estimator.estimate(Query(text)))
+        if as_json:
+            click.echo(json.dumps(_data(text, decision), ensure_ascii=False))
+        elif file:
+            click.echo(f"{decision.estimate.difficulty:.3f}  {decision.path:<6}  {_one_line(text)}")
+        else:
+            _show(text, decision)
+
+
+def _queries(file: str) -> Iterator[str]:
+    try:
+        lines = Path(file).expanduser().read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                text = json.loads(line)["query"]
+            except (ValueError, KeyError, TypeError):
+                raise InputError(f"{file}, line {number} is not a JSON object with a query") from None
+            if not isinstance(text, str):
+                raise InputError(f"{file}, line {number}: query is not a string")
+            yield text
+
+
+def _data(text: str, decision: Decision) -> dict[str, Any]:
+    estimate = decision.estimate
+    return {
+        "query": text,
+        "difficulty": estimate.difficulty,
+        "path": decision.path.value,
+        "reason": decision.reason,
+        "expert": route_expert(Query(text)).expert.value,
+        "estimator": estimate.estimator,
+        "features": {
+            name: {"value": value, "contribution": share} for name, value, share in estimate.contributions
+        },
+    }
+
+
+def _show(text: str, decision: Decision) -> None:
+    estimate, routed = decision.estimate, route_expert(Query(text))
+    click.echo(f"difficulty  {estimate.difficulty:.3f} by {estimate.estimator}")
+    click.echo(f"path        {decision.path} ({decision.reason})")
+    click.echo(f"expert      {routed.expert} ({routed.cue})")
+    if not estimate.contributions:
+        return
+    largest = max(abs(share) for _, _, share in estimate.contributions) or 1.0
+    click.echo(f"\n{'feature':20} {'value':>9} {'W·φ':>8}  {'easier':>{_BAR}}|harder")
+    for name, value, share in estimate.contributions:
+        size = round(_BAR * abs(share) / largest)
+        left, right = ("", "█" * size) if share > 0 else ("█" * size, "")
+        click.echo(f"{name:20} {value:>9.3g} {share:>+8.3f}  {left:>{_BAR}}|{right}")
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else line[:59] + "…"

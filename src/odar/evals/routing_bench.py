@@ -1,0 +1,143 @@
+"""Router quality on recorded outcomes: the estimator beside random, length and an oracle, by the field's figures.
+
+`routellm_gsm8k` is for evaluation only. On the MMLU-Pro pair the posterior is cross-validated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odar.difficulty.base import Estimator
+from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, unsureness
+from odar.errors import InputError
+from odar.evals.router_quality import Interval, apgr, auroc, bootstrap, cpt, oracle_score
+from odar.types import Query
+
+Array = NDArray[np.float64]
+FOLDS = 5
+PAIR = ("gpt-4.1-nano", "gpt-4.1")
+
+
+@dataclass(frozen=True, slots=True)
+class RouterRow:
+    """One router on one set."""
+
+    data: str
+    router: str
+    apgr: Interval
+    cpt50: float
+    cpt80: float
+    auroc: float
+    """How well the score tells the weak model's failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What the weak and the strong model made of each question."""
+
+    name: str
+    prompts: Sequence[str]
+    weak: Array
+    strong: Array
+    confidence: Array | None = None
+    """The weak model's mean token probability, where it was recorded."""
+    tokens: Array | None = None
+
+
+def load_routellm(folder: Path) -> Outcomes:
+    """RouteLLM's GSM8K file without the questions its authors marked as contaminated."""
+    rows = [row for row in _lines(folder / "routellm_gsm8k" / "outcomes.jsonl") if not row["contaminated"]]
+    weak, strong = (np.array([row[f"{side}_correct"] for row in rows], dtype=float) for side in ("weak", "strong"))
+    return Outcomes("routellm_gsm8k", [row["prompt"] for row in rows], weak, strong)
+
+
+def load_mmlu_pair(folder: Path, weak: str = PAIR[0], strong: str = PAIR[1]) -> Outcomes:
+    """Two models of the MMLU-Pro outcomes; questions with their options, as the models saw them."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("reading Parquet needs pyarrow; install odar[evals]") from None
+    place = folder / "mmlu_pro_outcomes"
+    items = {row["row"]: row for row in _lines(place / "items.jsonl")}
+    try:
+        table = parquet.read_table(place / "outcomes.parquet", filters=[("model", "in", [weak, strong])])
+    except OSError as error:
+        raise InputError(f"{place / 'outcomes.parquet'} cannot be read: {error}") from None
+    found: dict[str, dict[int, dict[str, Any]]] = {weak: {}, strong: {}}
+    for row in table.to_pylist():
+        found[row["model"]][row["row"]] = row
+    both = sorted(found[weak].keys() & found[strong].keys())
+    if not both:
+        raise InputError(f"{place} has no question that both {weak} and {strong} answered")
+    letters = "ABCDEFGHIJKLMNOP"
+    prompts = [
+        "\n".join(
+            [items[r]["question"], *(f"({a}) {o}" for a, o in zip(letters, items[r]["options"], strict=False))]
+        )
+        for r in both
+    ]
+    return Outcomes(
+        name=f"{weak} → {strong}",
+        prompts=prompts,
+        weak=np.array([found[weak][r]["correct"] for r in both], dtype=float),
+        strong=np.array([found[strong][r]["correct"] for r in both], dtype=float),
+        confidence=np.array([found[weak][r]["mean_token_probability"] for r in both], dtype=float),
+        tokens=np.array([found[weak][r]["response_tokens"] for r in both], dtype=float),
+    )
+
+
+def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[RouterRow]:
+    """Every router on one set."""
+    rng = np.random.default_rng(seed)
+    prior = np.array([estimator.estimate(Query(prompt)).difficulty for prompt in outcomes.prompts])
+    scores = {
+        "random": rng.random(len(prior)),
+        "length": np.array([len(prompt) for prompt in outcomes.prompts], dtype=float),
+        estimator.name: prior,
+    }
+    if outcomes.confidence is not None and outcomes.tokens is not None:
+        scores["posterior (cross-validated)"] = _posterior(outcomes, prior, seed)
+    scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
+    return [_row(outcomes, name, score, rng) for name, score in scores.items()]
+
+
+def _row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Generator) -> RouterRow:
+    weak, strong = outcomes.weak, outcomes.strong
+    return RouterRow(
+        data=outcomes.name,
+        router=name,
+        apgr=bootstrap(apgr, score, weak, strong, rng=rng, resamples=300),
+        cpt50=cpt(score, weak, strong, 0.5),
+        cpt80=cpt(score, weak, strong, 0.8),
+        auroc=auroc(score, 1 - weak),
+    )
+
+
+def _posterior(outcomes: Outcomes, prior: Array, seed: int) -> Array:
+    """The posterior of each question by a fit that has not seen it."""
+    assert outcomes.confidence is not None
+    assert outcomes.tokens is not None
+    fold = np.random.default_rng(seed).permutation(len(prior)) % FOLDS
+    scores = np.zeros(len(prior))
+    for held_out in range(FOLDS):
+        train, test = fold != held_out, fold == held_out
+        known = AnswerStatistics.fit(outcomes.confidence[train], outcomes.tokens[train])
+        unsure = (unsureness(outcomes.confidence) - known.unsureness_mean) / known.unsureness_scale
+        length = (np.log1p(outcomes.tokens) - known.log_tokens_mean) / known.log_tokens_scale
+        model = PosteriorDifficulty().fit(prior[train], unsure[train], length[train], 1 - outcomes.weak[train])
+        scores[test] = model.predict(prior[test], unsure[test], length[test])
+    return scores
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
