@@ -26,6 +26,13 @@ def test_what_was_appended_is_there_when_the_file_is_opened_again(tmp_path):
     assert [item.id for item in again.missing(items)] == ["c"]
 
 
+def test_an_item_that_two_runs_recorded_counts_once(tmp_path):
+    first, second = (RecordFile(tmp_path / "r.jsonl", "models") for _ in range(2))
+    first.append(record("a"))
+    second.append(record("a"))
+    assert [r.id for r in RecordFile(tmp_path / "r.jsonl", "models").records] == ["a"]
+
+
 @pytest.mark.parametrize("cut", [1, 10, 100])
 def test_a_half_written_line_is_dropped(tmp_path, cut):
     path = tmp_path / "r.jsonl"

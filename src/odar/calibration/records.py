@@ -89,7 +89,8 @@ class RecordFile:
                 raise InputError(
                     f"{path} was made with other models, prompts or settings; move it away, or go back to those"
                 )
-            self.records = [_record(json.loads(line)) for line in lines[1:]]
+            found = [_record(json.loads(line)) for line in lines[1:]]
+            self.records = list({record.id: record for record in found}.values())  # two runs may have met here
             if not lines or whole != text:
                 self._write(whole or json.dumps(header) + "\n")
         except OSError as error:

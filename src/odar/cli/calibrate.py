@@ -37,6 +37,7 @@ FEWEST = 30
 @click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Stop before this is spent.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
+@click.option("--statistics-only", is_flag=True, help="Fit μ, σ and skills; leave thresholds and β as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @settings_options
 def command(
@@ -48,6 +49,7 @@ def command(
     budget: float | None,
     yes: bool,
     force: bool,
+    statistics_only: bool,
     as_json: bool,
     settings: Settings,
 ) -> int:
@@ -75,8 +77,10 @@ def command(
         click.echo("odar: not written: it would be worse than what is in use (--force writes it anyway)", err=True)
         return 1
     arguments = shlex.join(["odar", *sys.argv[1:]])
-    engine = Odar(settings)
-    _write(Path(out), to_calibration(engine, kept, fitted, arguments, data or "starter").to_json())
+    calibration = to_calibration(Odar(settings), kept, fitted, arguments, data or "starter")
+    if statistics_only:
+        calibration = replace(calibration, settings={})
+    _write(Path(out), calibration.to_json())
     if not as_json:
         click.echo(f'\nwritten to {out}; use it with: calibration = "{out}" in odar.toml')
     return 0
