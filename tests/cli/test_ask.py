@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -69,6 +70,10 @@ def test_explain_survives_markup_and_very_long_answers(odar, provider):
     assert result.code == 0
     assert "[/bold] [red]" in result.err
     assert max(map(len, result.err.splitlines())) <= 80
+    rows = [line for line in result.err.splitlines() if "slow solve" in line]
+    assert len(rows) == 5
+    assert all(len(re.findall(r"\d\.\d{3}", row)) >= 3 for row in rows)  # the figures are never cut
+    assert sum(line.startswith("* ") for line in result.err.splitlines()) == 1
 
 
 def test_a_degraded_answer_says_so(odar, provider):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from odar.settings import Settings
 from odar.types import Answer, Candidate, Usage
@@ -36,34 +40,26 @@ def print_explanation(answer: Answer, settings: Settings) -> None:
     console.print()
     console.print(facts)
     console.print()
-    console.print(_candidates(answer))
+    for line in _candidates(answer):
+        console.print(Text(line, style="bold" if line.startswith("*") else ""), no_wrap=True)
     console.print("E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen", style="dim")
 
 
-def _candidates(answer: Answer) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("")
-    table.add_column("agent", no_wrap=True)
-    table.add_column("answer", ratio=1, overflow="ellipsis", no_wrap=True)
-    for name in ("E", "V", "F", "F̃"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _candidates(answer: Answer) -> Iterator[str]:
+    """One line a candidate; a long answer is cut, never the figures."""
+    yield _line("", "agent", "answer", ["E", "V", "F", "F̃"])
     for index, candidate in enumerate(answer.trace.candidates):
-        chosen = index == answer.trace.verdict.winner
-        table.add_row(
-            "*" if chosen else "",
-            f"{candidate.role} {candidate.step}",
-            _one_line(candidate),
-            *_energies(candidate),
-            style="bold" if chosen else "",
-        )
-    return table
+        mark = "*" if index == answer.trace.verdict.winner else ""
+        verdict = {True: "agrees: ", False: "disagrees: ", None: ""}[candidate.judgment]
+        shown = verdict + " ".join(candidate.answer.split())
+        yield _line(mark, f"{candidate.role} {candidate.step}", shown, _energies(candidate))
 
 
-def _one_line(candidate: Candidate) -> str:
-    from rich.markup import escape
-
-    verdict = {True: "agrees: ", False: "disagrees: ", None: ""}[candidate.judgment]
-    return escape(verdict + " ".join(candidate.answer.split()))
+def _line(mark: str, agent: str, answer: str, figures: list[str]) -> str:
+    room = WIDTH - 1 - 2 - 12 - 8 * len(figures)
+    cut = answer if cell_len(answer) <= room else set_cell_size(answer, room - 1) + "…"
+    numbers = "".join(" " * (8 - cell_len(figure)) + figure for figure in figures)
+    return f"{mark:2}{agent:12}{set_cell_size(cut, room)}{numbers}"
 
 
 def _energies(candidate: Candidate) -> list[str]:
