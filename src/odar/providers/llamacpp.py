@@ -56,6 +56,7 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
     params.n_parallel = settings.parallel
     params.n_ctx = settings.context * settings.parallel
     params.kv_unified = False
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.n_ubatch = 32
     params.n_batch = 64  # a long prompt can be given up between batches
     params.cpuparams.n_threads = threads
