@@ -118,9 +118,10 @@ class Team:
             if not completions:
                 return []
         missing = range(len(completions), request.n)
-        singles = [self._call(step, card, _single(request, index)) for index in missing]
-        for reply in await asyncio.gather(*singles):
-            completions += reply
+        if missing:
+            singles = [self._call(step, card, _single(request, index)) for index in missing]
+            for reply in await asyncio.gather(*singles):
+                completions += reply
         return completions
 
     async def _call(

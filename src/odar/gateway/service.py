@@ -85,7 +85,8 @@ class Service:
         self.metrics.count(entry)
         if grant is not None and entry.trace is not None:
             self.keys.spent(grant, entry.trace.spend.cost_usd)
-        self.recorder.put(entry)
+        if entry.query is not None:  # what never became a question is only counted, or a flood would fill the store
+            self.recorder.put(entry)
 
     async def close(self) -> None:
         """Write what is queued, let go of connections."""
