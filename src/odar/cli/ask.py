@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from odar.cli.options import announce_profile, settings_options
+from odar.cli.options import announce_profile, settings_options, uses_embedded
 from odar.cli.stream import AnswerStream
 from odar.engine import Odar
 from odar.errors import InputError
@@ -85,10 +85,7 @@ def command(
 
 async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch: bool) -> tuple[Answer, bool]:
     """The answer, and whether the person watching has already seen it."""
-    if any(
-        settings.providers[settings.card(a.model).provider].kind == "embedded"
-        for a in (settings.fast, settings.slow)
-    ):
+    if uses_embedded(settings):
         from odar.cli.pull import fetch
 
         await asyncio.to_thread(fetch, quiet=not watch)

@@ -60,3 +60,9 @@ def announce_profile(settings: Settings) -> None:
     """Say which profile was chosen and why, where nobody named one."""
     if not settings.profile_reason.startswith("named by"):
         click.echo(f"odar: profile {settings.profile}: {settings.profile_reason}", err=True)
+
+
+def uses_embedded(settings: Settings) -> bool:
+    """Whether an agent needs the embedded model's weights."""
+    agents = (settings.fast, settings.slow)
+    return any(settings.providers[settings.card(agent.model).provider].kind == "embedded" for agent in agents)
