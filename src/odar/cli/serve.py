@@ -46,6 +46,7 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
         fetch()  # before anybody can ask, not while the first one waits
     logging.basicConfig(level=logging.WARNING, format="odar: %(levelname)s %(name)s: %(message)s")
     server = make_server(create_app(settings, keys=keys), gateway)
+    bound.listen(2048)  # from here on a client waits instead of being refused
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     click.echo(f"odar: listening on http://{shown}:{number}", err=True)
