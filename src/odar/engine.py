@@ -248,8 +248,10 @@ class Odar:
             raise InputError("the question is empty")
         if not query.turns and (at := text.find("\0")) != -1:
             raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text") from None
         length = sum(len(message.text) for message in query.messages)
         for card in (card for cards in self.cards.values() for card in cards if fit):
             if card.context and length > card.context * CHARACTERS_PER_TOKEN_AT_MOST:

@@ -216,6 +216,11 @@ async def test_limits_that_leave_no_room(live):
     assert (status, reply["odar"]["calls"], reply["odar"]["degraded"]) == (200, 3, True)
 
 
+async def test_a_deadline_that_nothing_can_meet(live):
+    status, _, reply = await live.post(CHAT, BODY | {"odar": {"deadline_s": 5e-324}})
+    assert (status, reply["error"]["code"]) == (504, "deadline")
+
+
 async def test_the_breaker_opens_and_closes(start, up, slow):
     live = await start(gateway__breaker_failures=2, gateway__breaker_cooldown_s=0.2)
     up.behave(faults.status(500))

@@ -10,6 +10,7 @@ import pytest
 import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from odar.config import load_settings
@@ -67,6 +68,7 @@ def address():
 def test_nothing_breaks_the_gateway(case, address):
     """No 500, and every response is one that the description promises."""
     response = case.call(base_url=address)
-    assert response.status_code != 500, response.text  # 504 for a deadline of nothing is as it should be
+    # A deadline of 5e-324 s fits the description, and 504 is the right answer to it; 500 never is.
+    assert response.status_code < 500 or response.status_code == 504, f"{response.status_code} {response.text}"
     # A schema cannot say that odar.path goes with model odar only.
-    case.validate_response(response, excluded_checks=[positive_data_acceptance])
+    case.validate_response(response, excluded_checks=[positive_data_acceptance, not_a_server_error])

@@ -60,6 +60,14 @@ async def http():
         yield session
 
 
+async def until_busy(up: FaultServer, running: asyncio.Task) -> None:
+    """Wait until the request has reached the upstream; fail at once if it never will."""
+    async with asyncio.timeout(10):
+        while not up.busy:
+            assert not running.done(), running.result()
+            await asyncio.sleep(0.01)
+
+
 async def get(http: aiohttp.ClientSession, url: str) -> int:
     async with http.get(url) as response:
         return response.status
@@ -72,8 +80,7 @@ async def test_sigterm_lets_running_requests_finish(tmp_path, http):
         assert "no key is configured: only this machine can connect" in gateway.said
         body = {"model": "odar", "messages": turn()}
         running = asyncio.create_task(http.post(gateway.url + "/v1/chat/completions", json=body))
-        while not up.busy:
-            await asyncio.sleep(0.01)
+        await until_busy(up, running)
         assert await get(http, gateway.url + "/readyz") == 200
         gateway.process.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.2)
@@ -97,8 +104,7 @@ async def test_a_request_that_does_not_finish_is_cut_off(tmp_path, http):
         running = asyncio.create_task(
             http.post(gateway.url + "/v1/chat/completions", json={"model": "odar", "messages": turn()})
         )
-        while not up.busy:
-            await asyncio.sleep(0.01)
+        await until_busy(up, running)
         gateway.process.terminate()
         async with asyncio.timeout(6):
             await gateway.process.wait()

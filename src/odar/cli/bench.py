@@ -88,13 +88,14 @@ def _print(rows: list[Row]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("target", "connections", "req/s", "p50", "p99", "errors", "memory"):
+    for name in ("target", "conns", "req/s", "p50", "p99", "CPU/req", "errors", "memory"):
         table.add_column(name, justify="left" if name == "target" else "right")
     for row in rows:
         memory = "unknown" if row.memory_mb is None else f"{row.memory_mb:.0f} MB"
         for load in row.loads:
             cells: list[Any] = [row.name, load.connections, f"{load.per_second:.0f}"]
-            cells += [f"{load.p50_ms:.2f} ms", f"{load.p99_ms:.2f} ms", load.errors, memory]
+            cpu = "unknown" if load.cpu_ms is None else f"{load.cpu_ms:.2f} ms"
+            cells += [f"{load.p50_ms:.2f} ms", f"{load.p99_ms:.2f} ms", cpu, load.errors, memory]
             table.add_row(*map(str, cells))
     Console(highlight=False).print(table)
 

@@ -42,36 +42,36 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
     store = open_store(settings)
     keys = StoredKeys(store)
     check_binding(gateway.host, keys)
+    bound = _bind(gateway.host, gateway.port)
     announce_profile(settings)
-    fetch_if_embedded(settings, quiet=False)
+    fetch_if_embedded(settings, quiet=False)  # before anybody can ask, not while the first one waits
     logging.basicConfig(level=logging.WARNING, format="odar: %(levelname)s %(name)s: %(message)s")
     server = make_server(create_app(settings, keys=keys, recorder=StoredRecord(store, settings.profile)), gateway)
-    listening = _listen(gateway.host, gateway.port)
-    address, number = listening.getsockname()[:2]
+    bound.listen(2048)  # from here on a client waits instead of being refused
+    address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     click.echo(f"odar: listening on http://{shown}:{number}", err=True)
     if keys.empty():
         click.echo(
             "odar: no key is configured: only this machine can connect (make keys with `odar keys`)", err=True
         )
-    server.run(sockets=[listening])
+    server.run(sockets=[bound])
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound before anything is said about it."""
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket at this address, so that one in use is known before anything else is done."""
     from odar.errors import SettingsError
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # With the protocol named, or asyncio leaves Nagle on and each answer waits 40 ms for an acknowledgement.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
+        bound.bind((host, port))
     except OSError as error:
-        listening.close()
+        bound.close()
         why = error.strerror or error
         raise SettingsError(
             f"gateway.port = {port} on {host} cannot be used: {why}; choose another --port"
         ) from None
-    listening.listen(2048)
-    listening.setblocking(False)
-    return listening
+    return bound

@@ -99,6 +99,7 @@ class Endpoint:
             # The server's patience is at its end: the client shall at least know, and the record too.
             if not visit.exchange.status:
                 await self._refuse(visit, _CUT_OFF)
+            visit.exchange.status = _CUT_OFF.status
             self._record(visit, _CUT_OFF)
             raise
         except Exception as failure:

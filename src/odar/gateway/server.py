@@ -64,6 +64,8 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         port=gateway.port,
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nothing here depends on the client's address, and believing a header is a risk
+        ws="none",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
         backlog=max(2048, 2 * gateway.max_in_flight),

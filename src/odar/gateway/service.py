@@ -84,7 +84,8 @@ class Service:
     def finish(self, entry: Entry) -> None:
         """Count it, and write it down: what it cost is booked on its key there."""
         self.metrics.count(entry)
-        self.recorder.put(entry)
+        if entry.query is not None:  # what never became a question is only counted, or a flood would fill the store
+            self.recorder.put(entry)
 
     async def close(self) -> None:
         """Write what is queued, let go of connections."""

@@ -21,6 +21,8 @@ class Load:
     per_second: float
     p50_ms: float
     p99_ms: float
+    cpu_ms: float | None = None
+    """The target's CPU time per request, which on a busy machine says more than the wall; None where unknown."""
 
 
 async def measure(url: str, body: bytes, connections: int, seconds: float, key: str = "") -> Load:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odar.errors import OdarError
@@ -63,17 +64,24 @@ def run(
         for name, address, asked, key, process in targets:
             note(f"{name} at {address}")
             body = json.dumps({"model": asked, "messages": [{"role": "user", "content": QUESTION}]}).encode()
-            loads = asyncio.run(_measure(name, address, body, connections, seconds, key))
+            loads = asyncio.run(_measure(name, address, body, connections, seconds, key, process))
             rows.append(Row(name, loads, _memory_mb(process) if process else None))
     return rows
 
 
 async def _measure(
-    name: str, url: str, body: bytes, connections: Sequence[int], seconds: float, key: str
+    name: str, url: str, body: bytes, connections: Sequence[int], seconds: float, key: str, pid: int | None
 ) -> tuple[Load, ...]:
+    loads: list[Load] = []
     try:
         await measure(url, body, max(connections), _WARM_UP_S, key)
-        return tuple([await measure(url, body, each, seconds, key) for each in connections])
+        for each in connections:
+            before = _cpu_s(pid)
+            load = await measure(url, body, each, seconds, key)
+            after = _cpu_s(pid)
+            cpu = None if before is None or after is None else (after - before) / load.requests * 1e3
+            loads.append(replace(load, cpu_ms=cpu))
+        return tuple(loads)
     except (OSError, ValueError, IndexError, asyncio.IncompleteReadError) as error:
         raise OdarError(f"{name} at {url} cannot be measured: {error or type(error).__name__}") from None
 
@@ -113,6 +121,15 @@ def _gateway(upstream: str) -> Iterator[tuple[str, int]]:
                 raise OdarError(f"the gateway did not start: {' '.join(said.split())}")
             finally:
                 process.kill()
+
+
+def _cpu_s(pid: int | None) -> float | None:
+    """CPU seconds of a process of ours so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory_mb(pid: int) -> float | None:
