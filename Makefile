@@ -9,7 +9,7 @@ Q ?= Is Paris the capital of France?
 
 .PHONY: ask test check bench clean
 
-ask: export QUESTION = $(Q)
+ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
 	@$(BIN)/odar ask "$$QUESTION"
 

@@ -32,7 +32,8 @@ def test_arguments_beat_environment_beats_file_beats_profile(tmp_path):
 
 def test_profiles_carry_the_constants_of_the_spec():
     for name in PROFILES:
-        settings = load_settings(name, environ={})
+        models = {"fast__model": "gpt-4.1-nano", "slow__model": "gpt-4.1"} if name == "custom" else {}
+        settings = load_settings(name, environ={}, **models)
         assert (settings.routing.tau1, settings.routing.tau2, settings.routing.samples) == (0.3, 0.7, 5)
         assert (settings.fusion.varentropy_weight, settings.fusion.missing_limit) == (0.1, 0.2)
         assert settings.limits.deadline_s == 120
@@ -131,7 +132,27 @@ def test_the_profile_is_chosen_by_what_is_there(tmp_path):
     assert served.profile == "open"
     assert served.providers["vllm-fast"].base_url == "http://gpu:8000/v1"
     assert load(tmp_path, 'profile = "open"', keys).profile == "open"
+    own = load(tmp_path, "[fast]\nmodel = 'ollama/qwen3:4b'\n[slow]\nmodel = 'gpt-4.1'", keys)
+    assert (own.profile, own.prompts, own.slow.max_tokens) == ("custom", "default", 1024)
+    with pytest.raises(SettingsError, match=r"fast\.model is named but slow\.model is not"):
+        load(tmp_path, "[fast]\nmodel = 'gpt-4.1'")
     assert load(tmp_path, 'profile = "open"', {"ODAR_PROFILE": "paper"}).profile == "paper"
+
+
+def test_a_key_in_place_of_a_variables_name_is_not_repeated(tmp_path):
+    with pytest.raises(SettingsError, match="not the name of an environment variable") as caught:
+        load(tmp_path, "[providers.openai]\napi_key_env = 'sk-proj-SECRET123'")
+    assert "SECRET123" not in str(caught.value)
+
+
+def test_a_config_folder_of_somebody_elses_is_no_config(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("platformdirs.user_config_path", _no_home)
+    assert load_settings(environ={}).profile == "embedded"
+
+
+def _no_home(name):
+    raise RuntimeError("Could not determine home directory.")
 
 
 def test_an_unknown_profile_names_the_known_ones():
@@ -198,7 +219,7 @@ def test_a_user_adds_to_the_catalogue_and_overrides_it(tmp_path):
 
 def test_a_model_of_a_provider_nobody_configured_is_refused(tmp_path):
     with pytest.raises(UnknownName, match="unknown provider 'nowhere'"):
-        load(tmp_path, "[models.x]\nprovider = 'nowhere'\n[fast]\nmodel = 'x'")
+        load(tmp_path, "profile = 'embedded'\n[models.x]\nprovider = 'nowhere'\n[fast]\nmodel = 'x'")
 
 
 def test_keys_come_from_the_environment_or_a_private_file(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from odar.config import load_settings
 from odar.difficulty.baselines import ConstantEstimator
 from odar.engine import Odar
-from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout
+from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout, UnknownName
 from odar.types import Image, Path, Query, Usage
 from support.scripted import ScriptedProvider, completion, step_of
 
@@ -139,6 +139,43 @@ async def test_both_down_is_a_clear_error():
     assert caught.value.status == 503
 
 
+async def test_a_failure_carries_its_bill():
+    odar, _, _ = engine(fast=lambda r, i: DOWN, slow=lambda r, i: DOWN)
+    with pytest.raises(AllAgentsFailed) as caught:
+        await odar.aask("What is 2 + 2?", path="medium")
+    assert (caught.value.spend.calls, caught.value.spend.cost_usd) == (2, None)
+
+
+async def test_what_is_wrong_is_found_before_anything_is_paid_for():
+    with pytest.raises(UnknownName, match="unknown fusion rule 'majorty'"):
+        engine(fusion__rule="majorty")
+    models = {**MODELS, "quick": {**MODELS["quick"], "images": True}}
+    odar, fast, slow = engine(models=models)
+    for path in ("medium", "hard"):
+        with pytest.raises(InputError, match="deep cannot see images"):
+            await odar.aask("What is this?", images=[Image("image/png", b"x")], path=path)
+    assert fast.requests == slow.requests == []
+
+
+async def test_an_agent_that_breaks_takes_the_other_with_it():
+    def broken(request, index):
+        raise RuntimeError("a bug in a provider")
+
+    odar, _, slow = engine(fast=broken)
+    slow.delay_s = 30
+    with pytest.raises(RuntimeError):
+        await odar.aask("What is 2 + 2?", path="hard")
+    assert slow.in_flight == 0
+
+
+@pytest.mark.parametrize("limit", [float("nan"), -1.0])
+async def test_a_limit_that_is_none_is_refused(limit):
+    odar, _, _ = engine()
+    with pytest.raises(InputError, match="is not a limit"):
+        await odar.aask("What is 2 + 2?", max_cost_usd=limit)
+    assert (await odar.aask("What is 2 + 2?", max_cost_usd=float("inf"))).answer == "4"
+
+
 async def test_some_samples_may_fail():
     models = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
     odar, _, _ = engine(
@@ -241,8 +278,8 @@ async def test_an_unknown_price_is_unknown_not_zero():
 
 
 async def test_a_refused_call_costs_nothing_and_a_broken_one_is_unknown():
-    for status, cost in ((503, 0.0), (None, None)):
-        failure = ProviderError("down", status=status)
+    for may_be_billed, cost in ((False, 0.0), (True, None)):
+        failure = ProviderError("down", status=503, may_be_billed=may_be_billed)
         odar, _, _ = engine(slow=lambda request, index, failure=failure: failure)
         answer = await odar.aask("What is 2 + 2?", path="medium")
         assert answer.trace.calls[1].cost_usd == cost

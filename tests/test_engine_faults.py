@@ -69,6 +69,7 @@ def engine(fast: FaultServer, slow: FaultServer, **overrides) -> Odar:
         "embedded",
         environ={},
         prompts="default",
+        routing__estimator="length",  # the learned one takes seconds to load, the first time
         providers={
             "f": {"kind": "openai", "base_url": fast.url},
             "s": {"kind": "openai", "base_url": slow.url},

@@ -26,7 +26,7 @@ from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.fusion.calibration import load_calibration
 from odar.settings import ProviderSettings, Settings
 
-PROFILES = ("embedded", "open", "paper")
+PROFILES = ("custom", "embedded", "open", "paper")
 _PROCESS_VARIABLES = {"ODAR_CONFIG", "ODAR_CACHE_DIR"}
 """Read elsewhere: they say where things are, not what ODAR does."""
 _COMPUTED = {"origins", "profile_reason"}
@@ -66,7 +66,7 @@ def load_settings(
         **profile_layer,
         **_calibration_layer({**profile_layer, **user}),
         **user,
-        ("profile",): (name, "chosen"),
+        ("profile",): (name, reason.removeprefix("named by ") if reason.startswith("named by ") else "chosen"),
     }
     settings = _build(layers, reason)
     settings.check()
@@ -134,6 +134,14 @@ def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) 
     if ("profile",) in user:
         value, origin = user[("profile",)]
         return value, f"named by {origin}"
+    agents = [role for role in ("fast", "slow") if (role, "model") in user]
+    if len(agents) == 2:
+        return "custom", "the models of both agents are named"
+    if agents:
+        other = "slow" if agents == ["fast"] else "fast"
+        raise SettingsError(
+            f"{agents[0]}.model is named but {other}.model is not; name both, or a profile to take the other from"
+        )
     if any(path[:2] in (("providers", "vllm-fast"), ("providers", "vllm-slow")) for path in user):
         return "open", "vLLM endpoints are configured"
     keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
@@ -161,7 +169,7 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
     if config is not None:
         return _toml_layer(Path(config).expanduser(), str(config))
     for path in (Path("odar.toml"), _user_config()):
-        if path.is_file():
+        if path is not None and os.path.isfile(path):  # noqa: PTH113 - says no, where Path raises, to a folder of another's
             return _toml_layer(path, str(path))
     return {}
 
@@ -179,10 +187,13 @@ def _calibration_layer(layers: Layer) -> Layer:
     )
 
 
-def _user_config() -> Path:
+def _user_config() -> Path | None:
     from platformdirs import user_config_path
 
-    return user_config_path("odar") / "odar.toml"
+    try:
+        return user_config_path("odar") / "odar.toml"
+    except RuntimeError:  # no HOME, and nobody by this user's number
+        return None
 
 
 def _toml_layer(source: Any, origin: str) -> Layer:
@@ -252,6 +263,10 @@ def _walk(
             raise SettingsError(
                 f"{key_name(path)} in {origin}: keys are not written here; name a variable with api_key_env "
                 "or a file with api_key_file"
+            )
+        if key == "api_key_env" and not (isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value)):
+            raise SettingsError(
+                f"{key_name(path)} in {origin} is not the name of an environment variable (hidden: is it the key?)"
             )
         if key not in fields:
             hint = did_you_mean(key, fields)

@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
@@ -26,7 +26,7 @@ from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.catalogue import ModelCard
 from odar.dispatch.strategy import Strategy
-from odar.errors import AllAgentsFailed, InputError, ProviderError
+from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
 from odar.fusion.energy import measure
@@ -35,7 +35,7 @@ from odar.fusion.stopping import Stopping
 from odar.providers.base import OnText, Provider
 from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
-from odar.types import Answer, Assignment, Candidate, Decision, Image, Path, Query, Role, Step, Trace
+from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Step, Trace
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
 """No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
@@ -66,6 +66,7 @@ class Odar:
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
         self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
+        self._warm = False
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
@@ -123,7 +124,7 @@ class Odar:
         ledger = self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
-        estimate = estimate_turn(self.estimator, query)
+        estimate = await self._estimate(query)
         plain = None if model is None else self.settings.card(model)
         if plain is None:
             assignment = self.dispatcher.assign(query)
@@ -138,7 +139,13 @@ class Odar:
             if plain is None
             else self._plain_team(plain, query, ledger, seed)
         )
-        candidates = await self._take(decision, team, Stream(on_text, final=final))
+        simple = decision.path is Path.SIMPLE
+        team.check(Role.FAST) if simple else team.check(Role.FAST, Role.SLOW)
+        try:
+            candidates = await self._take(decision, team, Stream(on_text, final=final))
+        except OdarError as error:
+            error.spend = ledger.spend()
+            raise
         candidates = [self.measured(candidate, team) for candidate in candidates]
         verdict = self.fusion.choose(candidates)
 
@@ -178,7 +185,7 @@ class Odar:
                 wanted = max(decision.samples, n)
                 in_full = decision.forced or n > 1
                 solve = team.solve(wanted) if in_full else self.waves.sample(team, wanted)
-                fast, slow = await asyncio.gather(team.answer(), solve)
+                fast, slow = await _both(team.answer(), solve)
                 candidates = fast + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]
@@ -188,6 +195,14 @@ class Odar:
                 raise AllAgentsFailed(map(str, team.failures), causes)
             raise causes[0]
         return candidates
+
+    async def _estimate(self, query: Query) -> Estimate:
+        """How hard it looks; the first time in a thread, because an estimator may load a parser then."""
+        if self._warm:
+            return estimate_turn(self.estimator, query)
+        estimate = await asyncio.to_thread(estimate_turn, self.estimator, query)
+        self._warm = True
+        return estimate
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None
@@ -231,6 +246,9 @@ class Odar:
     ) -> Ledger:
         """A new bill under the configured limits, tightened but never loosened by the request's own."""
         limits = self.settings.limits
+        given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
+        if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
+            raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
         return Ledger(
             Limits(
                 deadline_s=min(x for x in (limits.deadline_s, deadline_s) if x is not None),
@@ -240,7 +258,8 @@ class Odar:
         )
 
     def _checked(self, question: str | Query, images: Iterable[Image], *, fit: bool) -> Query:
-        query = question if isinstance(question, Query) else Query(question, tuple(images))
+        query = question if isinstance(question, Query) else Query(question)
+        query = dataclasses.replace(query, images=(*query.images, *images))
         text = query.text
         if not isinstance(text, str):
             raise InputError(f"the question must be a string, not {type(text).__name__}")
@@ -301,6 +320,20 @@ def _default() -> Odar:
     odar = Odar()
     atexit.register(odar.close)
     return odar
+
+
+async def _both(
+    first: Coroutine[Any, Any, list[Candidate]], second: Coroutine[Any, Any, list[Candidate]]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """Both at once; if one raises, the other is cancelled and awaited: nothing is left running and spending."""
+    tasks = [asyncio.ensure_future(first), asyncio.ensure_future(second)]
+    try:
+        one, two = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return one, two
 
 
 def _path(path: Path | str | None) -> Path | None:

@@ -22,11 +22,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 
 class OdarError(Exception):
-    """The root: catch this to catch everything ODAR raises on purpose."""
+    """The root: catch this to catch everything ODAR raises on purpose.
+
+    Attributes:
+        spend: what had been spent (an `odar.types.Spend`) when a question failed, or None where nothing was begun.
+    """
+
+    spend: Any = None
 
 
 class UsageError(OdarError):
@@ -64,6 +70,7 @@ class ProviderError(OdarError):
         code: the provider's own error code, or None.
         retry_after: seconds the provider asked us to wait, or None.
         retryable: whether the same request might succeed later.
+        may_be_billed: False only where it is certain that no token was generated, as with a refusal.
         body: the upstream's own error body, for a gateway to pass on.
     """
 
@@ -76,6 +83,7 @@ class ProviderError(OdarError):
         code: str | None = None,
         retry_after: float | None = None,
         retryable: bool = False,
+        may_be_billed: bool = True,
         body: str | None = None,
     ) -> None:
         super().__init__(message)
@@ -84,6 +92,7 @@ class ProviderError(OdarError):
         self.code = code
         self.retry_after = retry_after
         self.retryable = retryable
+        self.may_be_billed = may_be_billed
         self.body = body
 
 

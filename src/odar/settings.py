@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odar.dispatch.catalogue import FREE, ModelCard, Price
+from odar.dispatch.catalogue import ModelCard, Price
 from odar.errors import SettingsError, UnknownName
 from odar.types import Role
 
@@ -184,7 +184,7 @@ class ModelSettings:
 class Settings:
     """The effective settings. Make one with `odar.load_settings()`."""
 
-    profile: str = setting("embedded, open, paper, or a TOML file")
+    profile: str = setting("embedded, custom, open, paper, or a TOML file")
     prompts: str = setting("prompt set by name, or a folder with answer.toml, verify.toml, solve.toml")
     fast: AgentSettings = field()
     slow: AgentSettings = field()
@@ -214,9 +214,8 @@ class Settings:
         if model in self.models:
             return _card(model, self.models[model])
         provider, _, rest = model.partition("/")
-        if rest and provider in self.providers:
-            price = FREE if self.providers[provider].kind == "embedded" else None
-            return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True, price=price)
+        if rest and provider in self.providers and self.providers[provider].kind != "embedded":
+            return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True)
         raise UnknownName("model", model, self.models)
 
     def agent(self, role: Role) -> AgentSettings:

@@ -91,7 +91,7 @@ def test_a_chosen_profile_is_announced_and_a_named_one_is_not(odar, provider):
     provider_file = ["--set", "providers.script.kind=scripted", "--set", "models.m.provider=script"]
     sets = [*provider_file, "--set", "fast.model=m", "--set", "slow.model=m", "--set", "prompts=default"]
     result = odar("ask", "--config", "/dev/null", *sets, "What is 2 + 2?")
-    assert "odar: profile embedded: no key and no endpoint is configured" in result.err
+    assert "odar: profile custom: the models of both agents are named" in result.err
 
 
 @pytest.mark.parametrize(

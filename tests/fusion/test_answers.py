@@ -62,6 +62,8 @@ def test_no_mark_no_answer(text):
         ("Judgment: CORRECT\nAnswer: 4", True),
         ("Judgment: INCORRECT\nAnswer: 4", False),
         ("judgement: incorrect", False),
+        ("Judgment: **NOT CORRECT**", False),
+        ("This is NOT CORRECT.", None),
         ("**Judgment:** CORRECT", True),
         ("**Judgment: INCORRECT**", False),
         ("Judgment：CORRECT", True),

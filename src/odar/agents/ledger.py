@@ -52,6 +52,11 @@ class Ledger:
     def __post_init__(self) -> None:
         self._started = self.clock()
 
+    @property
+    def limited(self) -> bool:
+        """Whether calls or money are limited."""
+        return self.limits.calls is not None or self.limits.cost_usd is not None
+
     def seconds(self) -> float:
         """Time since the request began."""
         return self.clock() - self._started
@@ -78,7 +83,7 @@ class Ledger:
             each = self.worst_cost(card, messages, max_tokens)
             left = self.limits.cost_usd - self._committed()
             # A hair of slack for floating point, a millionth of a millionth of a dollar.
-            count = min(count, int((left + 1e-12) / each) if each else count)
+            count = min(count, int(min(count, (left + 1e-12) / each)) if each else count)
             if count < 1:
                 raise BudgetExceeded(
                     f"max_cost = ${self.limits.cost_usd:g} leaves ${max(left, 0):.6f}, and one call to {card.name} "

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.agents.terms import Terms, agent_terms, plain_terms
-from odar.dispatch.catalogue import FREE, ModelCard
+from odar.dispatch.catalogue import ModelCard
 from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError, ProviderTimeout
 from odar.fusion.answers import extract_judgment, find_answer
 from odar.fusion.forms import canonical_json, fault_of
@@ -78,6 +78,14 @@ class Team:
         """
         return await self._run(Step.SOLVE, samples, on_text=on_text, first=first, enough=enough)
 
+    def check(self, *roles: Role) -> None:
+        """Raise now what would otherwise be found out after the first agent has been paid."""
+        for role in roles:
+            card = self.cards[role]
+            if self.query.images and not card.images:
+                raise InputError(f"{card.name} cannot see images; choose a {role}.model that can (odar models)")
+            _ = self.providers[card.provider]
+
     def terms(self, role: Role) -> Terms:
         """On what terms this agent works for this query."""
         card, options = self.cards[role], self.query.options
@@ -96,8 +104,6 @@ class Team:
         enough: Enough | None = None,
     ) -> list[Candidate]:
         card, terms = self.cards[step.role], self.terms(step.role)
-        if self.query.images and not card.images:
-            raise InputError(f"{card.name} cannot see images; choose a {step.role}.model that can (odar models)")
         proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
         messages = self.prompts[step].messages(self.query, *proposed)
         try:
@@ -115,6 +121,7 @@ class Team:
             n=count,
             logprobs=terms.logprobs,
             timeout_s=terms.timeout_s,
+            retry_billed=not self.ledger.limited,
             quirks=terms.quirks,
             options=self.query.options,
         )
@@ -174,14 +181,13 @@ class Team:
         try:
             reply = await _within(provider, request, on_text)
         except ProviderError as error:
-            # A refused request is not billed; one that broke off may have been.
-            refused = error.status is not None and error.status >= 400
-            settle(request.n, NO_USAGE if refused or card.price == FREE else Usage(), error=_one_line(error))
+            settle(request.n, Usage() if error.may_be_billed else NO_USAGE, error=_one_line(error))
             self.failures.append(Failure(step.role, error))
             return []
         except BaseException:
             settle(request.n, Usage(), error="cancelled")
             raise
+        reply = dataclasses.replace(reply, completions=reply.completions[: request.n])  # some servers send more
         settle(max(1, len(reply.completions)), reply.usage, reply.retries)
         return self._usable(reply, step, card)
 

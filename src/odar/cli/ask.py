@@ -122,7 +122,7 @@ def _status(visible: bool) -> Iterator[Any]:
         return
     from rich.console import Console
 
-    status = Console(stderr=True).status("thinking")
+    status = Console(stderr=True, markup=False).status("thinking")
     status.start()
 
     def tell(decision: Decision | None) -> None:

@@ -18,25 +18,25 @@ WIDTH = 80
 def print_explanation(answer: Answer, settings: Settings) -> None:
     """Write difficulty, path, candidates, calls, tokens, cost and time to standard error."""
     trace = answer.trace
-    console = Console(stderr=True, width=WIDTH, highlight=False, soft_wrap=False)
+    console = Console(stderr=True, width=WIDTH, highlight=False, soft_wrap=False, markup=False)
     estimate = trace.decision.estimate
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
-    facts.add_row("difficulty", f"{estimate.difficulty:.3f} by {estimate.estimator}")
-    facts.add_row("path", f"{trace.decision.path} ({trace.decision.reason})")
+    facts.add_row("difficulty", Text(f"{estimate.difficulty:.3f} by {estimate.estimator}"))
+    facts.add_row("path", Text(f"{trace.decision.path} ({trace.decision.reason})"))
     assignment = trace.decision.assignment
-    facts.add_row("expert", f"{assignment.expert} ({assignment.cue})")
-    facts.add_row("models", f"fast {assignment.fast}, slow {assignment.slow}")
-    facts.add_row("decided by", f"{trace.verdict.scorer}: {trace.verdict.reason}")
-    facts.add_row("calls", str(trace.spend.calls))
-    facts.add_row("tokens", _tokens(trace.spend.usage))
-    facts.add_row("cost", _money(trace.spend.cost_usd))
-    facts.add_row("time", f"{trace.spend.seconds:.2f} s")
+    facts.add_row("expert", Text(f"{assignment.expert} ({assignment.cue})"))
+    facts.add_row("models", Text(f"fast {assignment.fast}, slow {assignment.slow}"))
+    facts.add_row("decided by", Text(f"{trace.verdict.scorer}: {trace.verdict.reason}"))
+    facts.add_row("calls", Text(str(trace.spend.calls)))
+    facts.add_row("tokens", Text(_tokens(trace.spend.usage)))
+    facts.add_row("cost", Text(_money(trace.spend.cost_usd)))
+    facts.add_row("time", Text(f"{trace.spend.seconds:.2f} s"))
     for reason in trace.degradations:
-        facts.add_row("degraded", reason)
-    facts.add_row("profile", f"{trace.profile} ({settings.profile_reason})")
-    facts.add_row("trace", trace.id)
+        facts.add_row("degraded", Text(reason))
+    facts.add_row("profile", Text(f"{trace.profile} ({settings.profile_reason})"))
+    facts.add_row("trace", Text(trace.id))
     console.print()
     console.print(facts)
     console.print()

@@ -76,7 +76,7 @@ def cli() -> None:
     """ODAR gives every question as much model compute as it needs.
 
     A difficulty estimate sends it down one of three paths: one fast call; a fast answer that a slow model
-    verifies; or one fast and five slow samples, of which the answer with the lowest free energy wins.
+    verifies; or one fast and up to five slow samples, of which the answer with the lowest free energy wins.
 
     Exit codes: 0 answered · 2 your input or settings · 3 the provider · 4 a limit · 5 the embedded model's
     weights · 6 the store · 130 interrupted.
@@ -114,6 +114,8 @@ def _report(error: OdarError, *, as_json: bool) -> None:
                 "retry_after": error.retry_after,
                 "retryable": error.retryable,
             }
+        if error.spend is not None:
+            body |= {"calls": error.spend.calls, "cost_usd": error.spend.cost_usd}
         click.echo(json.dumps({"error": body}, ensure_ascii=False))
     else:
         message = " ".join(str(error).split())

@@ -20,9 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def settings_options(command: F) -> F:
     """Adds --profile, --config and --set; the command receives `settings`."""
 
-    @click.option(
-        "--profile", metavar="NAME", help="embedded, open, paper, or a TOML file. Default: what is there."
-    )
+    @click.option("--profile", metavar="NAME", help="embedded, custom, open, paper, or a TOML file.")
     @click.option("--config", metavar="FILE", help="Settings file. Default: ./odar.toml.")
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)

@@ -15,7 +15,7 @@ _SENTENCE = re.compile(
 )
 _BOXED = "\\boxed{"
 _JUDGMENT = re.compile(
-    r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(in)?correct|\b(INCORRECT|CORRECT)\b", re.IGNORECASE
+    r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(not[ ]+|in)?correct|(?<!not )\b(INCORRECT|CORRECT)\b", re.IGNORECASE
 )
 _FENCE = "```"
 

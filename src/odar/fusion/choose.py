@@ -39,6 +39,9 @@ class Fusion:
     skills: Mapping[tuple[str, Step], float] = field(default_factory=dict)
     equivalence: Equivalence = group
 
+    def __post_init__(self) -> None:
+        _ = RULES[self.rule]  # an unknown rule is refused now, not when answers have been paid for
+
     def choose(self, candidates: Sequence[Candidate]) -> Verdict:
         """Pick the winner. Energies must have been measured; the order of the candidates does not matter.
 

@@ -236,6 +236,7 @@ class Endpoint:
                 key_id=visit.grant.key_id if visit.grant else None,
                 query=ask.query if ask else None,
                 trace=visit.answer.trace if visit.answer else None,
+                spend=getattr(error, "spend", None),
                 error=None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
             )
         )

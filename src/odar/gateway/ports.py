@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from odar.types import Query, Trace
+from odar.types import Query, Spend, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class Entry:
     trace: Trace | None = None
     """None where no answer came about."""
     error: str | None = None
+    spend: Spend | None = None
+    """What was spent although no answer came about; None is unknown."""
 
 
 class Keyring(Protocol):

@@ -11,7 +11,7 @@ from odar.gateway.ports import Entry, Grant, Stop
 from odar.store.keys import Key
 from odar.store.record import CANCELLED, ERROR, Attempt, Record
 from odar.store.store import Store
-from odar.types import Answer, Query
+from odar.types import Answer, Query, Spend, Usage
 
 _CLIENT_LEFT = 499
 
@@ -93,4 +93,5 @@ class StoredRecord:
             profile=self._profile,
             status=CANCELLED if entry.status == _CLIENT_LEFT else ERROR,
             error=entry.error,
+            spend=entry.spend or Spend(0, Usage(), None, entry.seconds),
         )

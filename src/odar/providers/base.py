@@ -79,6 +79,8 @@ class Request:
     """Ask for log-probabilities, with at least one alternative, as `options.top_logprobs` has it."""
     timeout_s: float = 60.0
     """From now until the whole reply is here, retries included."""
+    retry_billed: bool = True
+    """Whether to try again after an attempt that may have been billed; False under a limit on calls or money."""
     quirks: Quirks = Quirks()
     options: Options = NO_OPTIONS
     """The client's tools, format and further wishes. Its sampling has already been merged into `sampling`."""

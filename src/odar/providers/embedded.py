@@ -186,7 +186,7 @@ class EmbeddedProvider:
         if kind == "exceed_context_size_error":
             message = (
                 f"the prompt has {error.get('n_prompt_tokens')} tokens and the embedded model's context is "
-                f"{error.get('n_ctx')}: shorten it, or give EmbeddedProvider a larger context (at most 8192)"
+                f"{error.get('n_ctx')}: shorten it, or choose a model with a longer one"
             )
         else:
             message = f"the embedded runtime refused the request: {error.get('message', kind)}"

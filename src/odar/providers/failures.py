@@ -78,7 +78,9 @@ class Failures:
         """The error behind an HTTP status that is not a success."""
         body = self.redact(body)
         code, said = explain(body)
-        return self._refusal(f"HTTP {status}", status, code, said, retry_after(headers), body, prompts)
+        refusal = self._refusal(f"HTTP {status}", status, code, said, retry_after(headers), body, prompts)
+        refusal.may_be_billed = False
+        return refusal
 
     def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:
         """The error inside an answer whose status promised success, such as one in the middle of a stream."""
@@ -98,10 +100,13 @@ class Failures:
             retryable=True,
         )
 
-    def unreachable(self, why: str, *, retryable: bool = True) -> ProviderUnreachable:
+    def unreachable(self, why: str, *, retryable: bool = True, may_be_billed: bool = True) -> ProviderUnreachable:
         """No connection, or a broken one."""
         return ProviderUnreachable(
-            f"{self.provider}: {_one_line(self.redact(why))}", provider=self.provider, retryable=retryable
+            f"{self.provider}: {_one_line(self.redact(why))}",
+            provider=self.provider,
+            retryable=retryable,
+            may_be_billed=may_be_billed,
         )
 
     def malformed(self, why: str, body: str | None = None, *, retryable: bool = True) -> ProviderProtocolError:

@@ -19,6 +19,7 @@ from odar.errors import ProviderError, SettingsError
 from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response
+from odar.types import Usage
 
 _MAX_ERROR_BYTES = 64 * 2**10
 _CHECK_TIMEOUT_S = 10.0
@@ -105,16 +106,18 @@ class HttpClient:
                 hand_over(_whole(reply.completions[0]))
             return reply
 
-        reply, retries = await self._call(
+        reply, failed = await self._call(
             "POST",
             path,
             read,
             data=json.dumps(body, default=str).encode(),
             timeout_s=request.timeout_s,
             prompts=[message.text for message in request.messages if message.text],
-            may_retry=lambda: not handed_over,
+            may_retry=lambda error: not handed_over and (request.retry_billed or not error.may_be_billed),
         )
-        return replace(reply, retries=retries)
+        # An attempt that broke off was perhaps billed, and nobody says how much: then the sum is unknown.
+        billed = any(error.may_be_billed for error in failed)
+        return replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
 
     async def get(self, path: str, interpret: Callable[[Payload], T]) -> T:
         """GET a JSON object, within a few seconds."""
@@ -144,30 +147,29 @@ class HttpClient:
         timeout_s: float,
         data: bytes | None = None,
         prompts: Sequence[str] = (),
-        may_retry: Callable[[], bool] = lambda: True,
-    ) -> tuple[T, int]:
-        """What `read` makes of the answer, and how many retries it took."""
+        may_retry: Callable[[ProviderError], bool] = lambda error: True,
+    ) -> tuple[T, list[ProviderError]]:
+        """What `read` makes of the answer, and the errors of the attempts before."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        last: ProviderError | None = None
-        retries = 0
+        failed: list[ProviderError] = []
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 while True:
                     try:
-                        return await self._attempt(method, path, data, read, prompts), retries
+                        return await self._attempt(method, path, data, read, prompts), failed
                     except ProviderError as error:
-                        last = error
-                        wait = self._retry.wait_s(retries, error.retry_after)
+                        wait = self._retry.wait_s(len(failed), error.retry_after)
+                        failed.append(error)
                         out_of_time = asyncio.get_running_loop().time() + wait >= deadline
-                        exhausted = retries + 1 >= self._retry.attempts
-                        if not error.retryable or exhausted or out_of_time or not may_retry():
+                        exhausted = len(failed) >= self._retry.attempts
+                        if not error.retryable or exhausted or out_of_time or not may_retry(error):
+                            error.may_be_billed = any(each.may_be_billed for each in failed)
                             raise
                     await asyncio.sleep(wait)
-                    retries += 1
         except TimeoutError:
             if not limit.expired():  # not our deadline: an `on_text` of the caller's
                 raise
-        raise self._failures.timeout(timeout_s, last)
+        raise self._failures.timeout(timeout_s, failed[-1] if failed else None)
 
     async def _attempt(
         self,
@@ -230,12 +232,18 @@ async def _read_up_to(limit: int, raw: aiohttp.ClientResponse) -> bytes:
 def _connection_failure(exc: aiohttp.ClientError, failures: Failures) -> ProviderError:
     match exc:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return failures.unreachable("base_url is not a valid http(s) address", retryable=False)
+            return failures.unreachable(
+                "base_url is not a valid http(s) address", retryable=False, may_be_billed=False
+            )
         case aiohttp.ClientSSLError():
-            return failures.unreachable(f"no trusted TLS connection to {exc.host}:{exc.port}", retryable=False)
+            return failures.unreachable(
+                f"no trusted TLS connection to {exc.host}:{exc.port}", retryable=False, may_be_billed=False
+            )
         case aiohttp.ClientConnectorError():
             why = exc.os_error.strerror or type(exc.os_error).__name__
-            return failures.unreachable(f"cannot connect to {exc.host}:{exc.port} ({why}); check base_url")
+            return failures.unreachable(
+                f"cannot connect to {exc.host}:{exc.port} ({why}); check base_url", may_be_billed=False
+            )
         case aiohttp.ClientPayloadError():
             return failures.unreachable("the answer broke off before it was whole")
         case aiohttp.ClientResponseError():

@@ -94,6 +94,8 @@ class Response:
     def _parse(self, interpret: Callable[[Payload], T], text: str) -> T:
         try:
             payload = json.loads(text)
+            if "\\ud" in text.lower():  # half a surrogate pair cannot be shown, stored or sent on
+                payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
         except (ValueError, RecursionError):
             payload = None
         if not isinstance(payload, dict):
