@@ -239,6 +239,7 @@ async def test_a_planted_key_never_shows(servers, monkeypatch):
     settings = load_settings(
         "embedded",
         prompts="default",
+        routing__estimator="length",
         providers=providers,
         models={"m": {"provider": "f", "logprobs": True}, "d": {"provider": "s", "logprobs": True}},
         fast__model="m",

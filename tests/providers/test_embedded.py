@@ -24,14 +24,19 @@ from odar.providers.llamacpp import Engine, EngineSettings, StoppedError, engine
 from odar.providers.weights import WeightsStatus, ensure_weights
 from odar.types import Image, Token
 
-HELLO = (Message("system", "Be brief."), Message("user", "What is the capital of France?"))
+HELLO = (
+    Message("system", "Be brief."),
+    Message("user", "What is the capital of Spain?"),
+    Message("assistant", "The capital of Spain is Madrid."),
+    Message("user", "What is the capital of France?"),
+)
 LONG = (Message("user", "Tell me a long story about the sea."),)
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """The one loaded model of the session; one thread, as test machines are busy."""
-    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=6))
+    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=8))
     yield engine
     engines.release(engine)
 
@@ -69,17 +74,19 @@ async def test_answers(provider: EmbeddedProvider) -> None:
     assert "".join(token.text for token in completion.tokens) == completion.text
     assert completion.tokens[-1] == Token("", completion.tokens[-1].logprob, control=True)
     assert all(token.logprob is not None and token.logprob <= 0 for token in completion.tokens)
-    assert (reply.usage.input, reply.usage.output) == (24, len(completion.tokens))
+    assert reply.usage.input > 24
+    assert reply.usage.output == len(completion.tokens)
     assert reply.model == "SmolLM2-135M-Instruct-Q4_1"
 
 
 async def test_same_seed_same_bits_whatever_ran_before(provider: EmbeddedProvider) -> None:
-    one, five = await provider.complete(request()), await provider.complete(request(n=5))
+    open_ended = (Message("user", "Name an animal."),)
+    one, five = await provider.complete(request(open_ended)), await provider.complete(request(open_ended, n=5))
     await provider.complete(request(LONG, n=3))
     with pytest.raises(ProviderTimeout):
         await provider.complete(request(LONG, n=5, timeout_s=0.1, max_tokens=300))
-    assert (await provider.complete(request(n=5))).completions == five.completions
-    assert (await provider.complete(request())).completions == one.completions
+    assert (await provider.complete(request(open_ended, n=5))).completions == five.completions
+    assert (await provider.complete(request(open_ended))).completions == one.completions
     assert five.completions[0] == one.completions[0]
     assert len(set(texts(five))) > 1
     assert five.usage.output == sum(len(completion.tokens) for completion in five.completions)
@@ -90,7 +97,12 @@ async def test_same_seed_same_bits_in_another_process(provider: EmbeddedProvider
         import asyncio
         from odar.providers.base import *
         from odar.providers.embedded import EmbeddedProvider
-        turns = (Message("system", "Be brief."), Message("user", "What is the capital of France?"))
+        turns = (
+            Message("system", "Be brief."),
+            Message("user", "What is the capital of Spain?"),
+            Message("assistant", "The capital of Spain is Madrid."),
+            Message("user", "What is the capital of France?"),
+        )
         ask = Request("m", turns, Sampling(max_tokens=12, temperature=0.9, seed=7), n=5)
         print(asyncio.run(EmbeddedProvider(threads=1, context=512).complete(ask)).completions)
     """)
@@ -100,10 +112,21 @@ async def test_same_seed_same_bits_in_another_process(provider: EmbeddedProvider
 
 
 async def test_more_samples_than_fit_one_batch(provider: EmbeddedProvider) -> None:
-    eight = await provider.complete(request(n=8, max_tokens=6))
-    assert len(eight.completions) == 8
-    assert eight.completions[:5] == (await provider.complete(request(n=5, max_tokens=6))).completions
-    assert (await provider.complete(request(seed=7 + 7, max_tokens=6))).completions == eight.completions[7:]
+    ten = await provider.complete(request(n=10, max_tokens=6))
+    assert len(ten.completions) == 10
+    assert ten.completions[:5] == (await provider.complete(request(n=5, max_tokens=6))).completions
+    assert (await provider.complete(request(seed=7 + 9, max_tokens=6))).completions == ten.completions[9:]
+
+
+async def test_the_number_of_threads_changes_no_bit(provider: EmbeddedProvider) -> None:
+    """Or the same seed would give another answer on a busy machine. It takes a long prompt to tell."""
+    long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)
+    two = EmbeddedProvider(threads=2, context=512, parallel=2)
+    try:
+        ask = request(long, n=2, max_tokens=20)
+        assert (await two.complete(ask)).completions == (await provider.complete(ask)).completions
+    finally:
+        await two.close()
 
 
 async def test_without_seed_samples_differ(provider: EmbeddedProvider) -> None:

@@ -56,6 +56,8 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
     params.n_parallel = settings.parallel
     params.n_ctx = settings.context * settings.parallel
     params.kv_unified = False
+    # Its sums depend on the number of threads, and with them which token is drawn: the same seed would give another
+    # answer on a busy machine.
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.n_ubatch = 32
     params.n_batch = 64  # a long prompt can be given up between batches
