@@ -305,6 +305,18 @@ class Odar:
         self.close()
 
 
+def check_text(text: str, *, may_be_empty: bool = False) -> None:
+    """Raise InputError where a text cannot be a question."""
+    if not isinstance(text, str):
+        raise InputError(f"the question must be a string, not {type(text).__name__}")
+    if not text.strip() and not may_be_empty:
+        raise InputError("the question is empty")
+    if (at := text.find("\0")) != -1:
+        raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text")
+
+
 def ask(question: str | Query, **options: Any) -> Answer:
     """Answer one question with the default settings; see `Odar.aask` for the options."""
     return _default().ask(question, **options)

@@ -15,7 +15,7 @@ import click
 from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.cli.stream import AnswerStream
-from odar.engine import Odar
+from odar.engine import Odar, check_text
 from odar.errors import InputError
 from odar.images import load_image
 from odar.settings import Settings
@@ -59,6 +59,7 @@ def command(
     odar ask --json - < question.txt
     """
     text = _read_question(question, file)
+    check_text(text)  # before a profile is announced or weights are fetched for nothing
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
