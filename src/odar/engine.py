@@ -260,17 +260,7 @@ class Odar:
     def _checked(self, question: str | Query, images: Iterable[Image], *, fit: bool) -> Query:
         query = question if isinstance(question, Query) else Query(question)
         query = dataclasses.replace(query, images=(*query.images, *images))
-        text = query.text
-        if not isinstance(text, str):
-            raise InputError(f"the question must be a string, not {type(text).__name__}")
-        if not text.strip() and not query.turns:
-            raise InputError("the question is empty")
-        if not query.turns and (at := text.find("\0")) != -1:
-            raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text") from None
+        check_text(query.text, in_conversation=bool(query.turns))
         length = sum(len(message.text) for message in query.messages)
         for card in (card for cards in self.cards.values() for card in cards if fit):
             if card.context and length > card.context * CHARACTERS_PER_TOKEN_AT_MOST:
@@ -305,16 +295,18 @@ class Odar:
         self.close()
 
 
-def check_text(text: str, *, may_be_empty: bool = False) -> None:
-    """Raise InputError where a text cannot be a question."""
+def check_text(text: str, *, in_conversation: bool = False) -> None:
+    """Raise InputError where a text cannot be a question; a turn of a conversation may also be empty or hold NUL."""
     if not isinstance(text, str):
         raise InputError(f"the question must be a string, not {type(text).__name__}")
-    if not text.strip() and not may_be_empty:
+    if not text.strip() and not in_conversation:
         raise InputError("the question is empty")
-    if (at := text.find("\0")) != -1:
+    if not in_conversation and (at := text.find("\0")) != -1:
         raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text") from None
 
 
 def ask(question: str | Query, **options: Any) -> Answer:
