@@ -24,7 +24,6 @@ from odar.config import load_settings
 from odar.difficulty.base import ESTIMATORS, Estimator
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
-from odar.dispatch.catalogue import ModelCard
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
 from odar.fusion.calibration import load_calibration
@@ -125,22 +124,10 @@ class Odar:
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
         estimate = await self._estimate(query)
-        plain = None if model is None else self.settings.card(model)
-        if plain is None:
-            assignment = self.dispatcher.assign(query)
-            decision = self.strategy.decide(estimate, assignment, _path(path))
-        else:
-            assignment = Assignment(cue="model named by the caller", fast=plain.name)
-            decision = Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
+        decision = self._decide(query, estimate, _path(path), model)
         if on_decision is not None:
             on_decision(decision)
-        team = (
-            self.team(query, ledger, seed, assignment)
-            if plain is None
-            else self._plain_team(plain, query, ledger, seed)
-        )
-        simple = decision.path is Path.SIMPLE
-        team.check(Role.FAST) if simple else team.check(Role.FAST, Role.SLOW)
+        team = self._assemble(decision, query, ledger, seed)
         try:
             candidates = await self._take(decision, team, Stream(on_text, final=final))
         except OdarError as error:
@@ -165,6 +152,24 @@ class Odar:
             ),
         )
         return Answer(winner.answer, winner.text, trace)
+
+    def _decide(self, query: Query, estimate: Estimate, path: Path | None, model: str | None) -> Decision:
+        """Which path and which models; or, where the caller names a model, that model and nothing else."""
+        if model is None:
+            return self.strategy.decide(estimate, self.dispatcher.assign(query), path)
+        alone = Assignment(cue="model named by the caller", fast=self.settings.card(model).name)
+        return Decision(Path.SIMPLE, estimate, 0, alone.cue, alone)
+
+    def _assemble(self, decision: Decision, query: Query, ledger: Ledger, seed: int | None) -> Team:
+        """The agents for a decision. What would stop one of them is raised here, before another is paid."""
+        assignment = decision.assignment
+        if not assignment.slow:
+            cards = {Role.FAST: self.settings.card(assignment.fast)}
+            team = Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
+        else:
+            team = self.team(query, ledger, seed, assignment)
+        team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
+        return team
 
     async def _take(self, decision: Decision, team: Team, stream: Stream) -> list[Candidate]:
         """Walk the path (SPEC 1); where one agent fails, the other's answer stands (SPEC 6.3).
@@ -214,11 +219,6 @@ class Odar:
             pair = {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
         seed = self.settings.seed if seed is None else seed
         return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
-
-    def _plain_team(self, card: ModelCard, query: Query, ledger: Ledger, seed: int | None) -> Team:
-        """One model, asked as the client asks."""
-        cards, prompts = {Role.FAST: card}, self.plain_prompts
-        return Team(self.settings, cards, prompts, self.providers, query, ledger, seed, plain=True)
 
     def measured(self, candidate: Candidate, team: Team) -> Candidate:
         """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
@@ -296,7 +296,7 @@ class Odar:
 
 
 def check_text(text: str, *, in_conversation: bool = False) -> None:
-    """Raise InputError where a text cannot be a question; a turn of a conversation may also be empty or hold NUL."""
+    """Raise InputError where a text cannot be a question; a turn of a conversation may be empty or hold NUL."""
     if not isinstance(text, str):
         raise InputError(f"the question must be a string, not {type(text).__name__}")
     if not text.strip() and not in_conversation:
