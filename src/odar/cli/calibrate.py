@@ -16,7 +16,7 @@ from odar.calibration.fit import Expectation, Fitted, fit
 from odar.calibration.install import current_fusion, current_thresholds, report, to_calibration
 from odar.calibration.items import Item, load_items, starter_items
 from odar.calibration.records import Record, RecordFile
-from odar.cli.embedded import fetch_if_embedded
+from odar.cli.embedded import fetch_if_embedded, uses_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError, OdarError
@@ -66,6 +66,8 @@ def command(
     if not as_json:
         announce_profile(settings)
     fetch_if_embedded(settings, quiet=as_json)
+    if uses_embedded(settings):
+        concurrency = 1  # it takes one request at a time, and waiting for others counts against an agent's time
     items = load_items(data) if data else starter_items(limit)
     fitted, kept = asyncio.run(_run(settings, items, records, concurrency, budget, yes, quiet=as_json))
     refused = fitted.worse and not force

@@ -5,10 +5,15 @@ from __future__ import annotations
 from odar.settings import Settings
 
 
+def uses_embedded(settings: Settings) -> bool:
+    """Whether one of the agents runs inside this process."""
+    providers = {settings.card(agent.model).provider for agent in (settings.fast, settings.slow)}
+    return any(settings.providers[name].kind == "embedded" for name in providers)
+
+
 def fetch_if_embedded(settings: Settings, *, quiet: bool) -> None:
     """Fetch the embedded model's weights where one of the agents needs them."""
-    providers = {settings.card(agent.model).provider for agent in (settings.fast, settings.slow)}
-    if any(settings.providers[name].kind == "embedded" for name in providers):
+    if uses_embedded(settings):
         from odar.cli.pull import fetch
 
         fetch(quiet=quiet)
