@@ -64,6 +64,8 @@ class Service:
             "max_cost_usd": min((cost for cost in costs if cost is not None), default=None),
             "deadline_s": ask.extras.deadline_s,
         }
+        if grant is not None and grant.paths is not None:
+            options["paths"] = grant.paths
         if ask.model == ADAPTIVE:
             return options | {"path": ask.extras.path}
         how: dict[str, Any] = (
