@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,8 @@ class Place(NamedTuple):
 
 Decoder = Callable[[Row, Place], Iterator[Task]]
 Scorer = Callable[[Task, str, str], float]
+Figures = Callable[[Task, str, str], Mapping[str, Sequence[float]]]
+"""Further figures of a response, each some scores that are pooled over all responses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Dataset:
     licence: str = ""
     needs: str = ""
     note: str = ""
+    figures: Figures | None = None
+    """What is published beside the main metric."""
 
     @property
     def about(self) -> About:

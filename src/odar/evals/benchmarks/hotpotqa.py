@@ -8,7 +8,7 @@ from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Place
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
-from odar.evals.benchmarks.passages import read_and_ask, score_f1
+from odar.evals.benchmarks.passages import match_figures, read_and_ask, score_f1
 from odar.types import Query
 
 
@@ -34,5 +34,6 @@ BENCHMARK = Dataset(
     scorer=score_f1,
     size=7_405,
     licence="CC-BY-SA-4.0",
-    note="exact match beside F1: odar.evals.scorers.spans.exact_match",
+    note="F1; `odar eval score` has exact match beside it",
+    figures=match_figures,
 )

@@ -27,6 +27,16 @@ def _score(task: Task, response: str, answer: str) -> float:
     return float(all(follow(task.gold["instructions"], task.gold["arguments"], response).strict))
 
 
+def _figures(task: Task, response: str, answer: str) -> dict[str, tuple[bool, ...]]:
+    followed = follow(task.gold["instructions"], task.gold["arguments"], response)
+    return {
+        "prompt-level strict": (all(followed.strict),),
+        "instruction-level strict": followed.strict,
+        "prompt-level loose": (all(followed.loose),),
+        "instruction-level loose": followed.loose,
+    }
+
+
 BENCHMARK = Dataset(
     name="ifeval",
     category="Instruction",
@@ -37,5 +47,6 @@ BENCHMARK = Dataset(
     local=("ifeval/input_data.jsonl",),
     size=541,
     licence="Apache-2.0",
-    note="prompt-level strict; the other three figures: odar eval score ifeval",
+    note="prompt-level strict; `odar eval score ifeval` has the other three figures",
+    figures=_figures,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.scorers.spans import f1
+from odar.evals.scorers.spans import exact_match, f1
 
 
 def read_and_ask(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
@@ -26,3 +26,8 @@ def read_and_ask(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
 def score_f1(task: Task, response: str, answer: str) -> float:
     """F1 of the words with the nearest gold answer."""
     return f1(task.gold, answer)
+
+
+def match_figures(task: Task, response: str, answer: str) -> dict[str, tuple[float, ...]]:
+    """Exact match and F1, as both sets publish them."""
+    return {"EM": (exact_match(task.gold, answer),), "F1": (f1(task.gold, answer),)}
