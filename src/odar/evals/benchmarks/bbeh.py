@@ -33,6 +33,6 @@ BENCHMARK = Dataset(
     scorer=_score,
     local=("bbeh/*.json",),
     size=4_520,
-    licence="Apache-2.0",
+    licence="CC-BY-4.0",
     note="the paper's table says 1,500; the published set has 4,520, of which 460 are BBEH mini (meta.mini)",
 )

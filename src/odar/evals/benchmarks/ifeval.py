@@ -19,7 +19,7 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
         raise ValueError(f"unknown instructions {unknown}")
     given = [{k: v for k, v in (kwargs or {}).items() if v is not None} for kwargs in row["kwargs"]]
     gold = {"instructions": names, "arguments": given}
-    yield Task(str(row["key"]), Query(row["prompt"]), gold, f"{len(names)} instructions")
+    yield Task(str(row["key"]), Query(row["prompt"]), gold, f"{len(names)} instruction{'s' * (len(names) > 1)}")
 
 
 def _score(task: Task, response: str, answer: str) -> float:

@@ -56,7 +56,6 @@ class LiveBench:
         """Source, size, licence."""
         return About(
             source="hub:livebench/{" + ",".join(_CATEGORIES) + "} (default, test)",
-            licence="CC-BY-SA-4.0",
             needs="the sandbox, for programs",
             note="questions change with every release; the agentic coding tasks, which need Docker, are left out",
         )

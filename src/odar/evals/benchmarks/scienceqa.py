@@ -33,5 +33,5 @@ BENCHMARK = Dataset(
     tasks=_tasks,
     scorer=score_choice,
     size=4_241,
-    licence="CC-BY-SA-4.0",
+    licence="CC-BY-NC-SA-4.0",
 )

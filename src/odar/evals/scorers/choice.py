@@ -38,8 +38,8 @@ def chosen(answer: str, options: Sequence[str]) -> str | None:
     valid = LETTERS[: len(options)]
     if match := _WHOLE.fullmatch(text) or _LEADING.match(f"{text} "):
         letter = str(next(group for group in match.groups() if group)).upper()
-        if letter in valid and not _another(text[match.end() :], letter, valid):
-            return letter
+        if letter in valid:
+            return None if _another(text[match.end() :], letter, valid) else letter
     plain = [_plain(option) for option in options]
     same = [letter for letter, option in zip(valid, plain, strict=False) if option and option == _plain(text)]
     if len(same) == 1:

@@ -70,7 +70,7 @@ def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Ve
 def prompt(problem: str, checklist: Sequence[str], proof: str) -> str:
     """The fixed prompt. A proof cannot close its own tags."""
     listed = "\n".join(f"{number}. {' '.join(claim.split())}" for number, claim in enumerate(checklist, start=1))
-    safe = re.sub(r"<(?=/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
+    safe = re.sub(r"<(?=\s*/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
     return PROMPT.format(problem=problem.strip(), proof=safe.strip(), checklist=listed)
 
 
