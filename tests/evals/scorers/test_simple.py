@@ -90,6 +90,13 @@ def test_which_option_an_answer_names(answer, letter):
     assert choice("B", answer, OPTIONS) == float(letter == "B")
 
 
+def test_options_that_look_like_letters():
+    assert chosen("(a) 2, (b) 5", ["(a) 1, (b) 5", "(a) 2, (b) 5"]) == "B"
+    assert chosen("$5", ["$5", "5 kg"]) == "A"
+    assert chosen("DdGg", ["DDgg", "DdGg"]) == "B"  # genes: case matters where it tells options apart
+    assert chosen("A", ["B", "A"]) == "A"
+
+
 @given(st.text(max_size=200), st.lists(st.text(max_size=20), max_size=10))
 def test_choosing_never_fails(answer, options):
     assert chosen(answer, options) in (None, *"ABCDEFGHIJ"[: len(options)])

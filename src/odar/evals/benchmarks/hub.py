@@ -80,10 +80,13 @@ class Hub:
         """The command that brings the files into a folder, on a machine that reaches the hub.
 
         >>> Hub("a/b").command("DIR/b")
-        'hf download a/b --repo-type dataset --revision refs/convert/parquet --local-dir DIR/b'
+        "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
         """
         branch = f" --revision {self.revision}" if self.revision else ""
-        return f"hf download {self.id} --repo-type dataset{branch} --local-dir {target}"
+        config = self.configs[0] if len(self.configs) == 1 and self.configs != ("default",) else "*"
+        wanted = self.files or tuple(f"{config}/{split}/*" for split in self.splits)
+        includes = "".join(f" --include '{pattern}'" for pattern in wanted)
+        return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
 
     def find(self, root: Path) -> Iterator[tuple[str, Path]]:
         """The files under a snapshot, each with its config, in a fixed order."""

@@ -17,8 +17,8 @@ def choice(gold: str, answer: str, options: Sequence[str]) -> float:
 
     An answer may be a letter in any dress (`B`, `(b).`, `**B**`, `\\text{B}`), a letter and the option's text, a
     sentence that names one letter only, or an option's text word for word. Where it names several options it has
-    chosen none; a letter beyond the options is no choice. A letter counts before words: `A` is option A even where
-    another option's text is "A".
+    chosen none; a letter beyond the options is no choice. A bare letter counts before words (`A` is option A even
+    where another option's text is "A"), an option word for word before a letter that a text begins with.
 
     >>> choice("B", "**(B)** the second", ["one", "two"]), choice("B", "two", ["one", "two"])
     (1.0, 1.0)
@@ -34,20 +34,21 @@ def chosen(answer: str, options: Sequence[str]) -> str | None:
     >>> chosen("The answer is C because it is blue.", ["red", "green", "blue"])
     'C'
     """
-    text = " ".join(_MARKUP.sub(lambda match: match[1] or "", answer).split())
-    valid = LETTERS[: len(options)]
-    if match := _WHOLE.fullmatch(text) or _LEADING.match(f"{text} "):
+    text, valid = _unmarked(answer), LETTERS[: len(options)]
+    if (match := _WHOLE.fullmatch(text)) and match[1].upper() in valid:
+        return match[1].upper()
+    for form in (_unmarked, _plain):
+        same = [letter for letter, option in zip(valid, options, strict=False) if form(option) == form(text) != ""]
+        if len(same) == 1:
+            return same[0]
+    if match := _LEADING.match(f"{text} "):
         letter = str(next(group for group in match.groups() if group)).upper()
         if letter in valid:
             return None if _another(text[match.end() :], letter, valid) else letter
-    plain = [_plain(option) for option in options]
-    same = [letter for letter, option in zip(valid, plain, strict=False) if option and option == _plain(text)]
-    if len(same) == 1:
-        return same[0]
     named = _named(text) & set(valid)
     if len(named) == 1:
         return named.pop()
-    return None if named else _only_quoted(_plain(text), plain)
+    return None if named else _only_quoted(_plain(text), [_plain(option) for option in options])
 
 
 def _another(rest: str, letter: str, valid: str) -> bool:
@@ -67,5 +68,9 @@ def _only_quoted(text: str, options: Sequence[str]) -> str | None:
     return LETTERS[longest[0]] if len(longest) == 1 else None
 
 
+def _unmarked(text: str) -> str:
+    return " ".join(_MARKUP.sub(lambda match: match[1] or "", text).split())
+
+
 def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(" .,;:!\"'")
+    return _unmarked(text).casefold().strip(" .,;:!\"'")
