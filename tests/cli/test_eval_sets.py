@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from odar.cli.eval_sets import list_benchmarks, score
+from odar.cli.eval_sets import list_command, score_command
 from odar.errors import UsageError
 
 
@@ -18,11 +18,11 @@ def run(command, *arguments):
 
 
 def test_the_list_names_all():
-    rows = json.loads(run(list_benchmarks, "--json"))
+    rows = json.loads(run(list_command, "--json"))
     assert len(rows) >= 24
     gpqa = next(row for row in rows if row["name"] == "gpqa")
     assert gpqa["gated"] and gpqa["size"] == 448 and "Idavidrein/gpqa" in gpqa["source"]
-    text = run(list_benchmarks)
+    text = run(list_command)
     assert all(row["name"] in text for row in rows)
     assert "gated" in text
 
@@ -30,8 +30,8 @@ def test_the_list_names_all():
 def test_scores_of_recorded_responses(tmp_path):
     file = tmp_path / "r.jsonl"
     file.write_text('{"id": "math-001", "response": "Answer: 13"}\n{"id": "math-002", "response": "Answer: 1"}\n')
-    assert "starter: accuracy 50.00 over 2 tasks" in run(score, "starter", "--responses", file)
-    body = json.loads(run(score, "starter+masking", "--responses", file, "--json"))
+    assert "starter: accuracy 50.00 over 2 tasks" in run(score_command, "starter", "--responses", file)
+    body = json.loads(run(score_command, "starter+masking", "--responses", file, "--json"))
     assert (body["benchmark"], body["mean"], body["missing"]) == ("starter+masking", 0.5, 234)
 
 
@@ -48,8 +48,8 @@ def test_the_way_through_the_swe_bench_harness(tmp_path):
     )
     assert json.loads(out.read_text())["model_patch"] == "--- a/x\n+++ b/x\n"
     body = json.loads(
-        run(score, "swe_bench", "--data", data, "--responses", responses, "--report", report, "--json")
+        run(score_command, "swe_bench", "--data", data, "--responses", responses, "--report", report, "--json")
     )
     assert body["mean"] == 1.0
     with pytest.raises(UsageError, match="--report is for swe_bench"):
-        run(score, "starter", "--responses", responses, "--report", report)
+        run(score_command, "starter", "--responses", responses, "--report", report)

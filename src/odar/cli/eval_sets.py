@@ -21,7 +21,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def list_benchmarks(as_json: bool) -> None:
+def list_command(as_json: bool) -> None:
     """Every benchmark: category, metric, size, licence, where it comes from."""
     from odar.evals.benchmarks.base import BENCHMARKS, NAMES
 
@@ -53,7 +53,7 @@ def list_benchmarks(as_json: bool) -> None:
     "--predictions", type=click.Path(path_type=Path, dir_okay=False), help="Write for that harness, and stop."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def score(
+def score_command(
     name: str, responses: Path, data: Path | None, report: Path | None, predictions: Path | None, as_json: bool
 ) -> None:
     """Score the recorded responses of any model against a benchmark.
