@@ -44,7 +44,7 @@ def test_the_way_through_the_swe_bench_harness(tmp_path):
     responses.write_text(json.dumps({"id": "a__b-1", "response": "```diff\n--- a/x\n+++ b/x\n```"}))
     report.write_text(json.dumps({"submitted_ids": ["a__b-1"], "resolved_ids": ["a__b-1"]}))
     assert "1 predictions" in run(
-        score, "swe_bench", "--data", data, "--responses", responses, "--predictions", out
+        score_command, "swe_bench", "--data", data, "--responses", responses, "--predictions", out
     )
     assert json.loads(out.read_text())["model_patch"] == "--- a/x\n+++ b/x\n"
     body = json.loads(

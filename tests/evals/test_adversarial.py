@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
-from odar.evals.adversarial import ATTACKS, by_model, find, inject, mask
-from odar.evals.benchmarks.base import Task
+from odar.evals.adversarial import ATTACKS, attacked, by_model, inject, mask
+from odar.evals.benchmarks.base import BENCHMARKS, Task
 from odar.types import Query
 
 HARD = Task(
@@ -90,18 +90,19 @@ def test_a_model_may_rewrite_if_it_loses_nothing():
 
 
 def test_a_benchmark_under_attack():
-    plain, attacked = find("starter"), find("starter+injection")
-    assert (attacked.name, attacked.category, attacked.metric) == ("starter+injection", "Starter", "accuracy")
-    assert attacked.about == plain.about
-    pairs = list(zip(plain.load(), attacked.load(), strict=True))
+    plain, disguised = BENCHMARKS["starter"], BENCHMARKS["starter+injection"]
+    assert (disguised.name, disguised.category, disguised.metric) == ("starter+injection", "Starter", "accuracy")
+    assert disguised.about == plain.about
+    pairs = list(zip(plain.load(), disguised.load(), strict=True))
     assert all(a.id == b.id and a.query.text in b.query.text for a, b in pairs)
-    assert attacked.score(pairs[0][1], "", "13") == plain.score(pairs[0][0], "", "13") == 1.0
+    assert disguised.score(pairs[0][1], "", "13") == plain.score(pairs[0][0], "", "13") == 1.0
 
 
 def test_unknown_names():
     with pytest.raises(UnknownName, match="attack 'flattery'"):
-        find("starter+flattery")
+        BENCHMARKS["starter+flattery"]
     with pytest.raises(UnknownName, match="benchmark 'gsm9k'; did you mean 'gsm8k'"):
-        find("gsm9k+masking")
+        BENCHMARKS["gsm9k+masking"]
+    assert attacked(BENCHMARKS["starter"], "masking", seed=7).seed == 7
     with pytest.raises(UnknownName, match="attack"):
         by_model("flattery", str)

@@ -62,10 +62,10 @@ def score_command(
     odar eval score ifeval --data DIR --responses responses.jsonl
     odar eval score swe_bench --responses FILE --predictions predictions.jsonl
     """
-    from odar.evals.adversarial import find
+    from odar.evals.benchmarks.base import BENCHMARKS
     from odar.evals.responses import read_responses, score_responses
 
-    benchmark = find(name)
+    benchmark = BENCHMARKS[name]
     given = read_responses(responses)
     tasks = list(benchmark.load(data))
     if predictions is not None:

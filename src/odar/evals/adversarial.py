@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import UnknownName
-from odar.evals.benchmarks.base import BENCHMARKS, About, Benchmark, Task
+from odar.evals.benchmarks.base import About, Benchmark, Task
 
 Rewrite = Callable[[Task, int], Task]
 """A task in disguise, by a seed."""
@@ -182,21 +182,15 @@ class Attacked:
         return self.benchmark.score(task, response, answer)
 
 
-def find(name: str, seed: int = 0) -> Benchmark:
-    """A benchmark by its name, or one under attack: `gsm8k`, `gsm8k+injection`, `math+masking`.
+def attacked(benchmark: Benchmark, attack: str, seed: int = 0) -> Attacked:
+    """A benchmark under an attack by rule.
 
     Raises:
-        UnknownName: no such benchmark, or no such attack.
-
-    >>> find("starter+masking").name
-    'starter+masking'
+        UnknownName: no such attack.
     """
-    base, plus, attack = name.partition("+")
-    if not plus:
-        return BENCHMARKS[name]
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
-    return Attacked(BENCHMARKS[base], attack, ATTACKS[attack], seed)
+    return Attacked(benchmark, attack, ATTACKS[attack], seed)
 
 
 def _rewritten(task: Task, text: str, attack: str, by: str) -> Task:

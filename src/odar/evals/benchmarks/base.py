@@ -95,7 +95,25 @@ NAMES = (
 )
 """Those that ship with ODAR: the 23 of the paper's table in its order (SPEC 7.1), a row a category, and our own."""
 
-BENCHMARKS: Registry[Benchmark] = Registry(
+
+class Benchmarks(Registry[Benchmark]):
+    """Benchmarks by name; NAME+injection and NAME+masking are those under attack (odar.evals.adversarial).
+
+    >>> BENCHMARKS["starter+masking"].name
+    'starter+masking'
+    """
+
+    def __getitem__(self, name: str) -> Benchmark:
+        base, plus, attack = name.partition("+")
+        benchmark = super().__getitem__(base)
+        if not plus:
+            return benchmark
+        from odar.evals.adversarial import attacked  # which builds on this module
+
+        return attacked(benchmark, attack)
+
+
+BENCHMARKS = Benchmarks(
     "benchmark", {name: f"odar.evals.benchmarks.{name}:BENCHMARK" for name in NAMES}, group="odar.benchmarks"
 )
 """Benchmarks by name."""
