@@ -51,24 +51,25 @@ class Hub:
             InputError: gated, unknown, or out of reach; says what to do.
         """
         try:
-            from huggingface_hub import snapshot_download
-            from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+            from huggingface_hub import errors, snapshot_download
         except ModuleNotFoundError:
             raise InputError(f"loading {self.id} from the hub needs: pip install 'odar[evals]'") from None
         by_hand = f"where it is reachable, run `{self.command('DIR/NAME')}`, and load from DIR"
         wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
         try:
             found = snapshot_download(self.id, repo_type="dataset", revision=self.revision, allow_patterns=wanted)
-        except GatedRepoError:
+        except errors.GatedRepoError:
             raise InputError(f"{self.id} is gated: {self.terms}") from None
-        except LocalEntryNotFoundError:
+        except errors.RevisionNotFoundError:
+            raise InputError(f"the hub no longer has a Parquet copy of {self.id} on {self.revision}") from None
+        except errors.LocalEntryNotFoundError:
             raise InputError(f"{self.id} is not in the cache and the hub is out of reach: {by_hand}") from None
-        except HfHubHTTPError as error:
+        except errors.HfHubHTTPError as error:
             status = error.response.status_code
             hint = self.terms if self.gated else by_hand
             raise InputError(f"the hub refused {self.id} with status {status}: {hint}") from None
-        except OSError as error:
-            raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {by_hand}") from None
+        except Exception as error:  # its HTTP library's errors come through as they are
+            raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {by_hand}") from error
         return Path(found)
 
     @property
