@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -72,3 +73,14 @@ def test_threads_share_one_worker():
     for thread in threads:
         thread.join()
     assert results == [1.0] * 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_gets_a_worker_of_its_own():
+    assert math_equal("x+1", "1+x") == 1.0
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if math_equal("x+2", "2+x") == 1.0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert math_equal("x+3", "3+x") == 1.0

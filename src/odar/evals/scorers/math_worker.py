@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 
 _MEMORY = 2 * 1024**3
@@ -21,6 +22,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     except (ImportError, ValueError, OSError):  # not on this system: the parent's clock still holds
         pass
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     logging.disable(logging.CRITICAL)
     try:
         import math_verify  # noqa: F401

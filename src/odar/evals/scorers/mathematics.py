@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import re
 import selectors
 import subprocess
@@ -45,6 +46,8 @@ class Worker:
     """A process that compares; started when first needed, replaced when it had to be killed. Safe to share."""
 
     _process: subprocess.Popen[bytes] | None = None
+    _owner: int = 0
+    """Who started it: after a fork, a child must not speak into its parent's pipe."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def equal(self, gold: str, answer: str, seconds: float) -> bool:
@@ -69,7 +72,7 @@ class Worker:
 
     def close(self) -> None:
         """Kill the process; the next comparison starts another."""
-        if self._process is not None:
+        if self._process is not None and self._owner == os.getpid():
             self._process.kill()
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
@@ -78,10 +81,15 @@ class Worker:
             self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
+        if self._owner != os.getpid():
+            self._process, self._owner = None, os.getpid()
+            atexit.register(self.close)
         if self._process is None or self._process.poll() is not None:
             self.close()
             command = [sys.executable, "-m", "odar.evals.scorers.math_worker"]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
+            self._process = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+            )
             ready = _line_within(self._process, 60.0)  # sympy takes a second to import, more on a busy machine
             if ready != b"ready\n":
                 self.close()
@@ -98,4 +106,3 @@ def _line_within(process: subprocess.Popen[bytes], seconds: float) -> bytes:
 
 
 _WORKER = Worker()
-atexit.register(_WORKER.close)

@@ -79,7 +79,8 @@ def run_python(files: Mapping[str, str], main: str, stdin: str = "", limits: Lim
             (place / name).write_text(text, encoding="utf-8")
         place.chmod(0o777)  # started by root, the program is somebody else; the folder above is 0700 to others
         command = [*isolation(), sys.executable, "-I", "-B", "-u", str(_START)]
-        given = (int(limits.seconds) + 1, limits.memory, limits.file_size, limits.files, limits.processes)
+        alone = int("--user" in isolation())  # a user namespace counts its processes by itself
+        given = (int(limits.seconds) + 1, limits.memory, limits.file_size, limits.files, limits.processes, alone)
         return _run([*command, *map(str, given), main], place, stdin, limits)
 
 

@@ -1,7 +1,7 @@
 """What runs inside the sandbox before the untrusted program: takes rights away, then runs the file it is given.
 
-Started by `sandbox` as `python -I sandbox_start.py SECONDS MEMORY FILE_SIZE FILES PROCESSES FILE`; imports nothing
-of ODAR's, so that the program finds nothing of ODAR's loaded.
+Started by `sandbox` as `python -I sandbox_start.py SECONDS MEMORY FILE_SIZE FILES PROCESSES ALONE FILE`; imports
+nothing of ODAR's, so that the program finds nothing of ODAR's loaded.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 def main(arguments: list[str]) -> None:
     """Give up rights, then run the file."""
-    seconds, memory, file_size, files, processes = map(int, arguments[:5])
-    file = arguments[5]
+    seconds, memory, file_size, files, processes, alone = map(int, arguments[:6])
+    file = arguments[6]
     root = os.geteuid() == 0
-    running = 0 if root else _running()
+    running = 0 if root or alone else _running()
     restrict_files(Path.cwd())
     if root:
         become_nobody()
