@@ -139,6 +139,63 @@ def test_what_keeps_a_model_from_seeing_the_answer(tmp_path):
     assert question.query == again.query  # shuffled, the same every time
 
 
+def tasks_of(name: str, tmp_path: Path) -> list:
+    for file, rows in SAMPLES[name].files.items():
+        write(tmp_path / name, file, rows)
+    return list(BENCHMARKS[name].load(tmp_path))
+
+
+def test_the_other_kinds_of_task(tmp_path):
+    def score(name: str, number: int, answer: str) -> float:
+        return BENCHMARKS[name].score(tasks_of(name, tmp_path)[number], answer, answer)
+
+    assert score("mathvista", 1, "B") == score("mathvista", 1, "60") == 1.0  # by choice
+    assert score("mathvista", 1, "45") == 0.0
+    assert score("hle", 1, "0.5") == score("hle", 1, "\\frac12") == 1.0  # no options: equal as mathematics
+    assert score("hle", 1, "2") == 0.0
+    assert score("math", 1, "90") == 1.0
+    assert score("arc_agi_2", 1, "8 7\n2 1") == 1.0
+    assert score("arc_agi_2", 1, "6 5") == 0.0  # the other test input's output
+    assert score("livebench", 1, "Here: their dog") == 1.0
+    assert score("bbh", 1, "yes") == 1.0
+
+
+def test_strata_effort_and_ids(tmp_path):
+    first, second = tasks_of("math", tmp_path)
+    assert (first.stratum, first.id, second.id) == ("Algebra, Level 1", "algebra-0", "geometry-0")
+    assert tasks_of("gsm8k", tmp_path)[0].effort == 2.0  # steps
+    assert tasks_of("musique", tmp_path)[0].stratum == "2 hops"
+    assert [task.meta["mini"] for task in tasks_of("bbeh", tmp_path)] == [True, False]
+    assert [task.stratum for task in tasks_of("bbh", tmp_path)] == ["boolean_expressions", "navigate"]
+    assert [len(task.query.images) for task in tasks_of("scienceqa", tmp_path)] == [1, 0]
+    pictures = tasks_of("mmmu_pro", tmp_path)[0].query.images
+    assert [picture.media_type for picture in pictures] == ["image/png", "image/jpeg"]
+
+
+def test_figures_beside_the_metric(tmp_path):
+    (task,) = tasks_of("hotpotqa", tmp_path)
+    figures = BENCHMARKS["hotpotqa"].figures(task, "", "Greenwich")
+    assert figures == {"EM": (0.0,), "F1": (pytest.approx(2 / 3),)}
+
+
+def test_questions_that_livebench_took_back_are_left_out(tmp_path):
+    rows = [
+        row_of("math") | {"livebench_removal_date": ""},
+        row_of("reasoning") | {"livebench_removal_date": "2024-11-25"},
+    ]
+    write(tmp_path, "livebench/math/default/test/0000.parquet", rows)
+    assert [task.id for task in BENCHMARKS["livebench"].load(tmp_path)] == ["math"]
+
+
+def test_an_unreadable_picture_is_refused(tmp_path):
+    row = SAMPLES["aokvqa"].files["default/validation/0000.parquet"][0] | {
+        "image": {"bytes": b"BM bitmap", "path": None}
+    }
+    write(tmp_path, "aokvqa/default/validation/0000.parquet", [row])
+    with pytest.raises(InputError, match=r"aokvqa: row 0 of .* does not fit: a picture of this row is not a PNG"):
+        list(BENCHMARKS["aokvqa"].load(tmp_path))
+
+
 def test_imo_is_scored_by_a_verifier(tmp_path):
     for file, rows in SAMPLES["imo_2025"].files.items():
         write(tmp_path / "imo_2025", file, rows)

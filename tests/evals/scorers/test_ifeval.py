@@ -150,7 +150,7 @@ def test_what_is_followed_strictly_is_followed_loosely(response):
     assert all(loose or not strict for strict, loose in zip(followed.strict, followed.loose, strict=True))
 
 
-DATA = Path(os.environ.get("ODAR_TEST_DATA", "/work/shared/data"))
+DATA = Path(os.environ.get("ODAR_TEST_DATA", "../shared/data"))
 RECORDED = DATA / "ifeval" / "input_response_data_gpt4_20231107_145030.jsonl"
 PUBLISHED = {
     "prompt-level strict": 76.89,

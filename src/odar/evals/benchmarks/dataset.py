@@ -103,6 +103,6 @@ class Dataset:
     def _decode(self, row: Row, place: Place, path: Path) -> Iterator[Task]:
         try:
             yield from self.tasks(row, place)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
             raise InputError(f"{self.name}: row {place.number} of {path} {what}; is it another version?") from error
