@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from odar.cli.eval_sets import list_command, score_command
+from odar.cli.eval_sets import list_benchmarks, score_command
 from odar.errors import UsageError
 
 
@@ -18,11 +18,11 @@ def run(command, *arguments):
 
 
 def test_the_list_names_all():
-    rows = json.loads(run(list_command, "--json"))
+    rows = json.loads(run(list_benchmarks, "--json"))
     assert len(rows) >= 24
     gpqa = next(row for row in rows if row["name"] == "gpqa")
     assert gpqa["gated"] and gpqa["size"] == 448 and "Idavidrein/gpqa" in gpqa["source"]
-    text = run(list_command)
+    text = run(list_benchmarks)
     assert all(row["name"] in text for row in rows)
     assert "gated" in text
 

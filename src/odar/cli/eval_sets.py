@@ -21,7 +21,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def list_command(as_json: bool) -> None:
+def list_benchmarks(as_json: bool) -> None:
     """Every benchmark: category, metric, size, licence, where it comes from."""
     from odar.evals.benchmarks.base import BENCHMARKS, NAMES
 
