@@ -1,0 +1,1 @@
+"""ODAR inside other people's tools."""
