@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Self
 
 from odar.batch.executor import Item, OpenWork, Outcome, Work
@@ -23,6 +25,7 @@ ATTEMPTS = 4
 """An item whose workers died this often is at fault itself, or the cluster is."""
 _ITEMS_AT_ONCE = 1000
 """No limit of Ray's own: how many items run at once is decided by the driver."""
+_REACHABLE_S = 5.0
 
 
 class RayExecutor:
@@ -50,9 +53,11 @@ class RayExecutor:
     ) -> None:
         self._ray = _connect(address)
         # They wait for replies most of the time: no CPU is claimed, or a busy cluster would never start them.
-        options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "max_restarts": -1}
-        actor = self._ray.remote(**options, max_concurrency=_ITEMS_AT_ONCE)(_Worker)
-        self._busy = {actor.remote(open_work): 0 for _ in range(workers)}
+        options = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "max_concurrency": _ITEMS_AT_ONCE}
+        actor = self._ray.remote(**options)(_Worker)
+        self._start = partial(actor.remote, open_work)
+        self._busy = {self._start(): 0 for _ in range(workers)}
+        """How many items each worker has."""
         self.limiter = RayLimiter(self._ray, rates or {}, lease_s)
 
     async def do(self, item: Item, memo: Memo) -> Outcome:
@@ -63,9 +68,10 @@ class RayExecutor:
             try:
                 return await self._on(worker, item, memo)
             except self._ray.exceptions.RayActorError:
-                continue
+                self._replace(worker)
             finally:
-                self._busy[worker] -= 1
+                if worker in self._busy:
+                    self._busy[worker] -= 1
         raise OdarError(f"item {item.key!r}: {ATTEMPTS} workers died over it; see the logs of the Ray cluster")
 
     async def _on(self, worker: Any, item: Item, memo: Memo) -> Outcome:
@@ -76,6 +82,12 @@ class RayExecutor:
                 return outcome
             memo.keep(name, value)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
+
+    def _replace(self, worker: Any) -> None:
+        """A new worker for one that is dead, or out of reach: that one is ended, or an item might be done twice."""
+        if self._busy.pop(worker, None) is not None:
+            self._ray.kill(worker)
+            self._busy[self._start()] = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -184,15 +196,23 @@ def _connect(address: str | None) -> Any:
         raise SettingsError("--engine ray needs Ray: pip install 'odar[ray]', here and on the cluster") from None
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "configure_logging": False}
     if address == LOCAL:
-        options |= {"address": "local", "include_dashboard": False}
-    else:
-        options["address"] = address or "auto"
+        options["include_dashboard"] = False
     try:
-        ray.init(**options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+        _check_reachable(address or "auto")
+        ray.init(address or "auto", **options)
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         why = " ".join(str(error).split())[:200]
         raise SettingsError(
-            f"no Ray cluster at {address or 'auto'} ({why}); start one with `ray start --head`, or give "
-            "--ray-address local"
+            f"no Ray cluster at {address or 'auto'} ({why}); start one with `ray start --head` and give its "
+            "host:port, or --ray-address local"
         ) from None
     return ray
+
+
+def _check_reachable(address: str) -> None:
+    """Fail within seconds where nobody listens: Ray itself tries for minutes."""
+    if "://" in address:
+        raise ValueError("Ray Client is not supported")
+    host, colon, port = address.rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), _REACHABLE_S).close()

@@ -58,7 +58,8 @@ class RememberingProvider:
         if (kept := current.memo.recall(name)) is not None:
             return reply_of(kept)
         reply = await self._provider.complete(request, on_text)
-        current.memo.keep(name, plain(reply))
+        if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
+            current.memo.keep(name, plain(reply))  # an empty reply would only make the item fail again
         return reply
 
     async def check(self) -> str:
