@@ -132,6 +132,13 @@ class TestBudget:
         await run_once(Bench(cost=0.3), items(10), out, budget_usd=0.7)
         assert (await run_once(Bench(cost=0.3), items(10), out, budget_usd=0.7)).asked == 0
 
+    async def test_failed_attempts_count_too(self, out):
+        bench = Bench(cost=0.3)
+        bench.fail = {"0"}
+        await run_once(bench, items(1), out, budget_usd=0.5)
+        assert (await run_once(bench, items(1), out, budget_usd=0.5)).asked == 0
+        assert (await run_once(bench, items(1), out, budget_usd=0.6)).asked == 1
+
     async def test_an_unknown_cost_may_have_been_the_worst(self, out):
         done = await run_once(Bench(cost=None), items(10), out, budget_usd=1.0)
         assert (done.done, done.cost_usd, done.cost_to_go_usd) == (3, None, None)

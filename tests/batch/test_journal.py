@@ -37,6 +37,13 @@ def test_what_was_written_is_there_again(out):
     assert sorted(path.name for path in out.parent.iterdir()) == ["out.jsonl", "out.jsonl.lock"]
 
 
+def test_a_text_that_is_no_valid_unicode_comes_back_as_it_was(out):
+    with Journal(out) as journal:
+        journal.write(row("a", text="ä \ud83d"))
+    with Journal(out) as journal:
+        assert json.loads(next(journal.lines("a")))["text"] == "ä \ud83d"
+
+
 def test_rows_end_up_in_the_order_of_the_items(out):
     with Journal(out) as journal:
         for key in ("c", "a", "other"):

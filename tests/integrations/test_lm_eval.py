@@ -34,6 +34,8 @@ def test_what_its_client_sends_is_understood_whole():
 
 @pytest.mark.skipif(LM_EVAL is None, reason="lm_eval is not installed: see scripts/check_lm_eval.sh, set LM_EVAL")
 def test_a_local_task_gets_the_score_it_must():
-    done = subprocess.run([SCRIPT], env={**os.environ, "LM_EVAL": LM_EVAL}, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(
+        [SCRIPT], env={**os.environ, "LM_EVAL": LM_EVAL}, capture_output=True, text=True, timeout=170
+    )
     assert done.returncode == 0, done.stderr
     assert "exact match over 4 questions: 0.5" in done.stdout

@@ -254,11 +254,10 @@ def _budget(items: Sequence[Item], todo: Sequence[Item], journal: Journal, cap_u
         return budget
     if any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
-    left = {item.key for item in todo}
     for item in items:
-        if item.key not in left:
+        if (entry := journal.entries.get(item.key)) is not None:  # failed attempts have cost something too
             budget.hold(item.worst_cost_usd)
-            budget.settle(item.worst_cost_usd, journal.entries[item.key].cost_usd)
+            budget.settle(item.worst_cost_usd, entry.cost_usd)
     return budget
 
 

@@ -207,7 +207,13 @@ def _entry(row: Row, offset: int) -> Entry:
 
 
 def _append(file: IO[bytes], row: Mapping[str, Any]) -> None:
-    file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    try:
+        line = json.dumps(row, ensure_ascii=False).encode()
+    except (
+        UnicodeEncodeError
+    ):  # half a surrogate pair, which a model may well write; escaped, it comes back as it was
+        line = json.dumps(row).encode()
+    file.write(line + b"\n")
     _sync(file)
 
 

@@ -74,10 +74,10 @@ def command(
     asked = load_questions(questions, _read_conversation)
     if not as_json:
         announce_profile(settings)
-    if engine == "local":
-        fetch_if_embedded(settings, quiet=as_json)
-        if uses_embedded(settings):
-            concurrency = 1  # it takes one request at a time, and waiting for others counts against an agent's time
+    fetch_if_embedded(settings, quiet=as_json)
+    if uses_embedded(settings):
+        # It takes one request at a time in each process, and waiting for others counts against an agent's time.
+        concurrency = min(concurrency, workers if engine == "ray" else 1)
     items = _items(settings, asked, seed)
     with Journal(Path(out).expanduser()) as journal:
         _confirm(journal.missing(items), len(items), budget, yes)
