@@ -44,6 +44,8 @@ class StoredKeys:
             None if models is None else frozenset(models),
             None if paths is None else frozenset(paths),
             self._ring.left(key),
+            key.name,
+            key.admin,
             key,
         )
 

@@ -73,6 +73,11 @@ class Record:
         return self.outcome.trace.candidates if isinstance(self.outcome, Answer) else self.outcome.candidates
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """The lines of the bill."""
+        return self.outcome.trace.calls if isinstance(self.outcome, Answer) else self.outcome.calls
+
+    @property
     def spend(self) -> Spend:
         """What it cost."""
         return self.outcome.trace.spend if isinstance(self.outcome, Answer) else self.outcome.spend
