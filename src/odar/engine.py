@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import dataclasses
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
@@ -17,11 +17,12 @@ from typing import Any, Self
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts
 from odar.agents.stream import Stream
-from odar.agents.team import Team
+from odar.agents.team import Failure, Team
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.difficulty.posterior import PosteriorDifficulty
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
@@ -71,6 +72,7 @@ class Odar:
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
+        self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
         fusion = self.settings.fusion
         skills = {
             (card.name, step): known.skill
@@ -92,11 +94,13 @@ class Odar:
         max_calls: int | None = None,
         max_cost_usd: float | None = None,
         deadline_s: float | None = None,
+        ledger: Ledger | None = None,
         on_text: OnText | None = None,
         on_decision: Callable[[Decision], None] | None = None,
         model: str | None = None,
         final: bool = False,
         trace_id: str | None = None,
+        paths: Collection[str] = tuple(Path),
     ) -> Answer:
         """Answer one question.
 
@@ -108,11 +112,13 @@ class Odar:
             max_calls: model invocations, at most.
             max_cost_usd: US dollars, at most.
             deadline_s: wall time, at most; what is finished by then is used.
+            ledger: a bill to write on, from `ledger()`, in place of one made from the three limits.
             on_text: gets the text as it is generated, on the Simple path.
-            on_decision: gets the decision as soon as it is made.
+            on_decision: gets the decision as soon as it is made, and again if the fast answer changes it.
             model: ask this model plainly, with no settings, prompts or second opinion of ODAR's.
             final: what `on_text` got cannot be taken back: a failure after that is raised, not mended.
             trace_id: what to call the trace.
+            paths: the only paths that a look at the fast answer may lead to.
 
         Raises:
             InputError: the question cannot be asked.
@@ -120,16 +126,22 @@ class Odar:
             ProviderError: no agent produced an answer.
         """
         query = self._checked(question, images, fit=model is None)
-        ledger = self.ledger(max_calls, max_cost_usd, deadline_s)
+        ledger = ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
         estimate = await self._estimate(query)
         decision = self._decide(query, estimate, _path(path), model)
         if on_decision is not None:
             on_decision(decision)
-        team = self._assemble(decision, query, ledger, seed)
+        team, stream = self._assemble(decision, query, ledger, seed), Stream(on_text, final=final)
         try:
-            candidates = await self._take(decision, team, Stream(on_text, final=final))
+            fast = None
+            if self._looks_first(decision, team):
+                fast = await team.answer(stream.handler if decision.path is Path.SIMPLE else None)
+                before, decision = decision, self._reconsider(decision, fast, team, stream, paths)
+                if on_decision is not None and decision.path is not before.path:
+                    on_decision(decision)
+            candidates = await self._take(decision, team, stream, fast)
         except OdarError as error:
             error.spend = ledger.spend()
             raise
@@ -171,27 +183,62 @@ class Odar:
         team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
         return team
 
-    async def _take(self, decision: Decision, team: Team, stream: Stream) -> list[Candidate]:
+    def _looks_first(self, decision: Decision, team: Team) -> bool:
+        """Whether the fast answer is worth waiting for: it may change the path, and can be scored (SPEC 5.11)."""
+        if self.settings.routing.mode == "prior" or decision.forced or team.plain or not self.strategy.enabled:
+            return False
+        if decision.estimate.difficulty >= self.settings.routing.clearly_hard or team.query.options.n > 1:
+            return False
+        known = self._known(Step.ANSWER, team)
+        return known is not None and known.length_score(0) is not None
+
+    def _reconsider(
+        self, decision: Decision, fast: list[Candidate], team: Team, stream: Stream, paths: Collection[str]
+    ) -> Decision:
+        """The decision in the light of the fast answer; as it was where that says nothing, or is out for good."""
+        known = self._known(Step.ANSWER, team)
+        energy = self.measured(fast[0], team).energy if fast else None
+        if known is None or energy is None or energy.aligned is None or stream.committed:
+            return decision
+        length = known.length_score(sum(not token.control for token in fast[0].tokens))
+        assert length is not None, "_looks_first saw to it"
+        d = self.posterior.update(decision.estimate.difficulty, unsureness=energy.aligned, log_tokens=length)
+        after = self.strategy.reconsider(decision, d, paths)
+        if decision.path is Path.SIMPLE is not after.path:
+            try:
+                team.check(Role.SLOW)
+            except OdarError as error:  # a slow agent that cannot be had must not cost us the answer we have
+                team.failures.append(Failure(Role.SLOW, error))
+                return dataclasses.replace(after, path=Path.SIMPLE)
+        return after
+
+    async def _take(
+        self, decision: Decision, team: Team, stream: Stream, fast: list[Candidate] | None
+    ) -> list[Candidate]:
         """Walk the path (SPEC 1); where one agent fails, the other's answer stands (SPEC 6.3).
 
         A client that wants n answers gets n of the fast agent's (Simple), one verified n times (Medium), or the
-        n best of at least n samples (Hard).
+        n best of at least n samples (Hard). `fast` is the fast agent's answer where it was asked already.
         """
         n = team.query.options.n
+
+        async def answer(on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
+            return await team.answer(on_text, samples) if fast is None else fast
+
         match decision.path:
             case Path.SIMPLE:
-                candidates = await team.answer(stream.handler, n)
+                candidates = await answer(stream.handler, n)
                 if not candidates and not team.plain and not stream.committed:
                     candidates = await team.solve(n, stream.handler)
             case Path.MEDIUM:
-                fast = await team.answer()
-                candidates = fast + await (team.verify(fast[0], n) if fast else team.solve(n))
+                proposals = await answer()
+                candidates = proposals + await (team.verify(proposals[0], n) if proposals else team.solve(n))
             case Path.HARD:
                 wanted = max(decision.samples, n)
                 in_full = decision.forced or n > 1
                 solve = team.solve(wanted) if in_full else self.waves.sample(team, wanted)
-                fast, slow = await _both(team.answer(), solve)
-                candidates = fast + slow
+                proposals, slow = await _both(answer(), solve)
+                candidates = proposals + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]
             if team.plain or stream.committed:
@@ -222,15 +269,18 @@ class Odar:
 
     def measured(self, candidate: Candidate, team: Team) -> Candidate:
         """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        weight = self.settings.fusion.varentropy_weight
-        terms, md5 = team.terms(candidate.role).sampling, team.prompts[candidate.step].md5
-        known = None
-        if terms.temperature is not None and terms.top_p is not None and terms.max_tokens is not None:
-            source = Source(candidate.model, md5, terms.temperature, terms.top_p, terms.max_tokens, weight)
-            known = self.calibration.statistics.find(source)
-        return dataclasses.replace(
-            candidate, energy=measure(candidate.tokens, weight, known.alignment if known else None)
-        )
+        known, weight = self._known(candidate.step, team), self.settings.fusion.varentropy_weight
+        energy = measure(candidate.tokens, weight, known.alignment if known else None)
+        return dataclasses.replace(candidate, energy=energy)
+
+    def _known(self, step: Step, team: Team) -> Statistics | None:
+        """What is known of a step's answers on the terms of this query; a client may have changed them."""
+        terms, weight = team.terms(step.role).sampling, self.settings.fusion.varentropy_weight
+        if terms.temperature is None or terms.top_p is None or terms.max_tokens is None:
+            return None
+        model, md5 = team.cards[step.role].name, team.prompts[step].md5
+        source = Source(model, md5, terms.temperature, terms.top_p, terms.max_tokens, weight)
+        return self.calibration.statistics.find(source)
 
     def source(self, model: str, step: Step) -> Source:
         """What the free energies of a model's answers at one step depend on."""

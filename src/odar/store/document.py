@@ -47,6 +47,8 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     base = whole.trace if isinstance(whole, Answer) else whole
     private = () if content else (record.query.text, *(c.text for c in base.candidates))
     decision = base.decision
+    # Where the caller named the model there is no slow one, and no path was chosen.
+    path = decision and (decision.path.value if decision.assignment.slow else DIRECT)
     document: dict[str, Any] = {
         "version": VERSION,
         "id": base.id,
@@ -67,7 +69,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         return document | {
             "status": OK,
             "error": None,
-            "path": trace.decision.path.value if trace.decision.assignment.slow else DIRECT,
+            "path": path,
             "answer": _text("answer", whole.answer, content) | _text("text", whole.text, content),
             "verdict": _plain(trace.verdict),
             "prompts": dict(trace.prompts),
@@ -76,7 +78,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     return document | {
         "status": whole.status,
         "error": None if whole.error is None else _said(whole.error, private),
-        "path": whole.path,
+        "path": path if decision else whole.path,
         "answer": None,
         "verdict": None,
         "prompts": {},
@@ -241,6 +243,8 @@ def _read_decision(tree: Mapping[str, Any]) -> Decision:
         samples=tree["samples"],
         reason=tree["reason"],
         assignment=Assignment(**tree["assignment"]),
+        forced=tree.get("forced", False),
+        posterior=_number(tree.get("posterior")),
     )
 
 
