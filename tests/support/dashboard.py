@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 
 from odar.config import load_settings
 from odar.gateway.app import create_app
+from odar.gateway.dashboard import API
 from odar.gateway.records import StoredKeys, StoredRecord
 from odar.gateway.service import Service
 from odar.store.database import Database
@@ -34,6 +39,18 @@ MODELS = {
 }
 
 
+class Reply(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
 @dataclass
 class Board:
     """A running gateway with its store."""
@@ -41,6 +58,29 @@ class Board:
     url: str
     store: Store
     service: Service
+
+    def get(self, address: str, secret: str | None = None, /, **params: Any) -> Reply:
+        """GET /dashboard/api/… with these parameters."""
+        query = urllib.parse.urlencode(params)
+        return self._send(f"{API}{address}" + (f"?{query}" if query else ""), None, secret, None)
+
+    def post(self, path: str, body: Any, key: str | None = None) -> Reply:
+        """POST JSON to any address."""
+        return self._send(path, json.dumps(body).encode(), key, {"content-type": "application/json"})
+
+    def file(self, path: str, **headers: str) -> Reply:
+        """GET any address; header names are written with underscores."""
+        return self._send(path, None, None, {name.replace("_", "-"): value for name, value in headers.items()})
+
+    def _send(self, path: str, body: bytes | None, key: str | None, headers: dict[str, str] | None) -> Reply:
+        given = dict(headers or {}) | ({"authorization": f"Bearer {key}"} if key else {})
+        request = urllib.request.Request(self.url + path, body, given)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return Reply(response.status, dict(response.headers), response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply(error.code, dict(error.headers), error.read())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from odar.errors import StoreError
 from odar.fusion.choose import Fusion
 from odar.fusion.scaffold import scaffold_mask
-from odar.store.record import DIRECT, OK, Attempt, Record
+from odar.store.record import OK, Attempt, Record, path_of
 from odar.types import (
     Answer,
     Assignment,
@@ -47,8 +47,6 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     base = whole.trace if isinstance(whole, Answer) else whole
     private = () if content else (record.query.text, *(c.text for c in base.candidates))
     decision = base.decision
-    # Where the caller named the model there is no slow one, and no path was chosen.
-    path = decision and (decision.path.value if decision.assignment.slow else DIRECT)
     document: dict[str, Any] = {
         "version": VERSION,
         "id": base.id,
@@ -69,7 +67,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         return document | {
             "status": OK,
             "error": None,
-            "path": path,
+            "path": path_of(trace.decision),
             "answer": _text("answer", whole.answer, content) | _text("text", whole.text, content),
             "verdict": _plain(trace.verdict),
             "prompts": dict(trace.prompts),
@@ -78,7 +76,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     return document | {
         "status": whole.status,
         "error": None if whole.error is None else _said(whole.error, private),
-        "path": path if decision else whole.path,
+        "path": whole.path,
         "answer": None,
         "verdict": None,
         "prompts": {},

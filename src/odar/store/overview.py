@@ -133,8 +133,9 @@ def _timeline(connection: Connection, conditions: Conditions, step: str) -> list
     moment = func.substr(traces.c.started_at, literal_column("1"), length)
     sums = (_COUNT, func.sum(traces.c.calls).label("calls"), _COST, _UNKNOWN)
     query = select(moment.label("at"), traces.c.path, *sums)
-    grouped = query.where(*conditions).group_by(moment, traces.c.path).order_by(moment, traces.c.path)
-    return [
+    grouped = query.where(*conditions).group_by(moment, traces.c.path)
+    points = [
         {**row, "path": row["path"] or _NO_PATH, "calls": int(row["calls"]), "cost_usd": float(row["cost_usd"])}
         for row in connection.execute(grouped).mappings()
     ]
+    return sorted(points, key=lambda point: (point["at"], point["path"]))  # here: databases sort NULL as they like

@@ -95,6 +95,11 @@ class Record:
         return 2048 + len(self.query.text) + images + texts
 
 
+def path_of(decision: Decision) -> str:
+    """The path that was chosen; where the caller named the model there is no slow one, and nothing was chosen."""
+    return decision.path.value if decision.assignment.slow else DIRECT
+
+
 def utc(moment: str) -> str:
     """A time in the one form in which it sorts as text.
 

@@ -24,7 +24,7 @@ export function verdictCard(document) {
       h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named?.[i]))))),
     h("p", { class: "note" }, "E energy per character, V varentropy of the log-probabilities, F = E + λV, F̃ = (F − μ)/σ. Lower is surer.",
       candidates.some((c) => c.energy && c.energy.aligned === null) ? " A model without F̃ has no alignment statistics for these prompts and settings." : "",
-      many && named ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter${verdict?.weights?.length ? " and their weight" : ""}.` : ""));
+      many && named ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter.` : ""));
 }
 
 function row(candidate, i, verdict, letter) {

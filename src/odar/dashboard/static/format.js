@@ -29,9 +29,12 @@ export function money(value) {
   if (usd === 0) return "$0";
   const size = Math.abs(usd);
   const digits = size >= 100 ? 0 : size >= 1 ? 2 : size >= 0.01 ? 4 : Math.min(9, 2 - Math.floor(Math.log10(size)));
-  const text = size.toLocaleString(LOCALE, { minimumFractionDigits: Math.min(2, digits), maximumFractionDigits: digits });
+  const text = size.toLocaleString(LOCALE, { minimumFractionDigits: size < 1 ? digits : Math.min(2, digits), maximumFractionDigits: digits });
   return `${usd < 0 ? "−" : ""}$${text}`;
 }
+
+/** A price per million tokens: as many digits as it has, at least two. */
+export const rate = (usd) => (usd === 0 ? "$0" : `$${usd.toLocaleString(LOCALE, { minimumFractionDigits: 2, maximumFractionDigits: 4 })}`);
 
 export function seconds(value) {
   const s = num(value);
@@ -62,5 +65,5 @@ export function when(iso) {
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
 export const PATHS = ["simple", "medium", "hard"];
-export const PATH_NAMES = { simple: "Simple", medium: "Medium", hard: "Hard", direct: "Direct", none: "None" };
-export const pathName = (path) => PATH_NAMES[path] ?? "None";
+export const PATH_NAMES = { simple: "Simple", medium: "Medium", hard: "Hard", direct: "Direct", none: "No path" };
+export const pathName = (path) => PATH_NAMES[path] ?? "No path";

@@ -2,9 +2,10 @@
 
 import { api } from "./api.js";
 import { fill, h } from "./dom.js";
-import { count, fixed, money, percent, seconds, signed } from "./format.js";
+import { count, fixed, percent, rate, seconds, signed } from "./format.js";
 import { failed } from "./parts.js";
 
+const CAPABILITIES = [["logprobs", "log-probs"], ["images", "images"], ["n", "n samples"]];
 const BREAKERS = { closed: ["good", "Closed"], half_open: ["warn", "Half open"], open: ["bad", "Open"] };
 
 export async function modelsPage(main, { session, alive }) {
@@ -23,12 +24,22 @@ export async function modelsPage(main, { session, alive }) {
   const usable = others.filter((model) => model.usable), locked = others.filter((model) => !model.usable);
   fill(body, h("div", { class: "stack" },
     group("The agents' models", inUse, report),
-    usable.length > 0 && group("Can be asked by name", usable, report),
-    locked.length > 0 && group("In the catalogue, without a key for their provider", locked, report)));
+    usable.length > 0 && h("section", { "aria-label": "Can be asked by name" }, h("h2", { class: "above" }, "Can be asked by name"), h("div", { class: "card listed" }, list(usable, report))),
+    locked.length > 0 && h("details", { class: "card" }, h("summary", {}, `${count(locked.length)} more in the catalogue, without a key for their provider`), list(locked, report))));
 }
 
 const group = (title, models, report) => h("section", { "aria-label": title },
   h("h2", { class: "above" }, title), h("div", { class: "card catalogue" }, models.map((model) => entry(model, report))));
+
+/** Models that no agent uses, a line each. */
+const list = (models, report) => h("div", { class: "scroll" }, h("table", {},
+  h("thead", {}, h("tr", {}, [["Model"], ["Input", "r"], ["Cached", "r"], ["Output", "r"], ["Context", "r"], ["Can"], ["μ / σ"], ["Breaker"]].map(([name, side]) => h("th", { class: side }, name)))),
+  h("tbody", {}, models.map((model) => h("tr", {}, h("td", {}, model.name, h("span", { class: "dim" }, ` ${model.provider}`)),
+    ["input", "cached", "output"].map((kind) => h("td", { class: "r" }, model.price === null ? h("span", { class: "dim" }, "unknown") : rate(model.price[kind]))),
+    h("td", { class: "r" }, model.context ? count(model.context) : h("span", { class: "dim" }, "unknown")),
+    h("td", { class: "dim" }, CAPABILITIES.filter(([name]) => model[name]).map(([, text]) => text).join(", ") || "–"),
+    h("td", { class: "dim nowrap" }, model.statistics.length ? `${count(model.statistics.length)} calibrated` : "–"),
+    h("td", {}, breaker(report.breakers[model.provider], model)))))));
 
 function entry(model, report) {
   return h("article", { class: "model", "aria-label": model.name },
@@ -39,13 +50,12 @@ function entry(model, report) {
     h("div", {}, alignment(model, report)));
 }
 
-const capabilities = (model) => [["log-probs", model.logprobs], ["images", model.images], ["n samples", model.n]]
-  .filter(([, can]) => can).map(([name]) => h("span", { class: "chip plain" }, name));
+const capabilities = (model) => CAPABILITIES.filter(([name]) => model[name]).map(([, text]) => h("span", { class: "chip plain" }, text));
 
 function price(given) {
   if (given === null) return "unknown";
   if (!given.input && !given.output) return "free";
-  return [`${money(given.input)} in, ${money(given.output)} out`, h("br"), h("span", { class: "dim" }, `${money(given.cached)} cached`)];
+  return [`${rate(given.input)} in, ${rate(given.output)} out`, h("br"), h("span", { class: "dim" }, `${rate(given.cached)} cached`)];
 }
 
 function breaker(state, model) {

@@ -83,13 +83,13 @@ function pathTable(view, paths) {
   return h("div", {},
     mix(Object.fromEntries(paths.map((p) => [p, view.paths[p].queries])), "Path mix"),
     h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Path"), h("th", { class: "r" }, "Share"), h("th", { class: "r" }, "Queries"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Mean cost"), h("th", { class: "r" }, "Right"))),
+      h("thead", {}, h("tr", {}, h("th", {}, "Path"), h("th", { class: "r" }, "Share"), h("th", { class: "r wide" }, "Queries"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Mean cost"), h("th", { class: "r" }, "Right"))),
       h("tbody", {}, paths.map((p) => {
         const path = view.paths[p];
         const cost = meanCost(path);
         return h("tr", {},
-          h("td", {}, h("a", { href: p === "none" ? "#/traces?status=error" : `#/traces?path=${p}`, class: `chip ${p}` }, p === "none" ? "No path" : pathName(p))),
-          h("td", { class: "r" }, percent(path.queries / view.queries, 1)), h("td", { class: "r" }, count(path.queries)),
+          h("td", {}, h("a", { href: p === "none" ? "#/traces?status=error" : `#/traces?path=${p}`, class: `chip ${p}` }, pathName(p))),
+          h("td", { class: "r" }, percent(path.queries / view.queries, 1)), h("td", { class: "r wide" }, count(path.queries)),
           h("td", { class: "r" }, fixed(path.calls_per_query)), h("td", { class: "r" }, cost === null ? money(null) : money(cost)),
           h("td", { class: "r" }, accuracy(path.feedback)));
       })))));
@@ -124,6 +124,6 @@ function latency(view, paths) {
   const top = Math.max(...shown.map((p) => view.paths[p].latency_s.p95)) || 1;
   return bars(shown.map((p) => {
     const { p50, p95 } = view.paths[p].latency_s;
-    return { name: p === "none" ? "No path" : pathName(p), className: p, share: p50 / top, second: p95 / top, value: [h("strong", {}, seconds(p50)), h("span", { class: "dim" }, `  ${seconds(p95)}`)] };
+    return { name: pathName(p), className: p, share: p50 / top, second: p95 / top, value: [h("strong", {}, seconds(p50)), h("span", { class: "dim" }, `  ${seconds(p95)}`)] };
   }));
 }

@@ -62,7 +62,7 @@ export function thresholds(view, routing) {
     chart, marks.map((mark) => mark.node));
   marks.forEach((mark) => mark.attach(box));
   update();
-  return h("div", { class: "grid" },
+  return h("div", { class: "grid split" },
     h("div", { class: "w7" }, box, h("p", { class: "note" }, "Drag τ1 and τ2, or focus one and use the arrow keys (Shift for steps of 0.10). ", reset)),
     h("div", { class: "w5" }, table, notes(view, routing, costs, recorded, total)));
 }
@@ -104,7 +104,7 @@ function notes(view, routing, costs, recorded, total) {
 }
 
 function histogram(width, bins) {
-  const height = 220, bottom = 22;
+  const height = width > 480 ? 300 : 210, bottom = 22;
   const each = width / bins.length;
   const gap = each > 5 ? 1.5 : each > 2.5 ? 0.75 : 0;
   const top = Math.max(...bins, 1);

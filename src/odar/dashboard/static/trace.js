@@ -112,6 +112,6 @@ function timeline(document) {
 function origins(row, document) {
   const facts = [["Trace", document.id], ["Profile", document.profile], ...Object.entries(document.prompts).map(([step, md5]) => [`Prompt ${step}, MD5`, md5]),
     ...Object.entries(document.extra ?? {}).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), String(value)]), ["Key", row.key_id ?? document.key_id]];
-  return section("Origins", null, h("dl", { class: "facts bare" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, visible(value))))));
+  return section("Origins", null, h("dl", { class: "facts bare ids" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, visible(value))))));
 }
 

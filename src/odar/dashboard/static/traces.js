@@ -9,7 +9,7 @@ import { failed, noTraces, select } from "./parts.js";
 
 const LIMIT = 50;
 const POLL_MS = 2000;
-const TIMES = { "": "Any time", "3600e3": "Last hour", "86400e3": "Last 24 h", "604800e3": "Last 7 days" };
+const TIMES = { "": "Time", "3600e3": "Last hour", "86400e3": "Last 24 h", "604800e3": "Last 7 days" };
 const NAMES = ["q", "path", "model", "status", "degraded", "feedback", "time", "min_difficulty", "max_difficulty"];
 const ID = /^[0-9a-f]{6,32}$/;
 
@@ -113,23 +113,23 @@ function filters(wanted, session, changed) {
     onchange: () => changed({ q: text.value.trim() }) });
   const choose = (name, label, choices) => select(label, choices, wanted[name], (value) => changed({ [name]: value }));
   const bound = (name, label) => h("input", { type: "number", min: "0", max: "1", step: "0.05", value: wanted[name], "aria-label": label, placeholder: name.startsWith("min") ? "0" : "1", onchange: (event) => changed({ [name]: event.target.value }) });
-  const models = choose("model", "Model", [["", "Any model"], ...(wanted.model ? [[wanted.model, wanted.model]] : [])]);
+  const models = choose("model", "Model", [["", "Model"], ...(wanted.model ? [[wanted.model, wanted.model]] : [])]);
   fillModels(models, wanted.model);
   return h("form", { class: "filters", role: "search", onsubmit: (event) => { event.preventDefault(); changed({ q: text.value.trim() }); } },
     text,
-    choose("path", "Path", [["", "Any path"], ["simple", "Simple"], ["medium", "Medium"], ["hard", "Hard"], ["direct", "Direct"]]),
+    choose("path", "Path", [["", "Path"], ["simple", "Simple"], ["medium", "Medium"], ["hard", "Hard"], ["direct", "Direct"]]),
     models,
-    choose("status", "Outcome", [["", "Any outcome"], ["ok", "Answered"], ["error", "Failed"], ["cancelled", "Cancelled"]]),
-    choose("degraded", "Degraded", [["", "Whole or degraded"], ["true", "Degraded"], ["false", "Whole"]]),
-    choose("feedback", "Feedback", [["", "Any feedback"], ["right", "Right"], ["wrong", "Wrong"], ["none", "Not marked"]]),
+    choose("status", "Outcome", [["", "Outcome"], ["ok", "Answered"], ["error", "Failed"], ["cancelled", "Cancelled"]]),
+    choose("degraded", "Degraded", [["", "Degraded?"], ["true", "Degraded"], ["false", "Whole"]]),
+    choose("feedback", "Feedback", [["", "Feedback"], ["right", "Right"], ["wrong", "Wrong"], ["none", "Not marked"]]),
     choose("time", "Time", Object.entries(TIMES)),
-    h("span", { class: "range" }, "d from", bound("min_difficulty", "Least difficulty"), "to", bound("max_difficulty", "Most difficulty")));
+    h("span", { class: "range" }, "d", bound("min_difficulty", "Least difficulty"), "to", bound("max_difficulty", "Most difficulty")));
 }
 
 async function fillModels(node, chosen) {
   try {
     const { models } = await api.models();
-    fill(node, [["", "Any model"], ...models.filter((m) => m.usable || m.name === chosen).map((m) => [m.name, m.name])].map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+    fill(node, [["", "Model"], ...models.filter((m) => m.usable || m.name === chosen).map((m) => [m.name, m.name])].map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
   } catch { /* the list is a convenience */ }
 }
 
