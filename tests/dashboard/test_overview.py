@@ -95,7 +95,7 @@ def test_a_time_range_is_in_the_address_and_survives_a_reload(visit, busy):
     page = visit(busy)
     page.get_by_role("radio", name="1 h").check()
     page.wait_for_url("**/#/?range=1h")
-    page.wait_for_function("document.querySelector('.figure .value')?.textContent !== '300'")
+    page.locator("svg[aria-label*='minutes']").wait_for()
     shown = page.locator(".figure .value").first.inner_text()
     page.reload()
     page.wait_for_selector(".figure .value")

@@ -1,6 +1,6 @@
 // The candidates: their energies in one table with the verdict, then side by side with every token.
 
-import { h, longText, visible } from "./dom.js";
+import { h, longText } from "./dom.js";
 import { DASH, fixed, num, percent, plural, signed } from "./format.js";
 import { legend, tokenView } from "./tokens.js";
 
@@ -33,7 +33,7 @@ function row(candidate, i, verdict, letter) {
   const won = verdict?.winner === i;
   return h("tr", { class: won ? "won" : null },
     h("td", {}, String(i + 1)), h("td", { class: "nowrap" }, ROLES[candidate.step] ?? candidate.step, won && h("span", { class: "hidden" }, ", chosen")),
-    h("td", { class: "said", dir: "auto" }, letter && h("span", { class: "letter" }, letter), " ", candidate.answer === undefined ? h("span", { class: "dim" }, plural(candidate.answer_characters, "character")) : visible(candidate.answer.slice(0, CLIPPED))),
+    h("td", { class: "said", dir: "auto" }, letter && h("span", { class: "letter" }, letter), " ", candidate.answer === undefined ? h("span", { class: "dim" }, plural(candidate.answer_characters, "character")) : candidate.answer.slice(0, CLIPPED)),
     h("td", { class: "r" }, fixed(energy.energy, 4)), h("td", { class: "r" }, fixed(energy.varentropy, 3)), h("td", { class: "r" }, fixed(energy.free_energy, 4)),
     h("td", { class: "r lead" }, energy.aligned === null || energy.aligned === undefined ? DASH : signed(energy.aligned)),
     h("td", { class: "r" }, weight === null ? DASH : h("span", { class: "share" }, h("span", { class: "track" }, h("i", { style: { width: percent(weight, 1) } })), percent(weight))));

@@ -24,7 +24,10 @@ export function setStyle(node, properties) {
   for (const [name, value] of Object.entries(properties)) node.style.setProperty(name, value);
 }
 
-const flat = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+/** Children as a list; every string in it made safe to look at, whoever wrote it. */
+const flat = (children) => children.flat(Infinity)
+  .filter((child) => child !== null && child !== undefined && child !== false)
+  .map((child) => (typeof child === "string" ? visible(child) : child));
 
 /** Put these in place of what an element holds. */
 export function fill(node, ...children) {

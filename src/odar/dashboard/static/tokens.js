@@ -85,7 +85,7 @@ const chance = (p) => (p > 0.0005 ? `${(p * 100).toFixed(p > 0.9995 ? 2 : 1)}%` 
 
 /** A token's text; line ends are marked, and a control token without text still shows. */
 function written(text, isControl) {
-  if (isControl) return visible(text) || "end";
-  const parts = visible(text).split("\n");
+  if (isControl) return text || "end";
+  const parts = text.split("\n");
   return parts.flatMap((part, i) => (i ? [h("span", { class: "newline", "aria-hidden": "true" }, "↵"), "\n", part] : [part]));
 }

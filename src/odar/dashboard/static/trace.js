@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { pathChip } from "./charts.js";
-import { fill, h, longText, visible } from "./dom.js";
+import { fill, h, longText } from "./dom.js";
 import { count, fixed, money, num, plural, seconds, UNKNOWN, when } from "./format.js";
 import { candidatesCard, verdictCard } from "./candidates.js";
 import { difficultyCard } from "./difficulty.js";
@@ -49,13 +49,13 @@ function summary(row, document) {
     ["Tokens in", count(spend.usage.input)], ["Tokens out", count(spend.usage.output)],
   ];
   return h("section", { class: "card" },
-    query.text === undefined ? h("h1", { class: "question dim" }, `A question of ${plural(query.text_characters, "character")}`) : h("h1", { class: "question", dir: "auto" }, visible(query.text.slice(0, 4000)) || "(empty)", query.text.length > 4000 && "…"),
+    query.text === undefined ? h("h1", { class: "question dim" }, `A question of ${plural(query.text_characters, "character")}`) : h("h1", { class: "question", dir: "auto" }, query.text.slice(0, 4000) || "(empty)", query.text.length > 4000 && "…"),
     query.images.length > 0 && images(query.images),
     h("div", { class: "chips" }, document.path ? pathChip(document.path) : h("span", { class: "chip none" }, "No path"),
       decision && h("span", { class: "chip plain" }, decision.assignment.expert), marks(status),
       h("span", { class: "dim nowrap" }, h("time", { datetime: document.started_at, title: document.started_at }, when(document.started_at)))),
-    document.error && h("p", { class: "problem spaced" }, visible(document.error)),
-    document.degradations.map((reason) => h("p", { class: "aside spaced" }, visible(reason))),
+    document.error && h("p", { class: "problem spaced" }, document.error),
+    document.degradations.map((reason) => h("p", { class: "aside spaced" }, reason)),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
     answer && h("div", { class: "said" }, h("h2", {}, "Answer"),
       answer.answer === undefined ? h("p", { class: "answer dim" }, `${plural(answer.answer_characters, "character")}, not kept`) : longText(answer.answer, "answer prose"),
@@ -89,7 +89,7 @@ function ledger(document) {
         h("tr", {}, h("td", {}, call.step), h("td", { class: "nowrap" }, call.model, h("span", { class: "dim" }, ` ${call.provider}`)), figure(call.samples),
           figure(call.usage.input), figure(call.usage.cached), figure(call.usage.output), figure(call.usage.reasoning),
           cell(call.cost_usd === null ? null : money(call.cost_usd)), cell(seconds(call.seconds)), figure(call.retries)),
-        call.error && h("tr", {}, h("td", {}), h("td", { colspan: "9", class: "bad-text" }, visible(call.error))),
+        call.error && h("tr", {}, h("td", {}), h("td", { colspan: "9", class: "bad-text" }, call.error)),
       ])),
       h("tfoot", {}, h("tr", {}, h("td", {}, "Sum"), h("td", {}), figure(document.spend.calls), figure(usage.input), figure(usage.cached), figure(usage.output), figure(usage.reasoning), cell(document.spend.cost_usd === null ? null : money(document.spend.cost_usd)), cell(seconds(document.spend.seconds)), h("td", {}))))));
 }
@@ -112,6 +112,6 @@ function timeline(document) {
 function origins(row, document) {
   const facts = [["Trace", document.id], ["Profile", document.profile], ...Object.entries(document.prompts).map(([step, md5]) => [`Prompt ${step}, MD5`, md5]),
     ...Object.entries(document.extra ?? {}).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), String(value)]), ["Key", row.key_id ?? document.key_id]];
-  return section("Origins", null, h("dl", { class: "facts bare ids" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, visible(value))))));
+  return section("Origins", null, h("dl", { class: "facts bare ids" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value)))));
 }
 

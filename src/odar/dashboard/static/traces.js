@@ -2,7 +2,7 @@
 
 import { address, api, key, send } from "./api.js";
 import { pathChip } from "./charts.js";
-import { fill, h, visible } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { clock, count, fixed, money, plural, seconds, when } from "./format.js";
 import { scopeOf } from "./overview.js";
 import { failed, noTraces, select } from "./parts.js";
@@ -152,7 +152,7 @@ function line(row, isNew) {
     h("td", { class: "nowrap" }, h("a", { href: `#/traces/${row.id}`, tabindex: "-1" }, when(row.started_at))),
     h("td", {}, row.path ? pathChip(row.path) : h("span", { class: "dim" }, "–")),
     h("td", { class: "r d-cell" }, fixed(row.difficulty)),
-    h("td", { class: "what", dir: "auto" }, row.question ? visible(row.question) : h("span", { class: "dim" }, plural(row.query_characters, "character"))),
+    h("td", { class: "what", dir: "auto" }, row.question ? row.question : h("span", { class: "dim" }, plural(row.query_characters, "character"))),
     h("td", { class: "models" }, row.models.join(", ")),
     h("td", { class: "r calls-cell" }, count(row.calls)),
     h("td", { class: "r tok" }, tokens === null ? h("span", { class: "dim" }, "unknown") : count(tokens)),
