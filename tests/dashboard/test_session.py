@@ -46,7 +46,7 @@ def test_texts_can_be_read(visit, busy, hard, scheme):
           const behind = (node) => { for (; node; node = node.parentElement) { const c = rgb(getComputedStyle(node).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255]; };
           const found = [];
           for (const node of document.querySelectorAll("main *, header *")) {
-            if (![...node.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || node.closest("[hidden], .hidden, .newline, button:disabled")) continue;
+            if (![...node.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || node.closest("[hidden], .hidden, .newline, .mark, button:disabled")) continue;
             const a = light(rgb(getComputedStyle(node).color)), b = light(behind(node));
             const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
             if (ratio < 4.5) found.push(`${node.className || node.tagName} ${ratio.toFixed(2)} ${node.textContent.slice(0, 20)}`);
@@ -74,8 +74,8 @@ def test_help_and_the_shortcuts_it_names(visit, busy):
 def test_the_tab_key_reaches_everything_in_order(visit, busy):
     page = visit(busy)
     seen = []
-    for _ in range(14):
-        page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    while page.evaluate("document.activeElement !== document.body"):
         seen.append(
             page.evaluate(
                 "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent ?? ''"
@@ -84,6 +84,7 @@ def test_the_tab_key_reaches_everything_in_order(visit, busy):
         outline = page.evaluate(
             "[getComputedStyle(document.activeElement).outlineStyle, document.activeElement.type]"
         )
+        page.keyboard.press("Tab")
         assert outline[0] != "none" or outline[1] == "radio" or "Threshold" in seen[-1], seen[-1]
     names = ["Skip to content", "ODAR, overview", "Overview", "Traces", "Models", "Playground", "Theme"]
     assert [next(s for s in seen if s.startswith(name)) for name in names] == [

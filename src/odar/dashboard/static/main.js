@@ -134,6 +134,8 @@ addEventListener("keydown", (event) => {
   act();
 });
 
+// An ordinary link to #main would be taken for a route.
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 addEventListener("hashchange", () => { render().then(() => main.focus({ preventScroll: true })); });
 addEventListener("odar-again", () => { session = null; render(); });
 render();

@@ -34,12 +34,12 @@ const group = (title, models, report) => h("section", { "aria-label": title },
 /** Models that no agent uses, a line each. */
 const list = (models, report) => h("div", { class: "scroll" }, h("table", {},
   h("thead", {}, h("tr", {}, [["Model"], ["Input", "r"], ["Cached", "r"], ["Output", "r"], ["Context", "r"], ["Can"], ["μ / σ"], ["Breaker"]].map(([name, side]) => h("th", { class: side }, name)))),
-  h("tbody", {}, models.map((model) => h("tr", {}, h("td", {}, model.name, h("span", { class: "dim" }, ` ${model.provider}`)),
+  h("tbody", {}, models.map((model) => h("tr", {}, h("td", { class: "nowrap" }, model.name, h("span", { class: "dim" }, ` ${model.provider}`)),
     ["input", "cached", "output"].map((kind) => h("td", { class: "r" }, model.price === null ? h("span", { class: "dim" }, "unknown") : rate(model.price[kind]))),
     h("td", { class: "r" }, model.context ? count(model.context) : h("span", { class: "dim" }, "unknown")),
-    h("td", { class: "dim" }, CAPABILITIES.filter(([name]) => model[name]).map(([, text]) => text).join(", ") || "–"),
+    h("td", { class: "dim nowrap" }, CAPABILITIES.filter(([name]) => model[name]).map(([, text]) => text).join(", ") || "–"),
     h("td", { class: "dim nowrap" }, model.statistics.length ? `${count(model.statistics.length)} calibrated` : "–"),
-    h("td", {}, breaker(report.breakers[model.provider], model)))))));
+    h("td", { class: "nowrap" }, breaker(report.breakers[model.provider], model)))))));
 
 function entry(model, report) {
   return h("article", { class: "model", "aria-label": model.name },
