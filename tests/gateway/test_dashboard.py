@@ -234,6 +234,16 @@ def test_a_key_sees_its_own_traces_and_an_admin_all(guarded):
     assert running.get("/session", chief).json["key"]["admin"] is True
 
 
+def test_only_those_who_see_a_trace_may_mark_it(guarded):
+    running, secrets = guarded
+    mark = {"trace_id": "bobbobbobbob", "correct": False}
+    assert running.post("/v1/feedback", mark, secrets["ann"]).status == 404
+    assert running.get("/traces/bobbobbobbob", secrets["chief"]).json["feedback"] is None
+    for name in ("bob", "chief"):
+        assert running.post("/v1/feedback", mark, secrets[name]).status == 200
+    assert running.post("/v1/feedback", mark | {"trace_id": "nobody"}, secrets["ann"]).status == 404
+
+
 def test_a_filter_cannot_widen_what_a_key_sees(guarded):
     running, secrets = guarded
     bob = running.service.keys.verify(secrets["bob"]).key_id

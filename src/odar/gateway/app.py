@@ -107,8 +107,8 @@ class _Plain:
         raise Refusal(404, f"there is no model {wanted!r}; GET /v1/models lists them", "model_not_found", "model")
 
     async def feedback(self, request: Request) -> Response:
-        """An answer marked right or wrong."""
-        identify(request.scope["headers"], self._service.keys)
+        """An answer marked right or wrong, by the key that asked or an admin's."""
+        grant = identify(request.scope["headers"], self._service.keys)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
         fields = Fields(read_json(body, gateway.max_depth))
@@ -117,7 +117,8 @@ class _Plain:
         note = fields.text("note") or ""
         for name in fields.rest():
             raise fields.bad(name, "is unknown; known are trace_id, correct, note")
-        if not await self._service.recorder.feedback(trace_id, correct, note):
+        allowed = await self._service.may_see(trace_id, grant)
+        if not allowed or not await self._service.recorder.feedback(trace_id, correct, note):
             raise Refusal(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
         return _json({"trace_id": trace_id, "recorded": True})
 

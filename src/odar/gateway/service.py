@@ -99,6 +99,15 @@ class Service:
         await self.recorder.close()
         await self.odar.aclose()
 
+    async def may_see(self, trace_id: str, grant: Grant | None) -> bool:
+        """Whether a trace is this key's own; an admin sees all, and so does this machine where no keys exist."""
+        if grant is None or grant.admin or self.traces is None:
+            return True
+        try:
+            return bool((await self.traces.get(trace_id))["key_id"] == grant.key_id)
+        except UnknownName:
+            return False
+
     def usable(self, name: str) -> bool:
         """Whether a model of the catalogue can be asked: its provider is configured and has its key."""
         return self._known.get(name) or self._usable(self.settings.card(name))
