@@ -109,7 +109,7 @@ export async function tracesPage(main, { query, session, go, alive }) {
 
 function filters(wanted, session, changed) {
   const text = h("input", { type: "search", value: wanted.q, "aria-label": "Search", "aria-keyshortcuts": "/", maxlength: "200",
-    placeholder: session.content ? "Search questions and answers, or a trace id  ( / )" : "Find a trace by the beginning of its id  ( / )",
+    placeholder: session.content ? "Search texts or a trace id  ( / )" : "Find by the beginning of an id  ( / )",
     onchange: () => changed({ q: text.value.trim() }) });
   const choose = (name, label, choices) => select(label, choices, wanted[name], (value) => changed({ [name]: value }));
   const bound = (name, label) => h("input", { type: "number", min: "0", max: "1", step: "0.05", value: wanted[name], "aria-label": label, placeholder: name.startsWith("min") ? "0" : "1", onchange: (event) => changed({ [name]: event.target.value }) });
