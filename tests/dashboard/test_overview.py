@@ -128,3 +128,9 @@ def test_a_failing_store_is_named_and_tried_again(visit, busy):
 def test_every_page_fits_a_phone(visit, busy, hash_, scheme):
     page = visit(busy, hash_, width=390, height=844, color_scheme=scheme, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    beyond = page.evaluate(
+        """() => [...document.querySelectorAll(".card")].flatMap((card) => [...card.querySelectorAll("*")]
+          .filter((node) => !node.closest(".scroll") && node.getBoundingClientRect().right > card.getBoundingClientRect().right)
+          .map((node) => node.outerHTML.slice(0, 80)))"""
+    )
+    assert beyond == []

@@ -145,7 +145,7 @@ def test_models(visit, tmp_path):
         assert "$0.10 in, $0.40 out" in quick.inner_text()
         assert "128,000 tokens" in quick.inner_text()
         assert "Open" in quick.inner_text()
-        assert "Uncalibrated" in quick.inner_text()
+        assert "Not calibrated" in quick.inner_text()
         assert page.get_by_role("row", name="smollm2-135m").inner_text().count("$0") == 3
         page.get_by_text("more in the catalogue").click()
         assert page.get_by_role("row", name="gpt-5.1 ").is_visible()
@@ -155,15 +155,30 @@ def test_drift_and_alignment(visit, tmp_path, monkeypatch):
     with board(tmp_path, embedded=True) as running:
         row = {
             "model": "smollm2-135m",
-            "step": "answer",
-            "count": 412,
+            "count": 412.4,
+            "used": "calibrated",
             "running_mean": 0.31,
             "running_deviation": 0.1,
         }
-        report = [row | {"drift_z": 4.2, "drifting": True}]
+        report = [
+            row | {"step": "answer", "drift_z": 4.2, "drifting": True},
+            row | {"step": "solve", "drift_z": -0.3, "drifting": False},
+            row | {"step": "verify", "count": 3, "drift_z": None, "drifting": False},
+            {
+                "model": "smollm2-135m",
+                "step": "0cc175b9c0f1b6a831c399e269772661",
+                "used": "running",
+                "drifting": False,
+            },
+        ]
         monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: report, raising=False)
         page = visit(running, "#/models")
         model = page.get_by_role("article", name="smollm2-135m")
         assert model.get_by_role("table", name="Alignment of").locator("tbody tr").count() >= 3
-        assert "+4.20" in model.inner_text()
-        assert "drifting" in model.inner_text()
+        rows = model.get_by_role("table", name="Drift").locator("tbody tr").all_inner_texts()
+        assert [" ".join(text.split()) for text in rows] == [
+            "answer 412 0.3100 0.1000 +4.20 drifting",
+            "solve 412 0.3100 0.1000 −0.30 steady",
+            "verify 3 0.3100 0.1000 – too few",
+            "0cc175b9 – – – – in use",
+        ]

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { fill, h } from "./dom.js";
-import { count, fixed, percent, rate, seconds, signed } from "./format.js";
+import { count, fixed, num, percent, rate, seconds, signed } from "./format.js";
 import { failed } from "./parts.js";
 
 const CAPABILITIES = [["logprobs", "log-probs"], ["images", "images"], ["n", "n samples"]];
@@ -68,7 +68,7 @@ function breaker(state, model) {
 function alignment(model, report) {
   if (!model.logprobs) return h("p", { class: "dim" }, "No log-probabilities, so no free energy to align.");
   const running = model.drift.length ? drift(model.drift) : null;
-  if (!model.statistics.length) return [h("p", { class: "dim" }, "Uncalibrated: no μ and σ. Run odar calibrate."), running];
+  if (!model.statistics.length) return [h("p", { class: "dim" }, "Not calibrated: no fixed μ and σ. odar calibrate makes them."), running];
   const used = model.statistics.some((row) => row.in_use);
   return [
     h("table", { "aria-label": `Alignment of ${model.name}` }, h("thead", {}, h("tr", {}, ["Step", "μ", "σ", "n", "skill", ""].map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
@@ -77,11 +77,18 @@ function alignment(model, report) {
     running ?? (report.drift_watched ? h("p", { class: "dim" }, "No drift figures yet.") : null)];
 }
 
-const pick = (row, ...names) => names.map((name) => row[name]).find((value) => value !== undefined) ?? null;
-
+/** What has been served since, beside what was calibrated; a field that the engine does not report is a dash. */
 function drift(rows) {
-  return h("table", { "aria-label": "Drift" }, h("thead", {}, h("tr", {}, ["Drift", "n", "running μ", "running σ", "z", ""].map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, pick(row, "step") ?? "all"), h("td", { class: "r" }, count(pick(row, "count", "n"))),
-      h("td", { class: "r" }, fixed(pick(row, "running_mean", "mean"), 4)), h("td", { class: "r" }, fixed(pick(row, "running_deviation", "deviation"), 4)), h("td", { class: "r" }, pick(row, "drift_z", "z", "drift") === null ? "–" : signed(pick(row, "drift_z", "z", "drift"))),
-      h("td", {}, pick(row, "drifting") ? h("span", { class: "chip warn" }, "drifting") : h("span", { class: "chip good" }, "steady"))))));
+  const head = ["Served", "n", "μ", "σ", "z", ""];
+  return h("table", { "aria-label": "Drift" }, h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, (row.step ?? "all").slice(0, 8)), h("td", { class: "r" }, row.count === undefined ? "–" : count(Math.round(row.count))),
+      h("td", { class: "r" }, fixed(row.running_mean, 4)), h("td", { class: "r" }, fixed(row.running_deviation, 4)), h("td", { class: "r" }, num(row.drift_z ?? null) === null ? "–" : signed(row.drift_z)),
+      h("td", {}, standing(row))))));
+}
+
+/** Whether the served energies still look like the calibrated ones; with too few of them, nothing is said. */
+function standing(row) {
+  if (row.drifting) return h("span", { class: "chip warn" }, "drifting");
+  if (row.used === "running") return h("span", { class: "chip good" }, "in use");
+  return num(row.drift_z ?? null) === null ? h("span", { class: "dim" }, "too few") : h("span", { class: "chip good" }, "steady");
 }
