@@ -84,6 +84,15 @@ class FusionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlignmentSettings:
+    """μ and σ of served traffic (SPEC 5.5)."""
+
+    running: bool = setting("use them for models without calibration, and watch the others for drift", True)
+    floor: int = setting("served candidates before they are used", 50, ge=2)
+    half_life_days: float = setting("days after which a served candidate counts half", 7.0, gt=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
     """Hard limits of one request (SPEC 6.2)."""
 
@@ -191,6 +200,7 @@ class Settings:
     routing: RoutingSettings = field()
     dispatch: DispatchSettings = field(default_factory=DispatchSettings)
     fusion: FusionSettings = field()
+    alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)

@@ -165,6 +165,10 @@ class Energy:
     free_energy: float
     aligned: float | None
     """F̃, or None where the model has no alignment statistics."""
+    origin: str = ""
+    """Where those statistics are from: calibrated, or running for served traffic; empty where there are none."""
+    scorer: str = ""
+    """The surrogate whose log-probabilities these are; empty for the model's own."""
 
 
 @dataclass(frozen=True, slots=True)
