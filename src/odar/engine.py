@@ -9,31 +9,35 @@ import asyncio
 import atexit
 import dataclasses
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
 
 from odar.agents.ledger import Ledger, Limits
-from odar.agents.prompts import load_prompts
+from odar.agents.prompts import load_prompts, prompt_steps
+from odar.agents.scales import Scales
 from odar.agents.stream import Stream
-from odar.agents.team import Team
+from odar.agents.team import Failure, Team
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.difficulty.posterior import PosteriorDifficulty
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
-from odar.fusion.energy import measure
-from odar.fusion.statistics import Source, Statistics
+from odar.fusion.drift import AlignmentRow
+from odar.fusion.statistics import Source
 from odar.fusion.stopping import Stopping
 from odar.providers.base import OnText, Provider
 from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
+from odar.store.alignment import ServedAlignment
+from odar.store.alignment_file import AlignmentFile
 from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Step, Trace
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
@@ -48,6 +52,7 @@ class Odar:
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
         guard: put around every provider, such as a circuit breaker.
+        served: where served energies are kept between processes; None keeps them in memory.
 
     Use it as a context manager, or call `close`, to let go of connections and weights.
     """
@@ -59,6 +64,7 @@ class Odar:
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
         guard: Guard | None = None,
+        served: AlignmentFile | None = None,
     ) -> None:
         self.settings = settings or load_settings()
         self.providers = ProviderPool(self.settings, providers, guard)
@@ -71,12 +77,15 @@ class Odar:
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
-        fusion = self.settings.fusion
+        self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
+        fusion, calibrated = self.settings.fusion, self.calibration.statistics
+        self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
+        self.scales = Scales(fusion.varentropy_weight, self.alignment)
         skills = {
             (card.name, step): known.skill
             for step in Step
             for card in self.cards[step.role]
-            if (known := self._statistics(card.name, step)) is not None
+            if (known := calibrated.find(self.source(card.name, step))) is not None
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
         stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
@@ -97,6 +106,7 @@ class Odar:
         model: str | None = None,
         final: bool = False,
         trace_id: str | None = None,
+        paths: Collection[str] = tuple(Path),
     ) -> Answer:
         """Answer one question.
 
@@ -109,10 +119,11 @@ class Odar:
             max_cost_usd: US dollars, at most.
             deadline_s: wall time, at most; what is finished by then is used.
             on_text: gets the text as it is generated, on the Simple path.
-            on_decision: gets the decision as soon as it is made.
+            on_decision: gets the decision as soon as it is made, and again if the fast answer changes it.
             model: ask this model plainly, with no settings, prompts or second opinion of ODAR's.
             final: what `on_text` got cannot be taken back: a failure after that is raised, not mended.
             trace_id: what to call the trace.
+            paths: the only paths that a look at the fast answer may lead to.
 
         Raises:
             InputError: the question cannot be asked.
@@ -127,14 +138,21 @@ class Odar:
         decision = self._decide(query, estimate, _path(path), model)
         if on_decision is not None:
             on_decision(decision)
-        team = self._assemble(decision, query, ledger, seed)
+        team, stream = self._assemble(decision, query, ledger, seed), Stream(on_text, final=final)
         try:
-            candidates = await self._take(decision, team, Stream(on_text, final=final))
+            fast = None
+            if self._looks_first(decision, team):
+                fast = await team.answer(stream.handler if decision.path is Path.SIMPLE else None)
+                before, decision = decision, self._reconsider(decision, fast, team, stream, paths)
+                if on_decision is not None and decision.path is not before.path:
+                    on_decision(decision)
+            candidates = await self._take(decision, team, stream, fast)
         except OdarError as error:
             error.spend = ledger.spend()
             raise
         candidates = [self.measured(candidate, team) for candidate in candidates]
         verdict = self.fusion.choose(candidates)
+        self.scales.observe(candidates, team)
 
         winner = candidates[verdict.winner]
         trace = Trace(
@@ -171,27 +189,62 @@ class Odar:
         team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
         return team
 
-    async def _take(self, decision: Decision, team: Team, stream: Stream) -> list[Candidate]:
+    def _looks_first(self, decision: Decision, team: Team) -> bool:
+        """Whether the fast answer is worth waiting for: it may change the path, and can be scored (SPEC 5.11)."""
+        if self.settings.routing.mode == "prior" or decision.forced or team.plain or not self.strategy.enabled:
+            return False
+        if decision.estimate.difficulty >= self.settings.routing.clearly_hard or team.query.options.n > 1:
+            return False
+        known = self.scales.known(Step.ANSWER, team)
+        return known is not None and known.length_score(0) is not None
+
+    def _reconsider(
+        self, decision: Decision, fast: list[Candidate], team: Team, stream: Stream, paths: Collection[str]
+    ) -> Decision:
+        """The decision in the light of the fast answer; as it was where that says nothing, or is out for good."""
+        known = self.scales.known(Step.ANSWER, team)
+        energy = self.measured(fast[0], team).energy if fast else None
+        if known is None or energy is None or energy.aligned is None or stream.committed:
+            return decision
+        length = known.length_score(sum(not token.control for token in fast[0].tokens))
+        assert length is not None, "_looks_first saw to it"
+        d = self.posterior.update(decision.estimate.difficulty, unsureness=energy.aligned, log_tokens=length)
+        after = self.strategy.reconsider(decision, d, paths)
+        if decision.path is Path.SIMPLE is not after.path:
+            try:
+                team.check(Role.SLOW)
+            except OdarError as error:  # a slow agent that cannot be had must not cost us the answer we have
+                team.failures.append(Failure(Role.SLOW, error))
+                return dataclasses.replace(after, path=Path.SIMPLE)
+        return after
+
+    async def _take(
+        self, decision: Decision, team: Team, stream: Stream, fast: list[Candidate] | None
+    ) -> list[Candidate]:
         """Walk the path (SPEC 1); where one agent fails, the other's answer stands (SPEC 6.3).
 
         A client that wants n answers gets n of the fast agent's (Simple), one verified n times (Medium), or the
-        n best of at least n samples (Hard).
+        n best of at least n samples (Hard). `fast` is the fast agent's answer where it was asked already.
         """
         n = team.query.options.n
+
+        async def answer(on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
+            return await team.answer(on_text, samples) if fast is None else fast
+
         match decision.path:
             case Path.SIMPLE:
-                candidates = await team.answer(stream.handler, n)
+                candidates = await answer(stream.handler, n)
                 if not candidates and not team.plain and not stream.committed:
                     candidates = await team.solve(n, stream.handler)
             case Path.MEDIUM:
-                fast = await team.answer()
-                candidates = fast + await (team.verify(fast[0], n) if fast else team.solve(n))
+                proposals = await answer()
+                candidates = proposals + await (team.verify(proposals[0], n) if proposals else team.solve(n))
             case Path.HARD:
                 wanted = max(decision.samples, n)
                 in_full = decision.forced or n > 1
                 solve = team.solve(wanted) if in_full else self.waves.sample(team, wanted)
-                fast, slow = await _both(team.answer(), solve)
-                candidates = fast + slow
+                proposals, slow = await _both(answer(), solve)
+                candidates = proposals + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]
             if team.plain or stream.committed:
@@ -222,24 +275,17 @@ class Odar:
 
     def measured(self, candidate: Candidate, team: Team) -> Candidate:
         """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        weight = self.settings.fusion.varentropy_weight
-        terms, md5 = team.terms(candidate.role).sampling, team.prompts[candidate.step].md5
-        known = None
-        if terms.temperature is not None and terms.top_p is not None and terms.max_tokens is not None:
-            source = Source(candidate.model, md5, terms.temperature, terms.top_p, terms.max_tokens, weight)
-            known = self.calibration.statistics.find(source)
-        return dataclasses.replace(
-            candidate, energy=measure(candidate.tokens, weight, known.alignment if known else None)
-        )
+        return self.scales.weigh(candidate, team)
+
+    def alignment_report(self) -> list[AlignmentRow]:
+        """μ and σ of every source, calibrated and served, and whether the two drift apart; reads a small file."""
+        return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
 
     def source(self, model: str, step: Step) -> Source:
         """What the free energies of a model's answers at one step depend on."""
         agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
         md5 = self.prompts[step].md5
         return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
-
-    def _statistics(self, model: str, step: Step) -> Statistics | None:
-        return self.calibration.statistics.find(self.source(model, step))
 
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
@@ -276,6 +322,7 @@ class Odar:
 
     async def aclose(self) -> None:
         """Let go of connections and weights."""
+        await asyncio.to_thread(self.alignment.close)
         await self.providers.close()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from odar.errors import SettingsError, UnknownName
 from odar.types import Role
 
 _REQUIRED: Any = object()
+ROUTING_MODES = ("prior", "posterior")
 
 
 def setting(
@@ -55,6 +56,10 @@ class RoutingSettings:
     tau1: float = setting("below: Simple", ge=0, le=1)
     tau2: float = setting("from here on: Hard", ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)
+    mode: str = setting(
+        "prior: by the question alone; posterior: look at the fast answer first, where it can be scored"
+    )
+    clearly_hard: float = setting("a prior from here on starts the slow samples at once", 0.85, ge=0, le=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +249,8 @@ class Settings:
                 f"routing.tau1 = {self.routing.tau1} is above routing.tau2 = {self.routing.tau2}; "
                 "Simple ends at tau1, Hard begins at tau2"
             )
+        if self.routing.mode not in ROUTING_MODES:
+            raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
         for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
             card = self.card(name)
             if card.provider not in self.providers:

@@ -154,6 +154,13 @@ class Decision:
     assignment: Assignment = Assignment()
     forced: bool = False
     """Whether the caller insisted on the path: then it is taken in full, without stopping early."""
+    posterior: float | None = None
+    """d(x, y_fast), where the fast answer was looked at before the path was chosen (SPEC 5.11)."""
+
+    @property
+    def difficulty(self) -> float:
+        """The difficulty that counted: the posterior where there is one, else the estimate."""
+        return self.estimate.difficulty if self.posterior is None else self.posterior
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ def print_explanation(answer: Answer, settings: Settings) -> None:
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
     facts.add_row("difficulty", Text(f"{estimate.difficulty:.3f} by {estimate.estimator}"))
+    if trace.decision.posterior is not None:
+        facts.add_row("posterior", Text(f"{trace.decision.posterior:.3f} after the fast answer"))
     facts.add_row("path", Text(f"{trace.decision.path} ({trace.decision.reason})"))
     assignment = trace.decision.assignment
     facts.add_row("expert", Text(f"{assignment.expert} ({assignment.cue})"))

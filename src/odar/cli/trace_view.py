@@ -73,6 +73,8 @@ def _facts(trace: dict[str, Any], document: dict[str, Any]) -> list[tuple[str, s
     if decision is not None:
         estimate = decision["estimate"]
         facts.append(("difficulty", f"{float(estimate['difficulty']):.3f} by {estimate['estimator']}"))
+        if decision.get("posterior") is not None:
+            facts.append(("posterior", f"{float(decision['posterior']):.3f} after the fast answer"))
         facts.append(("path", f"{trace['path']} ({decision['reason']})"))
         facts.append(("expert", f"{decision['assignment']['expert']} ({decision['assignment']['cue']})"))
     else:

@@ -136,6 +136,11 @@ class PosteriorDifficulty:
         return model
 
     @classmethod
+    def fitted(cls, document: Any = None) -> PosteriorDifficulty:
+        """The coefficients a calibration found, or else the shipped ones."""
+        return cls.load() if document is None else cls.from_document(document)
+
+    @classmethod
     def load(cls) -> PosteriorDifficulty:
         """The shipped coefficients."""
         return cls.from_document(_shipped(), "posterior.json")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from odar.types import Assignment, Decision, Estimate, Path
 
@@ -31,11 +32,25 @@ class Strategy:
             path, reason = forced, "asked for by the caller"
         return Decision(path, estimate, self.samples, reason, assignment or Assignment(), forced is not None)
 
-    def _path(self, d: float) -> tuple[Path, str]:
+    def reconsider(self, decision: Decision, posterior: float, allowed: Collection[str] = tuple(Path)) -> Decision:
+        """The decision after the fast answer was seen (SPEC 5.11); a path that is not allowed is not taken.
+
+        >>> before = Strategy(0.3, 0.7, 5).decide(Estimate(0.5, "learned"))
+        >>> after = Strategy(0.3, 0.7, 5).reconsider(before, 0.2)
+        >>> after.path, after.reason
+        (<Path.SIMPLE: 'simple'>, 'posterior d = 0.200 < τ1 = 0.3; prior 0.500, medium')
+        """
+        path, reason = self._path(posterior, "posterior d")
+        reason += f"; prior {decision.estimate.difficulty:.3f}, {decision.path}"
+        if path not in allowed:
+            path, reason = decision.path, f"{reason}; {path} is not allowed"
+        return replace(decision, path=path, reason=reason, posterior=posterior)
+
+    def _path(self, d: float, name: str = "d") -> tuple[Path, str]:
         if not self.enabled:
             return Path.MEDIUM, "strategy switched off"
         if d < self.tau1:
-            return Path.SIMPLE, f"d = {d:.3f} < τ1 = {self.tau1:g}"
+            return Path.SIMPLE, f"{name} = {d:.3f} < τ1 = {self.tau1:g}"
         if d < self.tau2:
-            return Path.MEDIUM, f"τ1 = {self.tau1:g} ≤ d = {d:.3f} < τ2 = {self.tau2:g}"
-        return Path.HARD, f"d = {d:.3f} ≥ τ2 = {self.tau2:g}"
+            return Path.MEDIUM, f"τ1 = {self.tau1:g} ≤ {name} = {d:.3f} < τ2 = {self.tau2:g}"
+        return Path.HARD, f"{name} = {d:.3f} ≥ τ2 = {self.tau2:g}"

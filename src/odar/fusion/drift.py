@@ -1,4 +1,4 @@
-"""Do served energies still look like those of the calibration set? A report, never a change of anything (SPEC 5.5)."""
+"""Do served energies still look like the calibrated ones? It is reported, and changes nothing (SPEC 5.5)."""
 
 from __future__ import annotations
 

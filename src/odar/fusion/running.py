@@ -19,7 +19,7 @@ RATIO = 1.02
 _LOWEST, _HIGHEST = 1e-4, 1e3
 """Beyond these an energy counts as one of them."""
 _FENCE = 3.0
-"""Tukey's outer fences: energies beyond the quartiles by this many times their distance count as if on the fence."""
+"""Tukey's outer fences: energies farther from the quartiles than this many times their distance are pulled in."""
 _FEWEST = 1e-3
 """A bin that has faded below this is forgotten."""
 
@@ -82,7 +82,7 @@ class Running:
         return Running(bins, max(day, self.day), self.seen)
 
     def alignment(self) -> Alignment | None:
-        """μ and σ with outliers pulled in to the fences; None where the energies do not differ, or there are none."""
+        """μ and σ with outliers pulled in to the fences; None where there are no two different energies."""
         if not self.bins:
             return None
         order = sorted(self.bins)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
@@ -35,11 +36,25 @@ class Statistics:
     """Candidates behind μ and σ."""
     skill: float = 1.0
     """w_m: its weight in a vote, from its accuracy; 1 is the best source of its set."""
+    log_tokens_mean: float | None = None
+    """Mean of ln(1 + tokens) of its answers, for the posterior difficulty (SPEC 5.11); None where not measured."""
+    log_tokens_deviation: float | None = None
+    """Its deviation."""
 
     @property
     def alignment(self) -> Alignment:
         """μ and σ as they are applied."""
         return Alignment(self.mean, self.deviation)
+
+    def length_score(self, tokens: int) -> float | None:
+        """How long an answer is among those of this source, as a z-score of ln(1 + tokens); None where unknown.
+
+        >>> Statistics(0.2, 0.1, 50, log_tokens_mean=3.0, log_tokens_deviation=0.5).length_score(0)
+        -6.0
+        """
+        if self.log_tokens_mean is None or not self.log_tokens_deviation:
+            return None
+        return (math.log1p(tokens) - self.log_tokens_mean) / self.log_tokens_deviation
 
 
 class StatisticsTable:
@@ -83,6 +98,6 @@ def _as_dict(thing: Source | Statistics) -> dict[str, Any]:
 
 def _read(kind: Any, row: Mapping[str, Any]) -> Any:
     """A field with a default may be missing: files outlive the code that wrote them."""
-    return kind(
-        **{field.name: row[field.name] for field in fields(kind) if field.name in row or field.default is MISSING}
-    )
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}
+    known = (field.name for field in fields(kind) if field.name in row or field.name not in optional)
+    return kind(**{name: row[name] for name in known})

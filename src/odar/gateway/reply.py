@@ -62,7 +62,8 @@ def extras_of(answer: Answer, ask: Ask) -> dict[str, Any]:
     short = {
         "trace_id": trace.id,
         "path": trace.decision.path.value,
-        "difficulty": trace.decision.estimate.difficulty,
+        "difficulty": trace.decision.difficulty,
+        "prior": trace.decision.estimate.difficulty,
         "reason": trace.decision.reason,
         "model": trace.candidates[trace.verdict.winner].model,
         "scorer": trace.verdict.scorer,
@@ -79,7 +80,7 @@ def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, byt
     return [
         (b"x-odar-trace", trace_id.encode()),
         (b"x-odar-path", decision.path.encode()),
-        (b"x-odar-difficulty", b"%.4f" % decision.estimate.difficulty),
+        (b"x-odar-difficulty", b"%.4f" % decision.difficulty),
     ]
 
 

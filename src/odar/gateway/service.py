@@ -47,6 +47,7 @@ class Service:
         self.metrics = Metrics(self.gate)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
+        self.metrics.watch_energies(self.odar.alignment_report)
         self._known = {name: self._usable(settings.card(name)) for name in settings.models}
 
     def models(self) -> list[tuple[str, str]]:
@@ -64,6 +65,8 @@ class Service:
             "max_cost_usd": min((cost for cost in costs if cost is not None), default=None),
             "deadline_s": ask.extras.deadline_s,
         }
+        if grant is not None and grant.paths is not None:
+            options["paths"] = grant.paths
         if ask.model == ADAPTIVE:
             return options | {"path": ask.extras.path}
         how: dict[str, Any] = (

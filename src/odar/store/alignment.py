@@ -51,10 +51,10 @@ class ServedAlignment:
         file: AlignmentFile | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.calibrated = calibrated
         self.complaint: str | None = None
         """Why the file could not be used, while it cannot."""
         self._settings = settings
-        self._calibrated = calibrated
         self._file = file
         self._clock = clock
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class ServedAlignment:
 
     def find(self, source: Source) -> Known | None:
         """μ and σ of this source, or None: it is uncalibrated."""
-        calibrated = self._calibrated.find(source)
+        calibrated = self.calibrated.find(source)
         if calibrated is not None:
             return Known(calibrated.alignment, CALIBRATED)
         if not self._settings.running:
@@ -92,7 +92,7 @@ class ServedAlignment:
             threading.Thread(target=self.sync, name="odar-alignment", daemon=True).start()
 
     def sync(self) -> None:
-        """Put what was counted with what all processes served, and read the sum. A failure is kept in `complaint`."""
+        """Add what was counted to what all processes served, and read the sum; a failure is kept in `complaint`."""
         with self._syncing:
             with self._lock:
                 waiting, self._waiting, self._size = self._waiting, {}, 0
@@ -104,21 +104,27 @@ class ServedAlignment:
             found = {s: r.alignment() for s, r in faded.items() if r.count >= self._settings.floor}
             self._ready = {source: alignment for source, alignment in found.items() if alignment is not None}
 
+    def close(self) -> None:
+        """Write what waits. Idempotent, and does nothing where there is no file."""
+        if self._file is not None and self._waiting:
+            self.sync()
+
     def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
         """Every source that is calibrated or was served, most served first.
 
         Args:
             steps: the step of each prompt, by its MD5.
         """
-        self.sync()
+        if self._served is None or self._clock() >= self._sync_at:
+            self.sync()
         day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
         served = {s: r.faded(day, half_life) for s, r in (self._served or {}).items()}
-        sources = dict.fromkeys((*self._calibrated.entries, *served))
+        sources = dict.fromkeys((*self.calibrated.entries, *served))
         rows = [
             alignment_row(
                 source,
                 steps.get(source.prompt_md5, source.prompt_md5[:8]),
-                self._calibrated.find(source),
+                self.calibrated.find(source),
                 served.get(source, Running()),
                 self._settings.floor,
             )

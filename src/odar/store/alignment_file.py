@@ -75,9 +75,14 @@ class AlignmentFile:
         rows = [_row(source, running) for source, running in total.items()]
         text = json.dumps({"format": FORMAT, "sources": rows}, ensure_ascii=False, separators=(",", ":"))
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        with open(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+        draft.touch(mode=0o600)
+        draft.write_text(text, encoding="utf-8")
         draft.replace(self.path)
+
+
+def alignment_file(settings: StoreSettings) -> AlignmentFile | None:
+    """Where served energies go; None where nothing is to be recorded."""
+    return AlignmentFile(alignment_path(settings)) if settings.enabled else None
 
 
 def alignment_path(settings: StoreSettings) -> Path:

@@ -230,6 +230,8 @@ def _read_decision(tree: Mapping[str, Any]) -> Decision:
         samples=tree["samples"],
         reason=tree["reason"],
         assignment=Assignment(**tree["assignment"]),
+        forced=tree.get("forced", False),
+        posterior=_number(tree.get("posterior")),
     )
 
 

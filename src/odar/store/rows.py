@@ -36,7 +36,10 @@ def make_row(record: Record, *, content: bool) -> Row:
     answer = (
         whole.answer if isinstance(whole, Answer) else (record.candidates[0].text if record.candidates else None)
     )
-    difficulty = decision and known(decision["estimate"]["difficulty"])
+    counted = decision and (
+        decision["estimate"]["difficulty"] if decision["posterior"] is None else decision["posterior"]
+    )
+    difficulty = decision and known(counted)
     figures = {
         "id": _clean(record.id),
         "started_at": started_at,

@@ -1,0 +1,176 @@
+"""Routing after the fast answer (SPEC 5.11)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from odar.config import load_settings
+from odar.difficulty.baselines import ConstantEstimator
+from odar.engine import Odar
+from odar.errors import ProviderError, UnknownName
+from odar.fusion.statistics import Statistics, StatisticsTable
+from odar.types import Path, Step
+from support.scripted import ScriptedProvider, completion, step_of
+
+MODELS = {
+    "quick": {"provider": "fast", "logprobs": True, "n": True, "price": {"input": 1, "output": 4}},
+    "deep": {"provider": "slow", "logprobs": True, "n": True, "price": {"input": 3, "output": 15}},
+}
+SURE, UNSURE = -0.01, -3.0
+"""Log-probs of the fast answer's tokens, far below and far above what its model usually shows."""
+
+
+def talker(fast_logprob):
+    def talk(request, index):
+        match step_of(request):
+            case "answer":
+                return [completion("Answer: 4", fast_logprob)]
+            case "verify":
+                return [completion("Judgment: CORRECT\nAnswer: 4", -0.2)]
+            case _:
+                return [completion(f"Sample {i}.\nAnswer: 5", -0.3) for i in range(request.n)]
+
+    return talk
+
+
+def engine(prior, fast_logprob, *, lengths=True, slow=None, **overrides):
+    """An engine whose fast model usually has F = 0.3 ± 0.1 and three tokens."""
+    settings = load_settings(
+        "embedded",
+        environ={},
+        models=MODELS,
+        providers={"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
+        prompts="default",
+        fusion__stop_confidence=None,
+        fast__model="quick",
+        slow__model="deep",
+        calibration="",
+        **overrides,
+    )
+    talk = talker(fast_logprob)
+    providers = {"fast": ScriptedProvider(talk, "fast"), "slow": ScriptedProvider(slow or talk, "slow")}
+    odar = Odar(settings, providers=providers, estimator=ConstantEstimator(prior))
+    known = Statistics(0.3, 0.1, 50, 1.0, math.log(4) if lengths else None, 0.5 if lengths else None)
+    odar.alignment.calibrated = StatisticsTable({odar.source("quick", Step.ANSWER): known})
+    return odar, providers["fast"], providers["slow"]
+
+
+def steps(*providers):
+    return [step_of(request) for provider in providers for request in provider.requests]
+
+
+async def test_a_sure_fast_answer_spares_the_verification():
+    odar, fast, slow = engine(0.45, SURE)
+    answer = await odar.aask("What is 2 + 2?")
+    decision = answer.trace.decision
+    assert (answer.path, steps(fast, slow), answer.trace.spend.calls) == (Path.SIMPLE, ["answer"], 1)
+    assert decision.posterior is not None
+    assert decision.posterior < 0.3 < decision.estimate.difficulty == 0.45
+    assert decision.difficulty == decision.posterior
+    assert "prior 0.450, medium" in decision.reason
+
+
+async def test_an_unsure_fast_answer_is_not_the_last_word():
+    odar, fast, slow = engine(0.2, UNSURE)
+    answer = await odar.aask("What is 2 + 2?")
+    assert answer.path in (Path.MEDIUM, Path.HARD)
+    assert steps(fast) == ["answer"], "the fast call is not paid twice"
+    assert steps(slow)
+    assert "prior 0.200, simple" in answer.trace.decision.reason
+
+
+async def test_hard_after_the_fast_answer_uses_it_as_a_candidate():
+    odar, fast, slow = engine(0.8, UNSURE)
+    answer = await odar.aask("What is 2 + 2?")
+    assert answer.path is Path.HARD
+    assert (steps(fast), steps(slow)) == (["answer"], ["solve"])
+    assert [c.step for c in answer.trace.candidates] == [Step.ANSWER] + [Step.SOLVE] * 5
+    assert slow.requests[0].n == 5
+
+
+async def test_a_clearly_hard_question_does_not_wait_for_the_fast_answer():
+    odar, fast, slow = engine(0.9, SURE)
+    fast.delay_s = slow.delay_s = 0.2
+    answer = await odar.aask("Prove it.")
+    assert answer.path is Path.HARD
+    assert answer.trace.decision.posterior is None
+    assert answer.trace.spend.seconds < 0.38, "both at once"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"routing__mode": "prior"},
+        {"lengths": False},
+        {"dispatch__strategy": False},
+        {"calibration_off": True},
+    ],
+)
+async def test_without_the_means_the_prior_decides(how):
+    off = how.pop("calibration_off", False)
+    odar, _, slow = engine(0.45, SURE, **how)
+    if off:
+        odar.alignment.calibrated = StatisticsTable({})
+    answer = await odar.aask("What is 2 + 2?")
+    assert (answer.path, answer.trace.decision.posterior) == (Path.MEDIUM, None)
+    assert steps(slow) == ["verify"]
+
+
+async def test_a_path_the_caller_insists_on_is_taken():
+    odar, _, slow = engine(0.45, SURE)
+    answer = await odar.aask("What is 2 + 2?", path="medium")
+    assert (answer.path, answer.trace.decision.posterior, steps(slow)) == (Path.MEDIUM, None, ["verify"])
+
+
+async def test_other_sampling_than_the_calibrated_one_has_no_posterior():
+    odar, _, _ = engine(0.45, SURE)
+    known = odar.alignment.calibrated.entries
+    source, statistics = next(iter(known.items()))
+    other = dataclasses.replace(source, temperature=1.7)
+    odar.alignment.calibrated = StatisticsTable({other: statistics})
+    answer = await odar.aask("What is 2 + 2?")
+    assert answer.trace.decision.posterior is None
+
+
+async def test_a_fast_agent_that_is_down_leaves_the_prior_and_is_not_asked_twice():
+    odar, fast, _ = engine(0.45, SURE)
+    fast.script = lambda request, index: ProviderError("out", provider="fast", status=503, retryable=True)
+    answer = await odar.aask("What is 2 + 2?")
+    assert (answer.answer, answer.path, answer.degraded) == ("5", Path.MEDIUM, True)
+    assert steps(fast) == ["answer"]
+
+
+async def test_text_that_is_out_for_good_stands():
+    odar, _, slow = engine(0.2, UNSURE)
+    seen = []
+    answer = await odar.aask("What is 2 + 2?", on_text=seen.append, final=True)
+    assert (answer.path, steps(slow), "".join(seen)) == (Path.SIMPLE, [], "Answer: 4")
+
+
+async def test_text_on_a_screen_may_be_followed_by_a_better_answer():
+    odar, _, slow = engine(0.2, UNSURE)
+    answer = await odar.aask("What is 2 + 2?", on_text=lambda text: None)
+    assert answer.path is not Path.SIMPLE
+    assert steps(slow)
+
+
+async def test_only_allowed_paths_are_taken():
+    odar, _, slow = engine(0.2, UNSURE)
+    answer = await odar.aask("What is 2 + 2?", paths={"simple"})
+    assert (answer.path, steps(slow)) == (Path.SIMPLE, [])
+    assert "is not allowed" in answer.trace.decision.reason
+
+
+async def test_a_change_of_path_is_told():
+    odar, _, _ = engine(0.45, SURE)
+    told = []
+    await odar.aask("What is 2 + 2?", on_decision=told.append)
+    assert [decision.path for decision in told] == [Path.MEDIUM, Path.SIMPLE]
+
+
+def test_a_mode_that_does_not_exist_is_named():
+    with pytest.raises(UnknownName, match="'posteriour'"):
+        load_settings("embedded", environ={}, routing__mode="posteriour")
