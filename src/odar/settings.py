@@ -174,6 +174,9 @@ class PriceSettings:
     input: float | None = setting("prompt tokens", None, ge=0)
     cached: float | None = setting("prompt tokens from the provider's cache; as input if left out", None, ge=0)
     output: float | None = setting("generated tokens", None, ge=0)
+    written: float | None = setting("prompt tokens that are written to the provider's cache", None, ge=0)
+    written_1h: float | None = setting("the same, kept for an hour", None, ge=0)
+    up_to: int | None = setting("longest prompt these prices hold for, in tokens", None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +265,8 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
     known: Price | None = None
     if price.input is not None and price.output is not None:
         # A cached-input price nobody wrote down is taken as the full one: the bill may be too high, never too low.
-        known = Price(price.input, price.input if price.cached is None else price.cached, price.output)
+        cached = price.input if price.cached is None else price.cached
+        known = Price(price.input, cached, price.output, price.written, price.written_1h, price.up_to)
     return ModelCard(
         name=name,
         provider=entry.provider,

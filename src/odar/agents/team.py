@@ -136,7 +136,7 @@ class Team:
     def _read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Everything the model is billed for reading: descriptions of tools are part of the prompt."""
         options = self.query.options
-        told = [f"{tool.name} {tool.description} {tool.parameters}" for tool in options.tools]
+        told = [f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools]
         told += [str(options.format.schema)] if options.format and options.format.schema else []
         return (*messages, Message("system", "\n".join(told))) if told else messages
 

@@ -8,7 +8,7 @@ import json
 import click
 
 from odar.cli.options import settings_options
-from odar.dispatch.catalogue import FREE, Price
+from odar.dispatch.catalogue import Price
 from odar.settings import Settings
 
 
@@ -85,4 +85,4 @@ def _spread(mean: float | None, deviation: float | None) -> str:
 def _price(price: Price | None) -> str:
     if price is None:
         return "unknown"
-    return "free" if price == FREE else f"{price.input:g}/{price.cached:g}/{price.output:g}"
+    return "free" if price.free else f"{price.input:g}/{price.cached:g}/{price.output:g}"

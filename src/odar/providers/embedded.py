@@ -13,7 +13,7 @@ from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable, Wei
 from odar.providers.base import Completion, Message, OnText, Reply, Request
 from odar.providers.llamacpp import Chunk, Engine, EngineSettings, StoppedError, engines
 from odar.providers.weights import Progress, ensure_weights, weights_path, weights_status
-from odar.types import Token, Usage
+from odar.types import NO_USAGE, Token, Usage
 
 MODEL = "SmolLM2-135M-Instruct"
 
@@ -285,11 +285,13 @@ class _Sample:
 def _usage(samples: list[_Sample]) -> Usage:
     """The prompt counts once, as it is evaluated once; each sample reports its own output."""
     if not samples:
-        return Usage(0, 0, 0, 0)
+        return NO_USAGE
     first = samples[0].usage
     return Usage(
         input=first.get("prompt_tokens"),
         cached=(first.get("prompt_tokens_details") or {}).get("cached_tokens"),
         output=sum(int(sample.usage.get("completion_tokens", 0)) for sample in samples),
         reasoning=0,
+        written=0,
+        written_1h=0,
     )
