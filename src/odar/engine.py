@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
 
+from odar.agents.judge import Judge
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.scales import Scales
 from odar.agents.stream import Stream
+from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.agents.waves import Waves
 from odar.background import run_in_background
@@ -88,6 +90,7 @@ class Odar:
             if (known := calibrated.find(self.source(card.name, step))) is not None
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
+        self.judge = Judge(self.fusion, self.scales, Surrogate.of(self.settings, self.scales))
         stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
         self.waves = Waves(stopping, fusion.first_wave, self.fusion.groups)
 
@@ -152,9 +155,7 @@ class Odar:
         except OdarError as error:
             error.spend = ledger.spend()
             raise
-        candidates = [self.measured(candidate, team) for candidate in candidates]
-        verdict = self.fusion.choose(candidates)
-        self.scales.observe(candidates, team)
+        candidates, verdict = await self.judge.decide(candidates, team)
 
         winner = candidates[verdict.winner]
         trace = Trace(
@@ -205,7 +206,7 @@ class Odar:
     ) -> Decision:
         """The decision in the light of the fast answer; as it was where that says nothing, or is out for good."""
         known = self.scales.known(Step.ANSWER, team)
-        energy = self.measured(fast[0], team).energy if fast else None
+        energy = self.scales.weigh(fast[0], team).energy if fast else None
         if known is None or energy is None or energy.aligned is None or stream.committed:
             return decision
         length = known.length_score(sum(not token.control for token in fast[0].tokens))
@@ -274,10 +275,6 @@ class Odar:
             pair = {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
         seed = self.settings.seed if seed is None else seed
         return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
-
-    def measured(self, candidate: Candidate, team: Team) -> Candidate:
-        """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        return self.scales.weigh(candidate, team)
 
     def alignment_report(self) -> list[AlignmentRow]:
         """μ and σ of every source, calibrated and served, and whether the two drift apart; reads a small file."""

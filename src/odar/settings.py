@@ -86,6 +86,7 @@ class FusionSettings:
     )
     first_wave: int = setting("slow samples before the first look, where sampling may stop early", 3, ge=1)
     missing_limit: float = setting("share of tokens without log-probs that free energy bears", ge=0, le=1)
+    surrogate: str = setting("model that scores the answers of models without log-probs; empty: none does", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +189,7 @@ class ModelSettings:
     context: int | None = setting("tokens, prompt and answer together", None, ge=1)
     images: bool = setting("sees images", False)
     logprobs: bool = setting("returns log-probabilities", False)
+    prompt_logprobs: bool = setting("scores a given text, as vLLM's prompt_logprobs do", False)
     n: bool = setting("several samples in one request", False)
     price: PriceSettings = field(default_factory=PriceSettings)
     price_date: str | None = setting("the day the price was read", None)
@@ -233,7 +235,9 @@ class Settings:
             return _card(model, self.models[model])
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "embedded":
-            return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True)
+            return ModelCard(
+                name=model, provider=provider, id=rest, logprobs=True, prompt_logprobs=True, images=True
+            )
         raise UnknownName("model", model, self.models)
 
     def agent(self, role: Role) -> AgentSettings:
@@ -254,10 +258,17 @@ class Settings:
             )
         if self.routing.mode not in ROUTING_MODES:
             raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
-        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
+        surrogate = self.fusion.surrogate
+        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW), *([surrogate] if surrogate else [])):
             card = self.card(name)
             if card.provider not in self.providers:
                 raise UnknownName("provider", card.provider, self.providers)
+        if surrogate and not self.card(surrogate).prompt_logprobs:
+            can = sorted(name for name, entry in self.models.items() if entry.prompt_logprobs)
+            raise SettingsError(
+                f"fusion.surrogate = {surrogate!r} cannot score a given text; these can: {', '.join(can)} "
+                f'(if it can all the same, say so: [models."{surrogate}"] prompt_logprobs = true)'
+            )
 
 
 def _card(name: str, entry: ModelSettings) -> ModelCard:
@@ -274,6 +285,7 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
         context=entry.context,
         images=entry.images,
         logprobs=entry.logprobs,
+        prompt_logprobs=entry.prompt_logprobs,
         n=entry.n,
         price=known,
         price_date=entry.price_date,

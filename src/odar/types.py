@@ -228,6 +228,8 @@ class Call:
     seconds: float
     retries: int = 0
     error: str | None = None
+    scoring: bool = False
+    """Whether a surrogate scored the answer of this step, instead of somebody writing one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odar.agents.team import Team
 from odar.fusion.energy import measure
 from odar.fusion.statistics import Source, Statistics
 from odar.store.alignment import ServedAlignment
-from odar.types import Candidate, Step, Token
+from odar.types import Candidate, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,11 @@ class Scales:
     varentropy_weight: float
     alignment: ServedAlignment
 
-    def weigh(
-        self, candidate: Candidate, team: Team, tokens: Sequence[Token] | None = None, scorer: str = ""
-    ) -> Candidate:
-        """The candidate with its energy: by its own tokens, or by those of a surrogate that scored its text."""
+    def weigh(self, candidate: Candidate, team: Team, scorer: str = "") -> Candidate:
+        """The candidate with its energy; `scorer` is the surrogate where its tokens are that one's."""
         source = self.source(candidate.step, team, scorer)
         known = None if source is None else self.alignment.find(source)
-        scored = candidate.tokens if tokens is None else tokens
-        energy = measure(scored, self.varentropy_weight, known.alignment if known else None)
+        energy = measure(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
         if energy is not None:
             energy = dataclasses.replace(energy, origin=known.origin if known else "", scorer=scorer)
         return dataclasses.replace(candidate, energy=energy)

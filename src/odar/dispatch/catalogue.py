@@ -85,6 +85,8 @@ class ModelCard:
     """Tokens, prompt and answer together."""
     images: bool = False
     logprobs: bool = False
+    prompt_logprobs: bool = False
+    """Whether it can score a given text."""
     n: bool = False
     """Whether one request may ask for several samples."""
     price: Price | None = None

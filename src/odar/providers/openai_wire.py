@@ -231,7 +231,7 @@ class _Tokens:
                 self._partial = bool(self._decoder.getstate()[0])
             # A token without any text is the end of the turn, as llama.cpp reports it.
             control = not (raw or token) or (token[:1] == "<" and _CONTROL.fullmatch(token) is not None)
-            self.read.append(Token(text, _logprob(entry.get("logprob")), control))
+            self.read.append(Token(text, logprob_of(entry.get("logprob")), control))
 
 
 def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[Mapping[str, Any] | None]) -> Reply:
@@ -241,7 +241,7 @@ def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[M
             choice.completion(Wire(PROTOCOL, part) if part else None)
             for choice, part in zip(choices, parts, strict=True)
         ),
-        usage=_usage(
+        usage=read_usage(
             payload.get("usage") or {},
             reasoned=any(choice.reasoned for choice in choices),
             tier=payload.get("service_tier"),
@@ -250,7 +250,8 @@ def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[M
     )
 
 
-def _usage(usage: Mapping[str, Any], *, reasoned: bool, tier: Any = None) -> Usage:
+def read_usage(usage: Mapping[str, Any], *, reasoned: bool, tier: Any = None) -> Usage:
+    """What a server says it counted; `reasoned` is whether it was seen to reason."""
     prompt, completion = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
     read, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     cached = count(read.get("cached_tokens"))
@@ -291,7 +292,8 @@ def _text(content: Any) -> str:
     return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
 
 
-def _logprob(value: Any) -> float | None:
+def logprob_of(value: Any) -> float | None:
+    """A log-probability as a server reports it; None for what cannot be one."""
     return float(value) if isinstance(value, int | float) and _UNLIKELY < value <= 0 else None
 
 
