@@ -32,52 +32,47 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant(
-        "λ: its sign (5.3)", "fusion/energy.py", "energy + weight * variance", "energy - weight * variance", "fusion"
-    ),
+        "λ: its sign (5.3)", "fusion/energy.py", "energy + weight * variance", "energy - weight * variance", "fusion/test_energy.py"),
     Mutant(
         "E: not per character (5.1)",
         "fusion/energy.py",
         "float(-logprobs.sum() / characters)",
         "float(-logprobs.sum() / logprobs.size)",
-        "fusion",
-    ),
-    Mutant("E: its sign (5.1)", "fusion/energy.py", "float(-logprobs.sum()", "float(logprobs.sum()", "fusion"),
-    Mutant("V: not squared (5.2)", "fusion/energy.py", "apart @ apart", "abs(apart).sum()", "fusion"),
+        "fusion/test_energy.py"),
+    Mutant("E: its sign (5.1)", "fusion/energy.py", "float(-logprobs.sum()", "float(logprobs.sum()", "fusion/test_energy.py"),
+    Mutant("V: not squared (5.2)", "fusion/energy.py", "apart @ apart", "abs(apart).sum()", "fusion/test_energy.py"),
     Mutant(
         "V: scaffold counted (5.4)",
         "fusion/energy.py",
         "variance = varentropy(content)",
         "variance = varentropy(logprobs)",
-        "fusion",
-    ),
+        "fusion/test_energy.py"),
     Mutant(
         "z-score: not divided (5.5)",
         "fusion/energy.py",
         "(value - self.mean) / self.deviation",
         "value - self.mean",
-        "fusion",
-    ),
-    Mutant("z-score: not centred (5.5)", "fusion/energy.py", "(value - self.mean) /", "value /", "fusion"),
+        "fusion/test_energy.py"),
+    Mutant("z-score: not centred (5.5)", "fusion/energy.py", "(value - self.mean) /", "value /", "fusion/test_energy.py"),
     Mutant(
         "raw and aligned mixed (5.5)",
         "fusion/choose.py",
         "e.free_energy if basis.raw or e.aligned is None else e.aligned",
         "e.free_energy if e.aligned is None else e.aligned",
-        "fusion",
-    ),
-    Mutant("20% rule: the wrong way (5.6)", "fusion/choose.py", "missing > self.missing_limit", "missing < self.missing_limit", "fusion"),
-    Mutant("argmin: argmax (5.7)", "fusion/rules.py", "    own = -ballot.free_energy\n    best", "    own = ballot.free_energy\n    best", "fusion"),
-    Mutant("β: turned round (5.10)", "fusion/rules.py", "np.log(ballot.skills) + ballot.beta * own", "np.log(ballot.skills) - ballot.beta * own", "fusion"),
-    Mutant("β: ignored (5.10)", "fusion/rules.py", "+ ballot.beta * own", "+ own", "fusion"),
-    Mutant("skills: ignored (5.10b)", "fusion/rules.py", "np.log(ballot.skills) + ", "", "fusion"),
-    Mutant("answers: never equal (5.10)", "fusion/choose.py", "self.equivalence([candidates[i].answer for i in spoken])", "range(len(spoken))", "fusion"),
-    Mutant("stopping: at any lead (5.12)", "fusion/stopping.py", ">= self.confidence", ">= 0.0", "fusion"),
-    Mutant("τ1: ≤ for < (1)", "dispatch/strategy.py", "< self.tau1", "<= self.tau1", "dispatch"),
-    Mutant("τ2: > for ≥ (1)", "dispatch/strategy.py", "< self.tau2", "<= self.tau2", "dispatch"),
+        "fusion/test_choose.py"),
+    Mutant("20% rule: the wrong way (5.6)", "fusion/choose.py", "missing > self.missing_limit", "missing < self.missing_limit", "fusion/test_choose.py"),
+    Mutant("argmin: argmax (5.7)", "fusion/rules.py", "    own = -ballot.free_energy\n    best", "    own = ballot.free_energy\n    best", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("β: turned round (5.10)", "fusion/rules.py", "np.log(ballot.skills) + ballot.beta * own", "np.log(ballot.skills) - ballot.beta * own", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("β: ignored (5.10)", "fusion/rules.py", "+ ballot.beta * own", "+ own", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("skills: ignored (5.10b)", "fusion/rules.py", "np.log(ballot.skills) + ", "", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("answers: never equal (5.10)", "fusion/choose.py", "self.equivalence([candidates[i].answer for i in spoken])", "range(len(spoken))", "fusion/test_choose.py"),
+    Mutant("stopping: at any lead (5.12)", "fusion/stopping.py", ">= self.confidence", ">= 0.0", "fusion/test_stopping.py"),
+    Mutant("τ1: ≤ for < (1)", "dispatch/strategy.py", "< self.tau1", "<= self.tau1", "dispatch/test_strategy.py"),
+    Mutant("τ2: > for ≥ (1)", "dispatch/strategy.py", "< self.tau2", "<= self.tau2", "dispatch/test_strategy.py"),
     Mutant("prompt MD5: of nothing (3.1)", "agents/prompts/__init__.py", "hashlib.md5(raw,", 'hashlib.md5(b"",', "agents/test_prompts.py"),
-    Mutant("cost: output left out (6.1)", "dispatch/catalogue.py", " + usage.output * self.output", "", "dispatch agents/test_reconcile.py"),
-    Mutant("cost: cached at full price (6.1)", "dispatch/catalogue.py", "cached * self.cached", "cached * self.input", "dispatch"),
-    Mutant("cost: cache writes as plain input (6.1)", "dispatch/catalogue.py", "brief * (self.written or 0.0)", "brief * self.input", "dispatch"),
+    Mutant("cost: output left out (6.1)", "dispatch/catalogue.py", " + usage.output * self.output", "", "dispatch/test_catalogue.py"),
+    Mutant("cost: cached at full price (6.1)", "dispatch/catalogue.py", "cached * self.cached", "cached * self.input", "dispatch/test_catalogue.py"),
+    Mutant("cost: cache writes as plain input (6.1)", "dispatch/catalogue.py", "brief * (self.written or 0.0)", "brief * self.input", "dispatch/test_catalogue.py"),
     Mutant("ledger: unknown counted as nothing (6.1)", "agents/ledger.py", "if len(costs) == len(self.calls) else None", "", "agents/test_ledger.py"),
     Mutant("ledger: nothing held back (6.2)", "agents/ledger.py", "return held + spent + self._at_risk_usd", "return spent + self._at_risk_usd", "agents/test_ledger.py"),
     Mutant("ledger: risk forgotten (6.2)", "agents/ledger.py", "return held + spent + self._at_risk_usd", "return held + spent", "agents/test_ledger.py"),
@@ -99,6 +94,7 @@ def main(wanted: str) -> int:
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
+        _hurry(copy / "tests" / "conftest.py")
         print("| broken | noticed by | s |\n|---|---|---|", flush=True)
         for mutant in chosen:
             started = time.monotonic()
@@ -107,6 +103,14 @@ def main(wanted: str) -> int:
             print(f"| {mutant.name} | {noticed or '**nobody**'} | {time.monotonic() - started:.0f} |", flush=True)
     print(f"\n{len(chosen) - survivors} of {len(chosen)} mutants were noticed")
     return 1 if survivors else 0
+
+
+def _hurry(conftest: Path) -> None:
+    """Fewer examples, and no search for the smallest one: that it fails is enough."""
+    text = conftest.read_text()
+    quick = "max_examples=40, phases=[Phase.explicit, Phase.generate]"
+    text = text.replace("max_examples=100", quick).replace("import settings", "import Phase, settings")
+    conftest.write_text(text)
 
 
 def _noticed(copy: Path, mutant: Mutant) -> str | None:
