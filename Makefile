@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 Q ?= Is Paris the capital of France?
 
-.PHONY: ask test check chromium bench clean
+.PHONY: ask test check chromium bench mutants clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -33,6 +33,10 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python scripts/bench.py
+
+# Breaks the code in one place at a time: a test must notice each.
+mutants: $(VENV)/.dev
+	$(BIN)/python scripts/mutate.py
 
 # A user's installation, then the tools that only developers need.
 $(VENV)/.run: pyproject.toml

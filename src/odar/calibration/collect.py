@@ -132,4 +132,4 @@ def _attempt(odar: Odar, item: Item, candidate: Candidate, team: Team) -> Attemp
     costs = [call.cost_usd for call in calls]
     samples = sum(call.samples for call in calls)
     known = sum(cost for cost in costs if cost is not None)
-    return attempt(item, odar.measured(candidate, team), None if None in costs else known / max(1, samples))
+    return attempt(item, odar.scales.weigh(candidate, team), None if None in costs else known / max(1, samples))

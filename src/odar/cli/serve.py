@@ -31,6 +31,7 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
     from odar.gateway.app import create_app
     from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import check_binding, make_server
+    from odar.store.alignment_file import alignment_file
     from odar.store.store import open_store
 
     gateway = dataclasses.replace(
@@ -46,8 +47,9 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=False)  # before anybody can ask, not while the first one waits
     logging.basicConfig(level=logging.WARNING, format="odar: %(levelname)s %(name)s: %(message)s")
-    recorder = StoredRecord(store, settings.profile)
-    server = make_server(create_app(settings, keys=keys, recorder=recorder, traces=store), gateway)
+    record, served = StoredRecord(store, settings.profile), alignment_file(settings.store)
+    app = create_app(settings, keys=keys, recorder=record, traces=store, served=served)
+    server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address

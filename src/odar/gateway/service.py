@@ -51,6 +51,7 @@ class Service:
         self.metrics = Metrics(self.gate)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
+        self.metrics.watch_energies(self.odar.alignment_report)
         self._known = {name: self._usable(settings.card(name)) for name in settings.models}
 
     def models(self) -> list[tuple[str, str]]:

@@ -256,8 +256,13 @@ def _read_candidate(tree: Mapping[str, Any]) -> Candidate:
         tokens=_read_tokens(tree["tokens"], tree["logprobs"], set(tree["control"])),
         judgment=tree["judgment"],
         finish=tree["finish"],
-        energy=None if energy is None else Energy(**{k: _number(v) for k, v in energy.items()}),  # type: ignore[arg-type]
+        energy=None if energy is None else _read_energy(energy),
     )
+
+
+def _read_energy(tree: Mapping[str, Any]) -> Energy:
+    words = {name: tree.get(name, "") for name in ("origin", "scorer")}
+    return Energy(**{k: _number(v) for k, v in tree.items() if k not in words}, **words)  # type: ignore[arg-type]
 
 
 def _read_tokens(texts: Sequence[str], logprobs: Sequence[Any], control: set[int]) -> tuple[Token, ...]:
