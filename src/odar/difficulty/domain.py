@@ -100,10 +100,11 @@ def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     buckets = np.concatenate([words, pairs]) & np.uint32(BUCKETS - 1)
     # np.unique with counts, at a third of its time
     buckets.sort()
-    starts = np.flatnonzero(np.concatenate([[True], buckets[1:] != buckets[:-1]]))
-    count = np.diff(starts, append=len(buckets))
-    value = 1.0 + np.log(count)
-    return buckets[starts].astype(np.int64), value / np.sqrt(value @ value)
+    first = np.ones(len(buckets) + 1, dtype=bool)
+    np.not_equal(buckets[1:], buckets[:-1], out=first[1:-1])
+    starts = first.nonzero()[0]
+    value = 1.0 + np.log(starts[1:] - starts[:-1])
+    return buckets[starts[:-1]].astype(np.int64), value / np.sqrt(value @ value)
 
 
 @lru_cache(maxsize=1 << 15)

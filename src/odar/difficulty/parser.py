@@ -1,115 +1,134 @@
-"""The transition parser: spaCy's compiled greedy decoder, fed from `tok2vec` without spaCy's layers in between.
+"""Greedy arc-eager parsing (SPEC 2.4) by the weights of a trained spaCy parser; the same trees as spaCy's.
 
-The decoder asks its model once per call for a table: what each token adds to the score of each transition in each
-of the places of a parser state (SPEC 2.4). `Scores` makes that table by one product, and stands in for the model.
+A state of the parser has eight places (the first of the queue, the top of the stack, their children …); what the
+token in each place adds to the score of each transition is known beforehand, so that a step is a sum of eight rows.
+Here a row is one big integer that holds all scores side by side, 32 bits each: one addition adds them all.
+
+Why not spaCy's compiled decoder: it gives up the interpreter's lock and takes it back some twenty times a step,
+which is most of its time, and in a server with threads an invitation to each of them to go first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypedDict, cast
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odar.difficulty.tok2vec import Vectors, product
 
+PLACES = 8
+SHIFT, REDUCE, LEFT, RIGHT, BREAK = range(5)
+_KINDS = {"S": SHIFT, "D": REDUCE, "L": LEFT, "R": RIGHT, "B": BREAK}
 
-class Arc(TypedDict):
-    """One arc of a parse: indices of two tokens, and the relation's hash."""
-
-    head: int
-    child: int
-    label: int
-
-
-class Scores:
-    """What tokens add to the scores of transitions, by the weights of a trained parser without an upper layer."""
-
-    def __init__(self, model: Any) -> None:
-        linear = next(layer for layer in model.walk() if layer.name == "linear")
-        lower = model.get_ref("lower")
-        weights = lower.get_param("W")
-        self.shape = weights.shape[:3]
-        """Places of a state, transitions, pieces of the maxout."""
-        flat = weights.reshape(-1, weights.shape[3])
-        # two linear layers in a row are one
-        self.weights = np.ascontiguousarray((flat @ linear.get_param("W")).T)
-        self.shift = flat @ linear.get_param("b")
-        self.padding = lower.get_param("pad").reshape(-1)
-        self.bias = lower.get_param("b")
-        self.ops = model.ops
-
-    def of(self, vectors: Vectors) -> Vectors:
-        """(tokens, places · transitions · pieces)."""
-        scores: Vectors = product(vectors, self.weights) + self.shift
-        return scores
-
-    # What spaCy's `precompute_hiddens` asks of the parser's lower layer.
-
-    def __call__(self, scores: Vectors, is_train: bool) -> tuple[NDArray[np.float32], None]:
-        """The table that the decoder reads: `scores` under the row for a missing token."""
-        return np.concatenate([self.padding[None], scores]).reshape(-1, *self.shape), None
-
-    def get_param(self, name: str) -> Vectors:
-        """The bias; nothing else is asked for."""
-        return cast(Vectors, self.bias)
-
-    def has_dim(self, name: str) -> bool:
-        """Whether there is a maxout."""
-        return True
-
-    def get_dim(self, name: str) -> int:
-        """The maxout's pieces."""
-        return int(self.shape[2])
+_UNIT = 1 << 20
+"""Scores are counted in millionths, about what float32 resolves."""
+_ZERO = 1 << 28
+"""Added to each score, so that none is negative and eight of them fit into 32 bits."""
 
 
-class _Steps:
-    """A step model as spaCy's decoder wants it: scores of all tokens of all documents of one call."""
+class Parse(NamedTuple):
+    """A tree per sentence: each token's head (a root is its own), and whether its arc heads a clause."""
 
-    vec2scores = None
-
-    def __init__(self, scores: Scores, docs: Sequence[Any]) -> None:
-        from spacy.ml.parser_model import precompute_hiddens
-
-        self.tokvecs = np.concatenate([doc.tensor for doc in docs])
-        self.state2vec = precompute_hiddens(len(docs), self.tokvecs, scores)
-        self._class_mask = np.ones(scores.shape[1], np.float32)
-
-    def clear_memory(self) -> None:
-        """Nothing is kept."""
-
-
-class _Model:
-    """A parser model as spaCy's decoder wants it; `doc.tensor` carries the scores of a document's tokens."""
-
-    def __init__(self, scores: Scores) -> None:
-        self.scores = scores
-        self.ops = scores.ops
-        self.attrs = {"resize_output": lambda model, size: None}
-
-    def walk(self) -> tuple[()]:
-        """No layer has a dropout rate to set."""
-        return ()
-
-    def predict(self, docs: Sequence[Any]) -> _Steps:
-        """Scores for one call of the decoder."""
-        return _Steps(self.scores, docs)
+    heads: list[int]
+    clauses: list[bool]
 
 
 class GreedyParser:
-    """Heads and labels of documents, by the weights of a trained `parser` pipe; their own values, batch or not."""
+    """Parses token vectors by the weights of a trained `parser` pipe without an upper layer."""
 
     def __init__(self, pipe: Any) -> None:
-        from spacy.pipeline.dep_parser import DependencyParser
+        model = pipe.model
+        lower, linear = model.get_ref("lower"), next(layer for layer in model.walk() if layer.name == "linear")
+        weights = lower.get_param("W")
+        if model.attrs["has_upper"] or len(weights) != PLACES:
+            raise ValueError(f"a parser of {len(weights)} places or with an upper layer: scripts/train_parser.py")
+        self._kinds = [_KINDS[name[0]] for name in pipe.move_names]
+        self._clause = [name.endswith("-clause") for name in pipe.move_names]
+        # (place, transition, piece, input) to columns in the order place, piece, transition
+        flat = weights.transpose(0, 2, 1, 3).reshape(-1, weights.shape[3])
+        # two linear layers in a row are one
+        self._weights = np.ascontiguousarray((flat @ linear.get_param("W")).T) * np.float32(_UNIT)
+        self._shift = (flat @ linear.get_param("b")) * np.float32(_UNIT) + np.float32(0.5)
+        lanes = weights.shape[1] * weights.shape[2]
+        self._lanes = Struct(f"<{lanes}I")
+        self._rows = Struct(f"{self._lanes.size}s")
+        absent = lower.get_param("pad")[0].transpose(0, 2, 1).reshape(PLACES, lanes)
+        # every state has the bias once: the first place carries it
+        absent[0] += lower.get_param("b").T.reshape(-1)
+        self._shift[:lanes] += lower.get_param("b").T.reshape(-1) * np.float32(_UNIT)
+        self._absent = self._integers(absent * np.float32(_UNIT))
 
-        if pipe.model.attrs["has_upper"] or pipe.model.attrs["unseen_classes"]:
-            raise ValueError("the parser has an upper layer: train it with scripts/train_parser.py --upper false")
-        self.scores = Scores(pipe.model)
-        self._decoder = DependencyParser(pipe.vocab, _Model(self.scores), moves=pipe.moves)
+    def __call__(self, vectors: Vectors, starts: Iterable[int] = ()) -> Parse:
+        """The parse of one text; `starts` are tokens known to begin a sentence."""
+        rows = self._integers(product(vectors, self._weights) + self._shift)
+        # the row of an absent token comes last, where index -1 finds it
+        places = [[*rows[place::PLACES], absent] for place, absent in enumerate(self._absent)]
+        return self._decode(len(vectors), places, set(starts))
 
-    def __call__(self, docs: Sequence[Any], vectors: Sequence[Vectors]) -> list[list[Arc]]:
-        """For each document its arcs; a root has none."""
-        for doc, rows in zip(docs, vectors, strict=True):
-            doc.tensor = self.scores.of(rows)
-        return [state.arcs for state in self._decoder.greedy_parse(docs)]
+    def _integers(self, scores: Vectors) -> list[int]:
+        """One integer for each token and place, the places of a token together."""
+        limit = np.float32(_ZERO - 32)
+        np.minimum(scores, limit, out=scores)
+        np.maximum(scores, -limit, out=scores)
+        counted = scores.astype("<i4")
+        counted += _ZERO
+        whole = int.from_bytes
+        return [whole(row, "little") for (row,) in self._rows.iter_unpack(counted.tobytes())]
+
+    def _decode(self, tokens: int, places: list[list[int]], starts: set[int]) -> Parse:
+        """Take the best allowed transition until all tokens are off the queue and the stack; -1 is no token."""
+        first, second, top, below, third, child_of_first, left_of_top, right_of_top = places
+        size, lanes = self._lanes.size, self._lanes.unpack
+        kinds, clause, count = self._kinds, self._clause, len(self._kinds)
+        heads, clauses, stuck = [-1] * tokens, [False] * tokens, [False] * tokens
+        left: list[list[int]] = [[-1] for _ in range(tokens + 1)]
+        right: list[list[int]] = [[-1] for _ in range(tokens + 1)]
+        stack, queue = [-1, -1, -1], [-1, -1, *range(tokens - 1, -1, -1)]
+
+        while True:
+            s, b, after = stack[-1], queue[-1], queue[-2]
+            if b < 0:
+                if s < 0:
+                    break
+                move, kind = -1, REDUCE
+            else:
+                total = (
+                    first[b] + second[after] + top[s] + below[stack[-2]] + third[stack[-3]]
+                    + child_of_first[left[b][-1]] + left_of_top[left[s][-1]] + right_of_top[right[s][-1]]
+                )  # fmt: skip
+                scores = lanes(total.to_bytes(size, "little"))
+                # the pieces of the maxout lie one after the other: the best score of all is the best transition's
+                move = scores.index(max(scores)) % count
+                kind = kinds[move]
+                arcs = s >= 0 and b not in starts
+                allowed = (
+                    s < 0 or (arcs and after >= 0 and not stuck[b]), s >= 0, arcs, arcs,
+                    after == b + 1 and after not in starts,
+                )  # fmt: skip
+                if not allowed[kind]:
+                    move = max((m for m in range(count) if allowed[kinds[m]]), key=lambda m: max(scores[m::count]))
+                    kind = kinds[move]
+            if kind == SHIFT:
+                stack.append(queue.pop())
+            elif kind == REDUCE:
+                stack.pop()
+                if heads[s] < 0 and stack[-1] >= 0:
+                    # without a head it goes back, once
+                    stuck[s] = True
+                    queue.append(s)
+            elif kind == LEFT:
+                stack.pop()
+                if heads[s] >= 0 and right[heads[s]][-1] == s:
+                    right[heads[s]].pop()
+                heads[s], clauses[s] = b, clause[move]
+                left[b].append(s)
+                stuck[b] = False
+            elif kind == RIGHT:
+                stack.append(queue.pop())
+                heads[b], clauses[b] = s, clause[move]
+                right[s].append(b)
+            else:
+                starts.add(after)
+        return Parse([i if head < 0 else head for i, head in enumerate(heads)], clauses)

@@ -13,17 +13,13 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
-from odar.difficulty.parser import Arc, GreedyParser
+from odar.difficulty.parser import GreedyParser
 from odar.difficulty.tok2vec import TokenVectors
 
 PARSE_LIMIT = 5_000
 """Characters that are parsed, about 1,000 tokens: an event loop must not wait for the parse of a book.
 
 The estimator clips the three features anyway, to what 99.5% of its training texts have (47 sentences, depth 10)."""
-
-BATCH = 32
 
 # spaCy's tokenizer takes quadratic time on a "word" of a thousand brackets: longer ones are cut.
 _LONG = re.compile(r"\S{60}(?=\S)")
@@ -58,13 +54,7 @@ class SpacyAnalyser:
         >>> SpacyAnalyser().analyse(["", "Go."])
         [Syntax(sentences=0.0, clauses=0.0, depth=0.0), Syntax(sentences=1.0, clauses=0.0, depth=2.0)]
         """
-        found: list[Syntax] = []
-        for start in range(0, len(texts), BATCH):
-            chunk = [_LONG.sub(r"\g<0> ", t[:PARSE_LIMIT]) for t in texts[start : start + BATCH]]
-            docs = {i: _document(t) for i, t in enumerate(chunk) if t and not t.isspace()}
-            parses = dict(zip(docs, _parse(list(docs.values())), strict=True))
-            found += [_measure(len(docs[i]), parses[i]) if i in docs else NOTHING for i in range(len(chunk))]
-        return found
+        return [_analyse(_LONG.sub(r"\g<0> ", text[:PARSE_LIMIT])) for text in texts]
 
 
 def tree_depth(heads: Sequence[int]) -> int:
@@ -73,41 +63,27 @@ def tree_depth(heads: Sequence[int]) -> int:
     >>> tree_depth([1, 1, 1]), tree_depth([0, 0, 1]), tree_depth([])
     (2, 3, 0)
     """
-    above = np.asarray(heads, np.intp)
-    depth = np.where(above == np.arange(len(above)), 0, 1)
-    # pointers double: after k rounds each node knows its way up over 2^k arcs. No tree needs more rounds than this.
-    for _ in range(len(above).bit_length()):
-        further = depth[above]
-        if not further.any():
-            break
-        depth = depth + further
-        above = above[above]
-    return int(depth.max()) + 1 if len(above) else 0
+    depth = [0] * len(heads)
+    for start in range(len(heads)):
+        path, node = [], start
+        while depth[node] == 0 and heads[node] != node:
+            path.append(node)
+            node = heads[node]
+        base = depth[node] = depth[node] or 1
+        for step, below in enumerate(reversed(path), start=1):
+            depth[below] = base + step
+    return max(depth, default=0)
 
 
-def _document(text: str) -> Any:
+def _analyse(text: str) -> Syntax:
+    if not text or text.isspace():
+        return NOTHING
     doc = _pipeline().make_doc(text)
-    if "\n" in text:
-        from spacy.attrs import SENT_START
-
-        # a line break ends a sentence; the treebank, made of running text, could not teach that
-        starts = np.zeros((len(doc), 1), np.uint64)
-        starts[1:, 0] = ["\n" in token.text for token in doc[:-1]]
-        doc.from_array([SENT_START], starts)
-    return doc
-
-
-def _parse(docs: list[Any]) -> list[list[Arc]]:
-    return _parser()(docs, [_vectors()(doc) for doc in docs]) if docs else []
-
-
-def _measure(tokens: int, arcs: list[Arc]) -> Syntax:
-    # spaCy's decoder may leave an arc behind that it has replaced: the last one counts
-    parents = {arc["child"]: arc for arc in arcs}
-    heads = [parents[i]["head"] if i in parents else i for i in range(tokens)]
-    clause = _pipeline().vocab.strings["clause"]
-    clauses = sum(arc["label"] == clause for arc in parents.values())
-    return Syntax(float(tokens - len(parents)), float(clauses), float(tree_depth(heads)))
+    # a line break ends a sentence; the treebank, made of running text, could not teach that
+    starts = [token.i + 1 for token in doc if "\n" in token.text] if "\n" in text else ()
+    heads, clauses = _parser()(_vectors()(doc), starts)
+    roots = sum(head == i for i, head in enumerate(heads))
+    return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))
 
 
 @cache

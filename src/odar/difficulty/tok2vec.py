@@ -49,14 +49,15 @@ class _Maxout:
         self._share = np.float32(1 / self.width)
 
     def activate(self, y: Vectors) -> Vectors:
-        """What follows the product W·x; y is overwritten."""
-        y += self.bias
+        """What follows W·x + b, which is overwritten."""
         best = y[:, : self.width]
         for start in range(self.width, y.shape[1], self.width):
             best = np.maximum(best, y[:, start : start + self.width])
         best = np.subtract(best, np.add.reduce(best, axis=1, keepdims=True) * self._share)
-        variance = np.add.reduce(best * best, axis=1, keepdims=True) * self._share
-        best *= self.gain / np.sqrt(variance + np.float32(1e-8))
+        variance = np.add.reduce(np.square(best), axis=1, keepdims=True)
+        variance *= self._share
+        variance += np.float32(1e-8)
+        best *= self.gain / np.sqrt(variance)
         best += self.shift
         return best
 
@@ -67,11 +68,18 @@ class _Convolution(_Maxout):
     def __init__(self, maxout: Any, norm: Any) -> None:
         super().__init__(maxout, norm)
         # three matrices side by side: for the token before, the token itself, the token after
-        self.places = np.ascontiguousarray(np.concatenate(np.split(self.weights, 3), axis=1))
+        self._places = np.ascontiguousarray(np.concatenate(np.split(self.weights, 3), axis=1))
+        self._size = self.weights.shape[1]
+
+    def products(self, x: Vectors) -> Vectors:
+        """What each row adds to the row after it, to itself and to the row before it."""
+        y = product(x, self._places)
+        y[:, self._size : 2 * self._size] += self.bias
+        return y
 
     def combine(self, x: Vectors, products: Vectors) -> Vectors:
-        """From rows and their products with `places`, all rows but the first and the last."""
-        size = products.shape[1] // 3
+        """From rows and their products, all rows but the first and the last."""
+        size = self._size
         y = products[:-2, :size] + products[1:-1, size : 2 * size]
         y += products[2:, 2 * size :]
         y = self.activate(y)
@@ -94,7 +102,7 @@ class TokenVectors:
         self._hash = tok2vec.model.ops.hash
         self._form, self._attributes = [ORTH, NORM], [NORM, PREFIX, SUFFIX, SHAPE]
         self._known: dict[int, bytes] = {}
-        self._padding = bytes(4 * (self._mix.width + self._first.places.shape[1]))
+        self._padding = self._row(np.zeros((1, self._mix.width), np.float32))
 
     def __call__(self, doc: Any) -> Vectors:
         """(tokens, width), as `tok2vec.predict([doc])[0]`."""
@@ -106,7 +114,7 @@ class TokenVectors:
         width = self._mix.width
         x = self._first.combine(rows[:, :width], rows[:, width:])
         for layer in self._later:
-            x = layer.combine(x, product(x, layer.places))
+            x = layer.combine(x, layer.products(x))
         return x
 
     def _rows(self, doc: Any) -> list[bytes]:
@@ -127,9 +135,11 @@ class TokenVectors:
             table[self._hash(attributes[i : i + 1], seed)[0] % len(table)].sum(axis=0)
             for i, (table, seed) in enumerate(self._tables)
         ]
-        embedded = self._mix.activate(product(np.concatenate(parts)[None], self._mix.weights))
+        embedded = self._mix.activate(product(np.concatenate(parts)[None], self._mix.weights) + self._mix.bias)
         if len(self._known) >= KNOWN_LIMIT:
             self._known.clear()
-        row = np.concatenate([embedded, product(embedded, self._first.places)], axis=1).tobytes()
-        self._known[key] = row
+        row = self._known[key] = self._row(embedded)
         return row
+
+    def _row(self, embedded: Vectors) -> bytes:
+        return np.concatenate([embedded, self._first.products(embedded)], axis=1).tobytes()

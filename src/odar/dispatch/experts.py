@@ -71,7 +71,7 @@ class Keywords:
     """Which of an expert's keywords are in a text, as whole words; of keywords that overlap, the first.
 
     A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
-    that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is somewhere in the text.
+    that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
 
     >>> text = "is a linked list in c++ a list?"
     >>> sorted(Keywords(["linked list", "c++", "lis"]).found(text, set(text.split())))
