@@ -50,11 +50,11 @@ class GreedyParser:
         flat = weights.transpose(0, 2, 1, 3).reshape(-1, weights.shape[3])
         # two linear layers in a row are one
         self._weights = np.ascontiguousarray((flat @ linear.get_param("W")).T) * np.float32(_UNIT)
-        self._shift = (flat @ linear.get_param("b")) * np.float32(_UNIT) + np.float32(0.5)
+        self._shift = (flat @ linear.get_param("b")) * np.float32(_UNIT)
         lanes = weights.shape[1] * weights.shape[2]
         self._lanes = Struct(f"<{lanes}I")
         self._rows = Struct(f"{self._lanes.size}s")
-        absent = lower.get_param("pad")[0].transpose(0, 2, 1).reshape(PLACES, lanes)
+        absent = lower.get_param("pad")[0].transpose(0, 2, 1).reshape(PLACES, lanes).copy()
         # every state has the bias once: the first place carries it
         absent[0] += lower.get_param("b").T.reshape(-1)
         self._shift[:lanes] += lower.get_param("b").T.reshape(-1) * np.float32(_UNIT)
