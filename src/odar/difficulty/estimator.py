@@ -136,13 +136,13 @@ class LearnedEstimator:
             contributions=tuple(zip(FEATURES, x.tolist(), parts.tolist(), strict=True)),
         )
 
-    def save(self, path: Path) -> None:
-        """Write weights, scaling and what made them as readable JSON."""
+    def document(self) -> dict[str, Any]:
+        """Weights, scaling and what made them as plain data."""
         scaling = {
             key: dict(zip(FEATURES, np.round(getattr(self.scaling_, key), 6).tolist(), strict=True))
             for key in ("mean", "scale", "low", "high")
         }
-        document = {
+        return {
             "format": FORMAT,
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
             "bias": round(self.bias_, 6),
@@ -157,7 +157,10 @@ class LearnedEstimator:
             },
             "about": self.about_,
         }
-        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    def save(self, path: Path) -> None:
+        """Write `document` as readable JSON."""
+        path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
     def load(cls, path: Path | None = None) -> LearnedEstimator:
@@ -167,10 +170,11 @@ class LearnedEstimator:
             raw = json.loads(source.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{source}: not an estimator file ({error})") from error
-        return cls._from_document(raw, str(source))
+        return cls.from_document(raw, str(source))
 
     @classmethod
-    def _from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+    def from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+        """From what `document` gave; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
         if found != FORMAT:
             raise InputError(
@@ -238,3 +242,10 @@ def _vector(values: Mapping[str, float], where: str) -> Array:
 def shipped_estimator() -> LearnedEstimator:
     """The estimator that comes with ODAR; loaded once."""
     return LearnedEstimator.load()
+
+
+def calibrated_estimator(document: Mapping[str, Any]) -> LearnedEstimator:
+    """The estimator that a calibration holds; traces tell it from the shipped one by its name."""
+    model = LearnedEstimator.from_document(document, "the calibration's estimator")
+    model.name = "calibrated/1"
+    return model
