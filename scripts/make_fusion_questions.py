@@ -1,13 +1,13 @@
-"""Two sets of checkable questions, by rule and seed, that a model of 135M parameters gets right now and then.
+r"""Two sets of checkable questions, by rule and seed, that a model of 135M parameters gets right now and then.
 
     python scripts/make_fusion_questions.py --out /tmp
-    odar sample /tmp/numbers.jsonl --out docs/data/embedded-numbers.jsonl
-    odar sample /tmp/words.jsonl --out docs/data/embedded-words.jsonl
+    for set in numbers words; do odar sample /tmp/$set.jsonl --out docs/data/embedded-$set.jsonl --profile embedded \
+        --set prompts=docs/data/prompts --set slow.temperature=0.7 --set slow.max_tokens=48; done
     gzip -9n docs/data/embedded-*.jsonl
     odar fuse docs/data/embedded-numbers.jsonl.gz
 
-`numbers` has sums, differences, products, doubles, halves and short stories with two numbers; `words` has the order of days
-and months, opposites, kinds of things, choices between two, and counts of parts. Every answer follows from the rule.
+`numbers` has sums, differences, products, doubles, halves and short stories with two numbers; `words` has the order of
+days and months, opposites, kinds of things, choices between two, and counts of parts. Every answer follows from the rule.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ def numbers(rng: random.Random, count: int) -> list[Question]:
         return f"{name} has {a} {things} and gives {b} away. How many {things} are left?", str(a - b)
 
     def total() -> Question:
-        a, b = rng.randint(2, 40), rng.randint(2, 40)
+        a, b = rng.randint(2, 20), rng.randint(2, 20)
         return f"What is {a} + {b}?", str(a + b)
 
     def difference() -> Question:
-        a, b = sorted((rng.randint(2, 30), rng.randint(2, 30)), reverse=True)
+        a, b = sorted((rng.randint(2, 20), rng.randint(2, 20)), reverse=True)
         return f"What is {a} - {b}?", str(a - b)
 
     def product() -> Question:
-        a, b = rng.randint(2, 9), rng.randint(2, 9)
+        a, b = rng.randint(3, 15), rng.randint(3, 15)
         return f"What is {a} times {b}?", str(a * b)
 
     def twice() -> Question:

@@ -63,21 +63,29 @@ def fit_fusion(votes: Votes, incumbent: FusionFit | None = None) -> FusionFit:
     Choosing among settings overfits a little. So the best of them must lead the incumbent by two standard errors of
     the paired difference. Without an incumbent, it is the better of majority voting and "always the best source".
     """
+    # Where all candidates are right, or all wrong, every rule does the same: only the others tell rules apart.
+    contested = votes.rows(_contested(votes))
+    weights = {gamma: skill_weights(votes, gamma) for gamma in GAMMAS}
+    rules = [FusionFit(beta, gamma, weights[gamma]) for beta in BETAS for gamma in GAMMAS]
+    plain = [rule for rule in rules if rule.beta == 0 and rule.gamma in (0, max(GAMMAS))]
 
     def right(rule: FusionFit) -> Array:
-        winners = fuse(votes, rule.beta, rule.skills)
-        return np.asarray(votes.correct[np.arange(len(votes)), winners], dtype=np.float64)
+        winners = fuse(contested, rule.beta, rule.skills)
+        return np.asarray(contested.correct[np.arange(len(contested)), winners], dtype=np.float64)
 
-    def rule(beta: float, gamma: float) -> FusionFit:
-        return FusionFit(beta, gamma, skill_weights(votes, gamma))
+    scores = {id(rule): right(rule) for rule in rules}
+    holder = incumbent or max(plain, key=lambda rule: scores[id(rule)].sum())
+    best = max(rules, key=lambda rule: scores[id(rule)].sum())
+    lead = scores[id(best)] - right(holder)
+    mean, square = lead.sum() / len(votes), (lead**2).sum() / len(votes)
+    return best if mean > 2 * np.sqrt((square - mean**2) / len(votes)) else holder
 
-    def score(each: FusionFit) -> float:
-        return float(right(each).mean())
 
-    holder = incumbent or max((rule(0.0, 0.0), rule(0.0, max(GAMMAS))), key=score)
-    best = max((rule(beta, gamma) for beta in BETAS for gamma in GAMMAS), key=score)
-    lead = right(best) - right(holder)
-    return best if lead.mean() > 2 * lead.std() / np.sqrt(len(lead)) else holder
+def _contested(votes: Votes) -> Bools:
+    """Questions with a right and a wrong candidate."""
+    right = (votes.correct & votes.present).any(axis=1)
+    wrong = (~votes.correct & votes.present).any(axis=1)
+    return np.asarray(right & wrong)
 
 
 def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:

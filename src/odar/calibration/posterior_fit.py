@@ -14,7 +14,7 @@ FEWEST = 50
 """Fast answers, below which seven coefficients cannot be learned."""
 FEWEST_OF_EACH = 8
 """Right and wrong ones among them."""
-MEASURE = "log loss of whether the fast answer is wrong"
+MEASURE = "log loss of 'fast answer wrong'"
 
 
 def fit_posterior_part(
@@ -34,7 +34,7 @@ def fit_posterior_part(
     usable = np.isfinite(unsureness) & np.isfinite(length)
     columns = prior, np.nan_to_num(unsureness), np.nan_to_num(length)
     used = setup.reconsider(prior, in_use.predict(*columns), fast)
-    if why := _too_few(fast.wrong[usable]):
+    if why := _missing(fast, usable):
         return Part("posterior", None, used, None, MEASURE, why)
     fold, held_out = folds(len(fast), seed), used.copy()
     for number in range(int(fold.max()) + 1):
@@ -61,11 +61,13 @@ def _fit(columns: tuple[Array, Array, Array], wrong: Bools, rows: Bools) -> Post
     return PosteriorDifficulty().fit(prior, unsureness, length, wrong[rows])
 
 
-def _too_few(wrong: Bools) -> str:
+def _missing(fast: FastAnswers, usable: Bools) -> str:
+    """What stands in the way of a fit; empty where nothing does."""
+    wrong = fast.wrong[np.isfinite(fast.energy) & np.isfinite(fast.log_tokens)]
     if len(wrong) < FEWEST:
         return f"{FEWEST} fast answers with log-probabilities are needed, {FEWEST - len(wrong)} more"
     fewest = int(min(wrong.sum(), (~wrong).sum()))
     if fewest < FEWEST_OF_EACH:
         kind = "wrong" if wrong.sum() == fewest else "right"
         return f"{FEWEST_OF_EACH} {kind} fast answers are needed, {FEWEST_OF_EACH - fewest} more"
-    return ""
+    return "" if usable.sum() >= FEWEST else "the statistics of the fast answers are unknown"

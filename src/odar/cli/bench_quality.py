@@ -6,9 +6,10 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +17,8 @@ from odar.errors import InputError
 
 if TYPE_CHECKING:
     from odar.evals.fusion_bench import GroupResult
+
+T = TypeVar("T")
 
 
 @click.command("difficulty")
@@ -102,9 +105,13 @@ def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None
     from odar.evals.fusion_bench import pairs as draw_pairs
 
     panel = load_panel(data)
+    wanted = {
+        "groups": list(random_groups(panel, groups, seed)),
+        "pairs": list(draw_pairs(panel, pairs or None, seed)),
+    }
     results: dict[str, list[GroupResult]] = {
-        "groups": [measure_group(panel, members, seed) for members in random_groups(panel, groups, seed)],
-        "pairs": [measure_group(panel, members, seed) for members in draw_pairs(panel, pairs or None, seed)],
+        kind: [measure_group(panel, members, seed) for members in _visibly(found, kind, quiet=as_json)]
+        for kind, found in wanted.items()
     }
     if as_json:
         click.echo(json.dumps({kind: [asdict(each) for each in found] for kind, found in results.items()}))
@@ -117,6 +124,14 @@ def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None
     for kind, found in results.items():
         margins = [each.margin for each in found]
         click.echo(f"{len(margins)} {kind}: worst margin {min(margins):+.4f}, mean {statistics.mean(margins):+.4f}")
+
+
+def _visibly(work: Sequence[T], name: str, *, quiet: bool) -> Iterable[T]:
+    """The same things one by one, with a progress bar that goes away at the end."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(work, name, console=Console(stderr=True, quiet=quiet), transient=True)
 
 
 def _one_core() -> None:

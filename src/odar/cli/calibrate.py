@@ -127,7 +127,7 @@ async def _run(
         return 1
     write(Path(out), calibration.to_json())
     if not as_json:
-        click.echo(f'\nwritten to {out}; use it with: calibration = "{out}" in odar.toml')
+        click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
     return 0
 
 

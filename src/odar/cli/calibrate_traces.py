@@ -49,7 +49,7 @@ def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int
         )
         write(Path(out), calibration.to_json())
     if not as_json:
-        click.echo(f'\nwritten to {out}; use it with: calibration = "{out}" in odar.toml')
+        click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
     return 0
 
 
