@@ -57,6 +57,15 @@ def test_a_second_run_asks_nobody(odar, data, provider):
     assert body["after"]["accuracy"]["value"] >= body["before"]["accuracy"]["value"] - 0.005
 
 
+def test_statistics_alone_leave_everything_else_as_it_is(odar, data, tmp_path):
+    assert odar("calibrate", str(data), "--records", "r.jsonl", "--statistics-only").code == 0
+    body = json.loads((tmp_path / "calibration.json").read_text())
+    assert (body["settings"], body["posterior"], body["estimator"]) == ({}, None, None)
+    fast = next(row for row in body["sources"] if row["model"] == "m")
+    assert (fast["count"], fast["skill"]) == (40, 1.0)
+    assert fast["log_tokens_mean"] > 0
+
+
 def test_money_is_not_spent_unasked(odar, data, provider, tmp_path):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))

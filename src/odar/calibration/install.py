@@ -10,10 +10,13 @@ import numpy as np
 
 from odar import __version__
 from odar.calibration.bootstrap import Interval
+from odar.calibration.evidence import Evidence
 from odar.calibration.fit import Expectation, Fitted, Incumbents
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.part import Part
 from odar.calibration.setup import Setup, Thresholds
+from odar.calibration.statistics_fit import fit_statistics
+from odar.calibration.votes import Array
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.posterior import PosteriorDifficulty
 from odar.engine import Odar
@@ -45,6 +48,13 @@ def incumbents(odar: Odar) -> Incumbents:
     return Incumbents(setup, estimator, odar.posterior, routing.mode == "posterior" or chosen_before)
 
 
+def statistics_alone(odar: Odar, evidence: Evidence, fitted: Fitted, made: dict[str, Any]) -> Calibration:
+    """μ and σ of these records; everything else as it is in use."""
+    skills = incumbents(odar).setup.fusion.skills
+    measured = _skilled(fit_statistics(evidence), skills)
+    return replace(odar.calibration, statistics=table(odar, measured), made=made_of(made), report=report(fitted))
+
+
 def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibration:
     """Everything that was fitted, ready to be written."""
     setup, before = fitted.setup, odar.calibration
@@ -55,12 +65,8 @@ def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibrat
     }
     if fitted.looks_first:
         settings["routing.mode"] = "prior" if setup.posterior is None else "posterior"
-    skilled = [
-        known and replace(known, skill=float(skill))
-        for known, skill in zip(setup.statistics, setup.fusion.skills, strict=True)
-    ]
     return Calibration(
-        statistics=table(odar, tuple(skilled)),
+        statistics=table(odar, _skilled(setup.statistics, setup.fusion.skills)),
         settings=settings,
         posterior=posterior_document(odar, setup.posterior),
         estimator=before.estimator if setup.estimator is None else setup.estimator.document(),
@@ -105,6 +111,11 @@ def part_report(part: Part[Any]) -> dict[str, Any]:
     """The evidence for one part as plain data."""
     gain = None if part.gain is None else _interval(part.gain)
     return {"part": part.name, "measure": part.measure, "gain": gain, "better": part.better, "note": part.note}
+
+
+def _skilled(statistics: tuple[Statistics | None, ...], skills: Array) -> tuple[Statistics | None, ...]:
+    pairs = zip(statistics, skills, strict=True)
+    return tuple(known and replace(known, skill=float(skill)) for known, skill in pairs)
 
 
 def _expectation(expected: Expectation) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None
     from odar.evals.fusion_bench import pairs as draw_pairs
 
     panel = load_panel(data)
-    wanted = {
+    wanted: dict[str, Sequence[Sequence[int]]] = {
         "groups": list(random_groups(panel, groups, seed)),
         "pairs": list(draw_pairs(panel, pairs or None, seed)),
     }

@@ -18,6 +18,7 @@ from odar.errors import InputError
 from odar.settings import Settings
 
 if TYPE_CHECKING:
+    from odar.calibration.evidence import Evidence
     from odar.calibration.fit import Fitted
     from odar.calibration.items import Item
     from odar.engine import Odar
@@ -39,7 +40,7 @@ FEWEST = 30
 @click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Stop before this is spent.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
-@click.option("--statistics-only", is_flag=True, help="Fit μ, σ and skills; leave everything else as it is.")
+@click.option("--statistics-only", is_flag=True, help="Measure μ and σ; leave everything else as it is.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @settings_options
 def command(
@@ -89,7 +90,7 @@ async def _run(
     as_json: bool,
 ) -> int:
     from odar.calibration.collect import fingerprint, record
-    from odar.calibration.install import report, to_calibration
+    from odar.calibration.install import report, statistics_alone, to_calibration
     from odar.calibration.records import RecordFile
     from odar.cli.calibrate_view import show
     from odar.cli.collecting import collect_visibly, confirm, workers
@@ -110,14 +111,13 @@ async def _run(
         kept = [(item, known[item.id]) for item in items if item.id in known]
         if len(kept) < FEWEST:
             raise InputError(f"{len(kept)} items have answers; at least {FEWEST} are needed to fit anything")
-        fitted = await asyncio.to_thread(_fit, odar, kept)
-    refused = bool(fitted.worse) and not force
-    calibration = to_calibration(odar, fitted, {"command": command_line(), "data": data, "items": len(kept)})
+        evidence, fitted = await asyncio.to_thread(_fit, odar, kept)
+    made = {"command": command_line(), "data": data, "items": len(kept)}
+    refused = bool(fitted.worse) and not force and not statistics_only
     if statistics_only:
-        before = odar.calibration
-        calibration = replace(
-            calibration, settings=before.settings, posterior=before.posterior, estimator=before.estimator
-        )
+        calibration = statistics_alone(odar, evidence, fitted, made)
+    else:
+        calibration = to_calibration(odar, fitted, made)
     if as_json:
         click.echo(json.dumps({**report(fitted), "written": None if refused else out}, ensure_ascii=False))
     else:
@@ -131,7 +131,7 @@ async def _run(
     return 0
 
 
-def _fit(odar: Odar, kept: list[tuple[Item, Any]]) -> Fitted:
+def _fit(odar: Odar, kept: list[tuple[Item, Any]]) -> tuple[Evidence, Fitted]:
     from odar.calibration.evidence import evidence_of
     from odar.calibration.fit import fit
     from odar.calibration.install import incumbents
@@ -144,7 +144,8 @@ def _fit(odar: Odar, kept: list[tuple[Item, Any]]) -> Fitted:
         for query, (_, record) in zip(queries, kept, strict=True)
     ]
     features = None if today.estimator is None else extract(queries)
-    return fit(evidence_of(records, odar.settings.fusion.varentropy_weight, features), today)
+    evidence = evidence_of(records, odar.settings.fusion.varentropy_weight, features)
+    return evidence, fit(evidence, today)
 
 
 def command_line() -> str:
