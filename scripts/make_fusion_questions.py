@@ -2,7 +2,7 @@ r"""Two sets of checkable questions, by rule and seed, that a model of 135M para
 
     python scripts/make_fusion_questions.py --out /tmp
     for set in numbers words; do odar sample /tmp/$set.jsonl --out docs/data/embedded-$set.jsonl --profile embedded \
-        --set prompts=docs/data/prompts --set slow.temperature=0.7 --set slow.max_tokens=48; done
+        --set prompts=docs/data/prompts --set slow.temperature=1.0 --set slow.max_tokens=48; done
     gzip -9n docs/data/embedded-*.jsonl
     odar fuse docs/data/embedded-numbers.jsonl.gz
 
@@ -147,7 +147,7 @@ def main() -> None:
     """Write both sets."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path())
-    parser.add_argument("--count", type=int, default=160)
+    parser.add_argument("--count", type=int, default=200)
     options = parser.parse_args()
     for name, make in (("numbers", numbers), ("words", words)):
         rows = make(random.Random(f"{SEED} {name}"), options.count)
