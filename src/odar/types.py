@@ -215,6 +215,8 @@ class Call:
     seconds: float
     retries: int = 0
     error: str | None = None
+    began_s: float | None = None
+    """Seconds after the query came in; None in records from before this was noted."""
 
 
 @dataclass(frozen=True, slots=True)

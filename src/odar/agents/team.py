@@ -175,7 +175,7 @@ class Team:
         def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
             cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
             seconds = self.ledger.seconds() - started
-            call = Call(step, card.provider, card.name, samples, usage, cost, seconds, retries, error)
+            call = Call(step, card.provider, card.name, samples, usage, cost, seconds, retries, error, started)
             self.ledger.settle(held, call)
 
         try:

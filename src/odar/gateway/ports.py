@@ -5,10 +5,12 @@ The null implementations let everybody in and forget everything; `odar.store` br
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from odar.types import Query, Spend, Trace
+from odar.store.filters import Cursor, Filter, Page
+from odar.types import Call, Decision, Query, Spend, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class Grant:
     """Paths that may be taken; None is any."""
     left_usd: float | None = None
     """What its budget still allows; no request may cost more. None is no budget."""
+    name: str = ""
+    admin: bool = False
+    """May read every key's traces; others read their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class Stop:
 class Entry:
     """One request, for the record."""
 
+    trace_id: str
+    """What the client was told to call it."""
     endpoint: str
     model: str
     """The name the client asked for."""
@@ -49,8 +56,12 @@ class Entry:
     trace: Trace | None = None
     """None where no answer came about."""
     error: str | None = None
+    decision: Decision | None = None
+    """The path it had begun to take when it came to nothing."""
+    calls: tuple[Call, ...] = ()
+    """What had been asked of the providers by then, a call that was cut off with unknown usage."""
     spend: Spend | None = None
-    """What was spent although no answer came about; None is unknown."""
+    """What was spent although no answer came about; None where nothing was begun."""
 
 
 class Keyring(Protocol):
@@ -82,6 +93,26 @@ class Recorder(Protocol):
 
     async def close(self) -> None:
         """Write everything that is queued."""
+        ...
+
+
+class Traces(Protocol):
+    """What was written down, for the dashboard to read. `odar.store` has the real one."""
+
+    async def page(self, wanted: Filter, after: Cursor | None, limit: int) -> Page:
+        """Traces without their documents, newest first."""
+        ...
+
+    async def get(self, trace_id: str) -> dict[str, Any]:
+        """One trace with its document; raises UnknownName."""
+        ...
+
+    async def overview(self, wanted: Filter, step: str) -> dict[str, Any]:
+        """Sums and distributions."""
+        ...
+
+    def export(self, wanted: Filter) -> Iterator[dict[str, Any]]:
+        """Every trace with its document, oldest first; blocks while it reads."""
         ...
 
 

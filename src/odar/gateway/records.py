@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from odar.errors import KeyRefused, UnknownName
 from odar.gateway.ports import Entry, Grant, Stop
 from odar.store.keys import Key
-from odar.store.record import CANCELLED, ERROR, Attempt, Record
+from odar.store.record import CANCELLED, ERROR, Attempt, Record, path_of
 from odar.store.store import Store
-from odar.types import Answer, Query, Spend, Usage
+from odar.types import NO_USAGE, Answer, Query, Spend
 
 _CLIENT_LEFT = 499
 
@@ -44,6 +43,8 @@ class StoredKeys:
             None if models is None else frozenset(models),
             None if paths is None else frozenset(paths),
             self._ring.left(key),
+            key.name,
+            key.admin,
             key,
         )
 
@@ -88,10 +89,13 @@ class StoredRecord:
             winner = trace.candidates[trace.verdict.winner]
             return Answer(winner.answer, winner.text, trace)
         return Attempt(
-            id=uuid.uuid4().hex,
+            id=entry.trace_id,
             started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             profile=self._profile,
             status=CANCELLED if entry.status == _CLIENT_LEFT else ERROR,
             error=entry.error,
-            spend=entry.spend or Spend(0, Usage(), None, entry.seconds),
+            path=path_of(entry.decision) if entry.decision else None,
+            decision=entry.decision,
+            calls=entry.calls,
+            spend=entry.spend or Spend(0, NO_USAGE, 0.0, entry.seconds),
         )

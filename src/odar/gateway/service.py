@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from odar.agents.ledger import Ledger
 from odar.config import api_key
 from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
@@ -12,7 +13,7 @@ from odar.errors import SettingsError, UnknownName
 from odar.gateway.ask import Ask
 from odar.gateway.gate import Gate
 from odar.gateway.metrics import Metrics
-from odar.gateway.ports import Entry, Grant, Keyring, NoKeys, NoRecord, Recorder
+from odar.gateway.ports import Entry, Grant, Keyring, NoKeys, NoRecord, Recorder, Traces
 from odar.gateway.refusals import Refusal, bad_field
 from odar.providers.base import Provider
 from odar.providers.breaker import Breaker, GuardedProvider
@@ -30,6 +31,7 @@ class Service:
         settings: the user's own; agents get room for long answers, and prompts that leave their form alone.
         keys: who may ask; without one, this machine only.
         recorder: where traces go.
+        traces: where they can be read again, for the dashboard.
         engine_options: for `Odar`, such as ready-made providers.
     """
 
@@ -38,11 +40,13 @@ class Service:
         settings: Settings,
         keys: Keyring | None = None,
         recorder: Recorder | None = None,
+        traces: Traces | None = None,
         **engine_options: Any,
     ) -> None:
         self.settings = settings
         self.keys: Keyring = keys or NoKeys()
         self.recorder: Recorder = recorder or NoRecord()
+        self.traces = traces
         self.gate = Gate(settings.gateway.max_in_flight)
         self.metrics = Metrics(self.gate)
         self.breakers: dict[str, Breaker] = {}
@@ -58,12 +62,7 @@ class Service:
         """How the engine is to be asked; refused where the key or the name does not allow it."""
         if grant is not None and grant.models is not None and ask.model not in grant.models:
             raise Refusal(403, f"this key may not use model {ask.model!r}", "model_not_allowed", "model")
-        costs = (ask.extras.max_cost, None if grant is None else grant.left_usd)
-        options: dict[str, Any] = {
-            "max_calls": ask.extras.max_calls,
-            "max_cost_usd": min((cost for cost in costs if cost is not None), default=None),
-            "deadline_s": ask.extras.deadline_s,
-        }
+        options: dict[str, Any] = {}
         if grant is not None and grant.paths is not None:
             options["paths"] = grant.paths
         if ask.model == ADAPTIVE:
@@ -76,6 +75,12 @@ class Service:
                 "odar.path", f"goes with model {ADAPTIVE!r} only; {ask.model!r} leaves no choice of path"
             )
         return options | how
+
+    def bill(self, ask: Ask, grant: Grant | None) -> Ledger:
+        """The bill of a request, under its own limits and what is left of its key's budget."""
+        costs = (ask.extras.max_cost, None if grant is None else grant.left_usd)
+        limit = min((cost for cost in costs if cost is not None), default=None)
+        return self.odar.ledger(ask.extras.max_calls, limit, ask.extras.deadline_s)
 
     def check_path(self, decision: Decision, grant: Grant | None) -> None:
         """Refuse a path that the key does not allow, before anything is spent on it."""
@@ -93,6 +98,19 @@ class Service:
         """Write what is queued, let go of connections."""
         await self.recorder.close()
         await self.odar.aclose()
+
+    async def may_see(self, trace_id: str, grant: Grant | None) -> bool:
+        """Whether a trace is this key's own; an admin sees all, and so does this machine where no keys exist."""
+        if grant is None or grant.admin or self.traces is None:
+            return True
+        try:
+            return bool((await self.traces.get(trace_id))["key_id"] == grant.key_id)
+        except UnknownName:
+            return False
+
+    def usable(self, name: str) -> bool:
+        """Whether a model of the catalogue can be asked: its provider is configured and has its key."""
+        return self._known.get(name) or self._usable(self.settings.card(name))
 
     def _named(self, name: str) -> str:
         try:

@@ -68,6 +68,15 @@ class Breaker:
         self.state, self._until = State.HALF_OPEN, now + self._cooldown
         return None
 
+    @property
+    def failures(self) -> int:
+        """How many in a row so far."""
+        return self._failures
+
+    def waiting(self) -> float | None:
+        """Seconds until a probe may pass; None where nothing is held back. Only looks, unlike `admit`."""
+        return None if self.state is State.CLOSED else max(0.0, self._until - self._clock())
+
     def succeeded(self) -> None:
         """The upstream answered, if only to refuse."""
         self.state, self._failures, self._cooldown = State.CLOSED, 0, self._first
