@@ -24,7 +24,7 @@ from odar.agents.team import Failure, Team
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
-from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.difficulty.base import Estimator, open_estimator
 from odar.difficulty.posterior import PosteriorDifficulty
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
@@ -72,13 +72,13 @@ class Odar:
         self.providers = ProviderPool(self.settings, providers, guard)
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
-        self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
         self._warm = False
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
+        self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator)
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)

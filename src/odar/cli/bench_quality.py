@@ -6,9 +6,10 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +18,10 @@ from odar.errors import InputError
 if TYPE_CHECKING:
     from odar.evals.fusion_bench import GroupResult
     from odar.types import Query
+
+T = TypeVar("T")
+LOSS = 0.005
+"""Half a point: more than this, a fusion rule must not lose."""
 
 
 @click.command("difficulty")
@@ -130,21 +135,39 @@ def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None
     from odar.evals.fusion_bench import pairs as draw_pairs
 
     panel = load_panel(data)
+    wanted: dict[str, Sequence[Sequence[int]]] = {
+        "groups": list(random_groups(panel, groups, seed)),
+        "pairs": list(draw_pairs(panel, pairs or None, seed)),
+    }
     results: dict[str, list[GroupResult]] = {
-        "groups": [measure_group(panel, members, seed) for members in random_groups(panel, groups, seed)],
-        "pairs": [measure_group(panel, members, seed) for members in draw_pairs(panel, pairs or None, seed)],
+        kind: [measure_group(panel, members, seed) for members in _visibly(found, kind, quiet=as_json)]
+        for kind, found in wanted.items()
     }
     if as_json:
         click.echo(json.dumps({kind: [asdict(each) for each in found] for kind, found in results.items()}))
         return
-    click.echo(f"{'models':>7} {'best single':>12} {'majority':>9} {'argmin':>7} {'fitted':>7} {'margin':>8}")
+    click.echo(f"{'models':>6} {'best':>6} {'majority':>9} {'argmin':>7} {'plain':>6} {'fitted':>7} {'margin':>8}")
     for each in results["groups"]:
-        figures: list[Any] = [each.best_single, each.majority, each.argmin, each.fitted]
-        shown = "{:>12.3f} {:>9.3f} {:>7.3f} {:>7.3f}".format(*figures)
-        click.echo(f"{len(each.models):>7} {shown} {each.margin:>+8.4f}")
+        figures = [each.best_single, each.majority, each.argmin, each.plain, each.fitted]
+        shown = "{:>6.3f} {:>9.3f} {:>7.3f} {:>6.3f} {:>7.3f}".format(*figures)
+        click.echo(f"{len(each.models):>6} {shown} {each.margin:>+8.4f}")
+    click.echo("plain: the better of best and majority, as other folds tell; margin: fitted − plain\n")
     for kind, found in results.items():
-        margins = [each.margin for each in found]
-        click.echo(f"{len(margins)} {kind}: worst margin {min(margins):+.4f}, mean {statistics.mean(margins):+.4f}")
+        for name, margins in (
+            ("margin", [each.margin for each in found]),
+            ("in hindsight", [each.hindsight_margin for each in found]),
+        ):
+            low = sum(margin < -LOSS for margin in margins)
+            summary = f"worst {min(margins):+.4f}, mean {statistics.mean(margins):+.4f}, {low} below −{LOSS:g}"
+            click.echo(f"{len(margins)} {kind}, {name}: {summary}")
+
+
+def _visibly(work: Sequence[T], name: str, *, quiet: bool) -> Iterable[T]:
+    """The same things one by one, with a progress bar that goes away at the end."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(work, name, console=Console(stderr=True, quiet=quiet), transient=True)
 
 
 def _one_core() -> None:

@@ -54,6 +54,7 @@ class LearnedEstimator:
     Parameters:
         learning_rate, batch_size, l2, epochs: as the paper.
         seeds: one run each; weights are averaged, which for a linear unit is the ensemble's mean logit.
+        start: an estimator to begin with, keep the scaling of, and be drawn back to: λ‖W − W_start‖².
         extractor: what computes φ(x) in `estimate`; None is the shipped one.
 
     Attributes:
@@ -81,6 +82,7 @@ class LearnedEstimator:
         l2: float = 0.01,
         epochs: int = 50,
         seeds: Sequence[int] = (42, 123, 456),
+        start: LearnedEstimator | None = None,
         extractor: FeatureExtractor | None = None,
     ) -> None:
         self.learning_rate = learning_rate
@@ -88,6 +90,7 @@ class LearnedEstimator:
         self.l2 = l2
         self.epochs = epochs
         self.seeds = seeds
+        self.start = start
         self.extractor = extractor
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
@@ -100,7 +103,7 @@ class LearnedEstimator:
         if not len(target) or not np.isfinite(features).all() or not ((target >= 0) & (target <= 1)).all():
             raise InputError("training needs at least one row, finite features and targets in [0, 1]")
         weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight, float)
-        self.scaling_ = Scaling.fit(features)
+        self.scaling_: Scaling = self.start.scaling_ if self.start else Scaling.fit(features)
         z, weight = self.scaling_(features), weight / weight.mean()
         fits = [self._adam(z, target, weight, np.random.default_rng(seed)) for seed in self.seeds]
         stacked = np.mean(fits, axis=0)
@@ -133,13 +136,13 @@ class LearnedEstimator:
             contributions=tuple(zip(FEATURES, x.tolist(), parts.tolist(), strict=True)),
         )
 
-    def save(self, path: Path) -> None:
-        """Write weights, scaling and what made them as readable JSON."""
+    def document(self) -> dict[str, Any]:
+        """Weights, scaling and what made them as plain data."""
         scaling = {
             key: dict(zip(FEATURES, np.round(getattr(self.scaling_, key), 6).tolist(), strict=True))
             for key in ("mean", "scale", "low", "high")
         }
-        document = {
+        return {
             "format": FORMAT,
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
             "bias": round(self.bias_, 6),
@@ -154,7 +157,10 @@ class LearnedEstimator:
             },
             "about": self.about_,
         }
-        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    def save(self, path: Path) -> None:
+        """Write `document` as readable JSON."""
+        path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
     def load(cls, path: Path | None = None) -> LearnedEstimator:
@@ -164,10 +170,11 @@ class LearnedEstimator:
             raw = json.loads(source.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{source}: not an estimator file ({error})") from error
-        return cls._from_document(raw, str(source))
+        return cls.from_document(raw, str(source))
 
     @classmethod
-    def _from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+    def from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+        """From what `document` gave; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
         if found != FORMAT:
             raise InputError(
@@ -194,7 +201,8 @@ class LearnedEstimator:
 
     def _adam(self, z: Array, target: Array, weight: Array, rng: np.random.Generator) -> Array:
         """One run: (W, b) in one vector. The bias is not regularised."""
-        theta = np.zeros(z.shape[1] + 1)
+        origin = np.append(self.start.weights_, self.start.bias_) if self.start else np.zeros(z.shape[1] + 1)
+        theta = origin.copy()
         first, second = np.zeros_like(theta), np.zeros_like(theta)
         padded = np.column_stack([z, np.ones(len(z))])
         shrink = np.append(np.full(z.shape[1], self.l2), 0.0)
@@ -206,7 +214,7 @@ class LearnedEstimator:
                 batch, w = padded[rows], weight[rows]
                 d = _sigmoid(batch @ theta)
                 slope = 2 * w * (d - target[rows]) * d * (1 - d) / len(rows)
-                gradient = slope @ batch + 2 * shrink * theta
+                gradient = slope @ batch + 2 * shrink * (theta - origin)
                 step += 1
                 first = 0.9 * first + 0.1 * gradient
                 second = 0.999 * second + 0.001 * gradient**2
@@ -234,3 +242,10 @@ def _vector(values: Mapping[str, float], where: str) -> Array:
 def shipped_estimator() -> LearnedEstimator:
     """The estimator that comes with ODAR; loaded once."""
     return LearnedEstimator.load()
+
+
+def calibrated_estimator(document: Mapping[str, Any]) -> LearnedEstimator:
+    """The estimator that a calibration holds; traces tell it from the shipped one by its name."""
+    model = LearnedEstimator.from_document(document, "the calibration's estimator")
+    model.name = "calibrated/1"
+    return model

@@ -58,6 +58,7 @@ class EmbeddedProvider:
         context: tokens of prompt and answer together; 23 KB of memory for each token and parallel sample.
         parallel: samples that run in one batch; more of them run in several batches. Each keeps its prompt, and
             eight hold a fast, a verifying and five solving ones: no step evicts another (a third faster).
+        copy: a number other than 0 loads the model once more, beside the one the others share.
         progress: called while the weights are fetched, from another thread.
     """
 
@@ -68,12 +69,14 @@ class EmbeddedProvider:
         threads: int = 0,
         context: int = 2048,
         parallel: int = 8,
+        copy: int = 0,
         progress: Progress | None = None,
     ) -> None:
         self.name = name
         self._threads = threads
         self._context = context
         self._parallel = parallel
+        self._copy = copy
         self._progress = progress
         self._engine: Engine | None = None
 
@@ -148,7 +151,7 @@ class EmbeddedProvider:
 
     def _acquire(self) -> Engine:
         if self._engine is None:
-            settings = EngineSettings(weights_path(), self._threads, self._context, self._parallel)
+            settings = EngineSettings(weights_path(), self._threads, self._context, self._parallel, self._copy)
             self._engine = engines.acquire(settings)
         return self._engine
 

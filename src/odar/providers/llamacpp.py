@@ -44,6 +44,8 @@ class EngineSettings:
     """Tokens of prompt and answer together, for each sample."""
     parallel: int
     """Samples that run in one batch."""
+    copy: int = 0
+    """Further copies of one model, to run several requests at once, differ in this alone."""
 
 
 class StoppedError(Exception):
