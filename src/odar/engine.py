@@ -94,6 +94,7 @@ class Odar:
         max_calls: int | None = None,
         max_cost_usd: float | None = None,
         deadline_s: float | None = None,
+        ledger: Ledger | None = None,
         on_text: OnText | None = None,
         on_decision: Callable[[Decision], None] | None = None,
         model: str | None = None,
@@ -111,6 +112,7 @@ class Odar:
             max_calls: model invocations, at most.
             max_cost_usd: US dollars, at most.
             deadline_s: wall time, at most; what is finished by then is used.
+            ledger: a bill to write on, from `ledger()`, in place of one made from the three limits.
             on_text: gets the text as it is generated, on the Simple path.
             on_decision: gets the decision as soon as it is made, and again if the fast answer changes it.
             model: ask this model plainly, with no settings, prompts or second opinion of ODAR's.
@@ -124,7 +126,7 @@ class Odar:
             ProviderError: no agent produced an answer.
         """
         query = self._checked(question, images, fit=model is None)
-        ledger = self.ledger(max_calls, max_cost_usd, deadline_s)
+        ledger = ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
         estimate = await self._estimate(query)

@@ -96,7 +96,11 @@ async def test_a_client_that_leaves_cancels_all_upstream_work(live, up, slow, pa
     task.cancel()
     await up.until_idle(connections=0 if path == "simple" else None)
     await slow.until_idle(connections=0)
-    assert (await live.entry()).status == 499
+    entry = await live.entry()
+    assert entry.status == 499
+    assert (entry.decision.path, entry.spend.cost_usd) == (path, None), "cut off calls may be billed: unknown"
+    assert {call.error for call in entry.calls} == ({"cancelled"} if path != "medium" else {None, "cancelled"})
+    assert entry.spend.calls == {"simple": 1, "medium": 2, "hard": 6}[path]
     assert live.service.gate.in_flight == 0
 
 

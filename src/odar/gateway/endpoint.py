@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from odar.agents.ledger import Ledger
 from odar.gateway.ask import Ask
 from odar.gateway.exchange import EVENTS, JSON, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import read_json
@@ -69,6 +70,9 @@ class _Visit:
     started: float
     grant: Grant | None = None
     ask: Ask | None = None
+    ledger: Ledger | None = None
+    """The bill; what is on it was spent, whether or not an answer came of it."""
+    decision: Decision | None = None
     answer: Answer | None = None
 
 
@@ -111,7 +115,7 @@ class Endpoint:
         service, gateway = self._service, self._gateway
         body = await visit.exchange.body(self._limit, gateway.body_timeout_s)
         visit.ask = ask = self._dialect.read(read_json(body, gateway.max_depth))
-        options = service.route(ask, visit.grant)
+        visit.ledger, options = service.bill(ask, visit.grant), service.route(ask, visit.grant)
         if visit.grant is not None and (stop := service.keys.admit(visit.grant)) is not None:
             raise Refusal(429, stop.reason, "key_limit", retry_after=stop.retry_after)
         if ask.stream:
@@ -201,11 +205,18 @@ class Endpoint:
     ) -> Answer:
         def decided(decision: Decision) -> None:
             self._service.check_path(decision, visit.grant)
+            visit.decision = decision
             if on_decision is not None:
                 on_decision(decision)
 
         visit.answer = await self._service.odar.aask(
-            ask.query, on_text=on_text, on_decision=decided, final=True, trace_id=visit.trace_id, **options
+            ask.query,
+            ledger=visit.ledger,
+            on_text=on_text,
+            on_decision=decided,
+            final=True,
+            trace_id=visit.trace_id,
+            **options,
         )
         return visit.answer
 
@@ -228,6 +239,7 @@ class Endpoint:
             error = error.__cause__
         self._service.finish(
             Entry(
+                trace_id=visit.trace_id,
                 endpoint=self._dialect.name,
                 model=ask.model if ask else "",
                 status=visit.exchange.status,
@@ -236,7 +248,9 @@ class Endpoint:
                 key_id=visit.grant.key_id if visit.grant else None,
                 query=ask.query if ask else None,
                 trace=visit.answer.trace if visit.answer else None,
-                spend=getattr(error, "spend", None),
+                decision=visit.decision,
+                calls=tuple(visit.ledger.calls) if visit.ledger else (),
+                spend=visit.ledger.spend() if visit.ledger else None,
                 error=None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
             )
         )

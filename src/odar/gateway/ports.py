@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from odar.types import Query, Spend, Trace
+from odar.types import Call, Decision, Query, Spend, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Stop:
 class Entry:
     """One request, for the record."""
 
+    trace_id: str
+    """What the client was told to call it."""
     endpoint: str
     model: str
     """The name the client asked for."""
@@ -49,8 +51,12 @@ class Entry:
     trace: Trace | None = None
     """None where no answer came about."""
     error: str | None = None
+    decision: Decision | None = None
+    """The path it had begun to take when it came to nothing."""
+    calls: tuple[Call, ...] = ()
+    """What had been asked of the providers by then, a call that was cut off with unknown usage."""
     spend: Spend | None = None
-    """What was spent although no answer came about; None is unknown."""
+    """What was spent although no answer came about; None where nothing was begun."""
 
 
 class Keyring(Protocol):

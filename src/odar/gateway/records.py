@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,7 +10,7 @@ from odar.gateway.ports import Entry, Grant, Stop
 from odar.store.keys import Key
 from odar.store.record import CANCELLED, ERROR, Attempt, Record
 from odar.store.store import Store
-from odar.types import Answer, Query, Spend, Usage
+from odar.types import NO_USAGE, Answer, Query, Spend
 
 _CLIENT_LEFT = 499
 
@@ -88,10 +87,13 @@ class StoredRecord:
             winner = trace.candidates[trace.verdict.winner]
             return Answer(winner.answer, winner.text, trace)
         return Attempt(
-            id=uuid.uuid4().hex,
+            id=entry.trace_id,
             started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             profile=self._profile,
             status=CANCELLED if entry.status == _CLIENT_LEFT else ERROR,
             error=entry.error,
-            spend=entry.spend or Spend(0, Usage(), None, entry.seconds),
+            path=entry.decision.path.value if entry.decision else None,
+            decision=entry.decision,
+            calls=entry.calls,
+            spend=entry.spend or Spend(0, NO_USAGE, 0.0, entry.seconds),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from odar.agents.ledger import Ledger
 from odar.config import api_key
 from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
@@ -58,12 +59,7 @@ class Service:
         """How the engine is to be asked; refused where the key or the name does not allow it."""
         if grant is not None and grant.models is not None and ask.model not in grant.models:
             raise Refusal(403, f"this key may not use model {ask.model!r}", "model_not_allowed", "model")
-        costs = (ask.extras.max_cost, None if grant is None else grant.left_usd)
-        options: dict[str, Any] = {
-            "max_calls": ask.extras.max_calls,
-            "max_cost_usd": min((cost for cost in costs if cost is not None), default=None),
-            "deadline_s": ask.extras.deadline_s,
-        }
+        options: dict[str, Any] = {}
         if grant is not None and grant.paths is not None:
             options["paths"] = grant.paths
         if ask.model == ADAPTIVE:
@@ -76,6 +72,12 @@ class Service:
                 "odar.path", f"goes with model {ADAPTIVE!r} only; {ask.model!r} leaves no choice of path"
             )
         return options | how
+
+    def bill(self, ask: Ask, grant: Grant | None) -> Ledger:
+        """The bill of a request, under its own limits and what is left of its key's budget."""
+        costs = (ask.extras.max_cost, None if grant is None else grant.left_usd)
+        limit = min((cost for cost in costs if cost is not None), default=None)
+        return self.odar.ledger(ask.extras.max_calls, limit, ask.extras.deadline_s)
 
     def check_path(self, decision: Decision, grant: Grant | None) -> None:
         """Refuse a path that the key does not allow, before anything is spent on it."""
