@@ -105,7 +105,6 @@ def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
-        "skill": odar.fusion.skills.get((card.name, step), 1.0),
     }
 
 
