@@ -9,12 +9,12 @@ import click
 PLACES = {
     "collect": "odar.cli.eval_collect:collect",
     "compare": "odar.cli.eval_replay:compare",
-    "list": "odar.cli.eval_sets:list_command",
+    "list": "odar.cli.eval_sets:list_benchmarks",
     "replay": "odar.cli.eval_replay:replay",
     "report": "odar.cli.eval_report:report",
     "score": "odar.cli.eval_sets:score_command",
 }
-"""Where each subcommand is; loaded when it runs."""
+"""Where each subcommand is; loaded when it runs. `eval_sets` comes with branch `bench`."""
 HELP = {
     "collect": "Run both agents on benchmarks once, and keep everything.",
     "compare": "Compare two policies, or two panels, item by item.",

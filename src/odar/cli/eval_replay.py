@@ -23,8 +23,9 @@ from odar.evals.standing import Standing, paired, standings, strata_of
     "--policy", "policies", multiple=True, metavar="POLICY", help="Repeatable. Default: odar and baselines."
 )
 @click.option("--against", default="odar", show_default=True, metavar="POLICY", help="Gains are against this one.")
+@click.option("--calibration", metavar="FILE", help="Replay with this one, not the one the panel was made with.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def replay(panel: str, policies: tuple[str, ...], against: str, as_json: bool) -> None:
+def replay(panel: str, policies: tuple[str, ...], against: str, calibration: str | None, as_json: bool) -> None:
     """Replay policies on a panel, with no further call.
 
     POLICY is odar, a baseline, or a list of them by name: baselines, fusion-rules, ablations, sweep-n,
@@ -35,7 +36,7 @@ def replay(panel: str, policies: tuple[str, ...], against: str, as_json: bool) -
     odar eval replay runs/starter --policy odar:tau1=0.2,tau2=0.6 --policy best-of-n:n=3
     odar eval replay runs/starter --policy odar:mode=prior,rule=majority,stop=none --policy ablations
     """
-    tape = load_tape(panel)
+    tape = load_tape(panel, calibration)
     reference = run(tape, against)
     found = list(run_all(tape, policies or ("odar", "baselines")))
     outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, Outcome)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from odar.evals.panel.folder import panel_file
 from odar.evals.panel.header import Header
 from odar.evals.panel.parquet import open_panel, read_header
 from odar.evals.replay.grouping import Grouping
+from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import last_resort
 from odar.types import Candidate, Step
 
@@ -97,14 +99,20 @@ class Tape:
         return np.array([key.benchmark for key in self.items.keys])
 
 
-def load_tape(place: str | Path) -> Tape:
+def load_tape(place: str | Path, calibration: str | None = None) -> Tape:
     """The panel in a folder or file, a row group at a time.
+
+    Args:
+        place: the folder or file.
+        calibration: replay with this calibration, by name or file, in place of the one the panel was made with.
 
     Raises:
         InputError: there is none, it is empty, or its items have different numbers of answers.
     """
     path = panel_file(place)
     header, file = read_header(path), open_panel(path)
+    if calibration is not None:
+        header = replace(header, calibration=json.loads(load_calibration(calibration).to_json()))
     parts = [_part(file.read_row_group(i, columns=_COLUMNS), header, path) for i in range(file.num_row_groups)]
     if not parts:
         raise InputError(f"{place} holds no finished items yet; go on with odar eval collect")
