@@ -42,6 +42,7 @@ def to_svg(figure: Figure, findings: Findings) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names that nothing refers to, the same in every figure
     svg = re.sub(r"<svg ([^>]*?)>", _opening(figure), svg, count=1, flags=re.DOTALL)
     return fill_in(svg)
 

@@ -137,7 +137,7 @@ def _errors(findings: Findings, examples: Mapping[int, Entry], figures: Mapping[
     shown = [_example(findings, row, entry) for row, entry in examples.items()]
     kinds = tag("dl", *(part for kind, text in KINDS.items() for part in (tag("dt", kind), tag("dd", text))))
     return _section(
-        "Why it was wrong",
+        "Errors",
         "Sorted by rule, not by reading; E5 and E6 are told apart by the kind of set alone.",
         tag("div", figures["errors"], tag("figure", kinds), class_="pair"),
         *shown,

@@ -7,6 +7,7 @@ from typing import Any
 WIDE, HALF = (9.6, 3.9), (4.9, 3.6)
 """Inches: the whole width of the page, or half of it."""
 PATHS = ("Simple", "Medium", "Hard")
+SHORT_NAMES = {"odar": "ODAR", "cot": "CoT"}
 SHORT = {"self-consistency": "SC", "best-of-n": "BoN"}
 
 
@@ -21,7 +22,9 @@ def label(spec: str) -> str:
         return "no fusion"
     if name in SHORT:
         return f"{SHORT[name]}-{rest.partition('=')[2]}"
-    return rest if name == "odar" and rest else "ODAR" if name == "odar" else name.replace("-", " ")
+    if name in SHORT_NAMES:
+        return rest or SHORT_NAMES[name]
+    return name.replace("-", " ")
 
 
 def patch(colour: str) -> Any:

@@ -47,6 +47,8 @@ def sweep_rows(findings: Findings) -> Rows:
 
 def draw_sweeps(canvas: Any, findings: Findings, palette: Palette) -> None:
     """Accuracy by β and by λ, and over the grid of thresholds."""
+    from matplotlib.patches import Rectangle
+
     beta, lam, grid = canvas.subplots(1, 3)
     rows = sweep_rows(findings)[1:]
     for axes, sweep, title in (
@@ -61,7 +63,8 @@ def draw_sweeps(canvas: Any, findings: Findings, palette: Palette) -> None:
         axes.margins(y=0.4)
     for _, value, accuracy, calls in (row for row in rows if row[0] == "tau"):
         low, high = (float(part.partition("=")[2]) for part in value.split(","))
-        grid.scatter(low, high, s=900, marker="s", color=palette.simple, alpha=0.45, linewidth=0)
+        box = Rectangle((low - 0.045, high - 0.042), 0.09, 0.084, color=palette.simple, alpha=0.4, linewidth=0)
+        grid.add_patch(box)
         grid.text(low, high, f"{accuracy:.3f}\n{calls:.1f} calls", ha="center", va="center", fontsize=7.5)
     grid.set_title("τ1 across, τ2 up")
     grid.set_xticks([0.2, 0.3, 0.4])

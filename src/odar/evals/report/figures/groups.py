@@ -45,7 +45,10 @@ def draw_radar(canvas: Any, findings: Findings, palette: Palette) -> None:
             if ours:
                 axes.fill(*around, color=colours[name], alpha=0.12, linewidth=0)
         axes.set_xticks(turns, names)
-        axes.tick_params(axis="x", labelcolor=palette.ink, pad=8)
+        axes.tick_params(axis="x", labelcolor=palette.ink, pad=6)
+        for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
+            side = round(float(np.sin(turn)), 6)  # names grow away from the circle
+            text.set_horizontalalignment("left" if side > 0 else "right" if side < 0 else "center")
         axes.set_ylim(0, 1)
         axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"])
         axes.spines["polar"].set_color(palette.grid)

@@ -58,7 +58,8 @@ def draw_errors(canvas: Any, findings: Findings, palette: Palette) -> None:
     total = max(1, sum(counts.values()))
     for y, (kind, count) in enumerate(reversed(counts.items())):
         axes.barh(y, count, 0.62, color=palette.other if kind in ("E5", "E6") else palette.accent)
-        axes.text(count, y, f"  {count}  ({count / total:.0%})", va="center", fontsize=8)
+        text = f"{count} ({count / total:.0%})"
+        axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(counts)), [f"{kind} {names[kind]}" for kind in reversed(counts)])
     axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
     axes.margins(x=0.18)
