@@ -29,7 +29,16 @@ def load_image(path: str | Path) -> Image:
         data = file.read_bytes()
     except OSError as error:
         raise InputError(f"image {str(path)!r} cannot be read: {error.strerror or error}") from None
+    return recognise(data, f"image {str(path)!r}")
+
+
+def recognise(data: bytes, what: str) -> Image:
+    """The bytes of a picture as part of a query; `what` names it in the error.
+
+    Raises:
+        InputError: it is no PNG, JPEG, GIF or WebP.
+    """
     for media_type, offset, signature in _SIGNATURES:
         if data[offset : offset + len(signature)] == signature:
             return Image(media_type, data)
-    raise InputError(f"image {str(path)!r} is not a PNG, JPEG, GIF or WebP file")
+    raise InputError(f"{what} is not a PNG, JPEG, GIF or WebP file")

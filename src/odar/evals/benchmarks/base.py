@@ -28,6 +28,23 @@ class Task:
     """JSON: anything else the scorer or a report wants."""
 
 
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a user wants to know before loading a benchmark; unknown is None or empty."""
+
+    source: str
+    """Where the data comes from: `hub:owner/name (config, split)`, or a file."""
+    size: int | None = None
+    """Tasks in the official split."""
+    licence: str = ""
+    gated: bool = False
+    """Whether the hub wants its terms accepted and a token."""
+    needs: str = ""
+    """What scoring takes beside a response: a verifier, a harness report, a sandbox; empty for most."""
+    note: str = ""
+    """Where the official data differs from the paper's table, and what is not covered."""
+
+
 class Benchmark(Protocol):
     """A named set of tasks with its official metric."""
 
@@ -46,6 +63,11 @@ class Benchmark(Protocol):
         """What a score of 1 means: accuracy, EM, F1, pass@1, similarity, proof."""
         ...
 
+    @property
+    def about(self) -> About:
+        """Source, size, licence: what `odar eval list` shows."""
+        ...
+
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """The tasks, from a local folder or else from the hub.
 
@@ -59,5 +81,39 @@ class Benchmark(Protocol):
         ...
 
 
-BENCHMARKS: Registry[Benchmark] = Registry("benchmark", {}, group="odar.benchmarks")
+NAMES = (
+    *("math", "gsm8k", "imo_2025", "mathvista"),
+    *("arc_challenge", "openbookqa", "boolq", "strategyqa"),
+    *("mmlu_pro", "gpqa"),
+    *("hotpotqa", "musique"),
+    *("scienceqa", "aokvqa", "mmmu_pro"),
+    *("bbh", "bbeh", "truthfulqa", "hle"),
+    *("swe_bench", "livebench"),
+    "ifeval",
+    "arc_agi_2",
+    "starter",
+)
+"""Those that ship with ODAR: the 23 of the paper's table in its order (SPEC 7.1), a row a category, and our own."""
+
+
+class Benchmarks(Registry[Benchmark]):
+    """Benchmarks by name; NAME+injection and NAME+masking are those under attack (odar.evals.adversarial).
+
+    >>> BENCHMARKS["starter+masking"].name
+    'starter+masking'
+    """
+
+    def __getitem__(self, name: str) -> Benchmark:
+        base, plus, attack = name.partition("+")
+        benchmark = super().__getitem__(base)
+        if not plus:
+            return benchmark
+        from odar.evals.adversarial import attacked  # which builds on this module
+
+        return attacked(benchmark, attack)
+
+
+BENCHMARKS = Benchmarks(
+    "benchmark", {name: f"odar.evals.benchmarks.{name}:BENCHMARK" for name in NAMES}, group="odar.benchmarks"
+)
 """Benchmarks by name."""

@@ -1,4 +1,4 @@
-"""A client that asks the same thing over and over, over so many connections, and notes how long each answer took.
+"""A client that asks one question after another, over so many connections, and notes how long each answer took.
 
 Hand-written HTTP over asyncio: on two cores a client library would be the slowest part of what it measures.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -25,15 +26,14 @@ class Load:
     """The target's CPU time per request, which on a busy machine says more than the wall; None where unknown."""
 
 
-async def measure(url: str, body: bytes, connections: int, seconds: float, key: str = "") -> Load:
+async def measure(url: str, bodies: Iterator[bytes], connections: int, seconds: float, key: str = "") -> Load:
     """Ask for so many seconds, and say how it went."""
     parts = urlsplit(url)
     auth = f"Authorization: Bearer {key}\r\n" if key else ""
     head = (
         f"POST {parts.path}/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n{auth}"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    request = head.encode() + body
+        "Content-Type: application/json\r\nContent-Length: "
+    ).encode()
     times: list[float] = []
     errors = 0
     deadline = time.perf_counter() + seconds
@@ -43,7 +43,8 @@ async def measure(url: str, body: bytes, connections: int, seconds: float, key: 
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
         try:
             while (started := time.perf_counter()) < deadline:
-                writer.write(request)
+                body = next(bodies)
+                writer.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
                 status = await _answer(reader)
                 times.append(time.perf_counter() - started)
                 errors += status != 200

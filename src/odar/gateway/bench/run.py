@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -14,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from odar.calibration.items import starter_items
 from odar.errors import OdarError
 from odar.gateway.bench.load import Load, measure
 
-QUESTION = "What is the capital of France, and how many people live there?"
 _CONFIG = """
 profile = "embedded"
 [providers.stub]
@@ -63,21 +64,39 @@ def run(
         targets += [(name, peer, peer_model, peer_key, None) for name, peer in peers.items()]
         for name, address, asked, key, process in targets:
             note(f"{name} at {address}")
-            body = json.dumps({"model": asked, "messages": [{"role": "user", "content": QUESTION}]}).encode()
-            loads = asyncio.run(_measure(name, address, body, connections, seconds, key, process))
+            loads = asyncio.run(_measure(name, address, bodies(asked), connections, seconds, key, process))
             rows.append(Row(name, loads, _memory_mb(process) if process else None))
     return rows
 
 
+def bodies(model: str) -> Iterator[bytes]:
+    """Requests without end, no two alike: a gateway that remembered its estimates would gain nothing.
+
+    >>> first, second = itertools.islice(bodies("odar"), 2)
+    >>> json.loads(first)["messages"] == json.loads(second)["messages"]
+    False
+    """
+    questions = [item.query.text for item in starter_items()]
+    for number, question in enumerate(itertools.cycle(questions)):
+        content = f"{question} (No. {number})"
+        yield json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
+
+
 async def _measure(
-    name: str, url: str, body: bytes, connections: Sequence[int], seconds: float, key: str, pid: int | None
+    name: str,
+    url: str,
+    asked: Iterator[bytes],
+    connections: Sequence[int],
+    seconds: float,
+    key: str,
+    pid: int | None,
 ) -> tuple[Load, ...]:
     loads: list[Load] = []
     try:
-        await measure(url, body, max(connections), _WARM_UP_S, key)
+        await measure(url, asked, max(connections), _WARM_UP_S, key)
         for each in connections:
             before = _cpu_s(pid)
-            load = await measure(url, body, each, seconds, key)
+            load = await measure(url, asked, each, seconds, key)
             after = _cpu_s(pid)
             cpu = None if before is None or after is None else (after - before) / load.requests * 1e3
             loads.append(replace(load, cpu_ms=cpu))

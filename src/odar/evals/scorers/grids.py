@@ -1,0 +1,78 @@
+"""ARC-AGI grids: right in one of two attempts, cell by cell."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+Grid = list[list[int]]
+ATTEMPTS = 2
+_JSON_GRID = re.compile(r"\[\s*\[[\d\s,\[\]]*\]\s*\]")
+_ROW = re.compile(r"[ \t]*\[?((?:\d[ \t,]*)+)\]?,?[ \t]*")
+
+
+def grid_match(gold: Grid, response: str) -> float:
+    """1 where one of the two attempts is the gold grid exactly: size and every cell.
+
+    Attempts are the last two grids of the response, so that a model may quote the examples while it thinks. A grid
+    is a JSON list of lists, or rows of digits with or without spaces.
+
+    >>> grid_match([[1, 2], [3, 4]], "First try:\\n1 2\\n3 3\\n\\nSecond try:\\n[[1, 2], [3, 4]]")
+    1.0
+    """
+    return float(gold in grids(response)[-ATTEMPTS:])
+
+
+def grids(text: str) -> list[Grid]:
+    """Every grid in a text, in its order.
+
+    >>> grids("[[0, 1]]\\nthen\\n12\\n34")
+    [[[0, 1]], [[1, 2], [3, 4]]]
+    """
+    found: list[tuple[int, Grid]] = []
+    rest = text
+    for match in _JSON_GRID.finditer(text):
+        grid = _parse(match[0])
+        if grid is not None:
+            found.append((match.start(), grid))
+            rest = rest[: match.start()] + re.sub(r"[^\n]", "#", match[0]) + rest[match.end() :]
+    found += _drawn(rest)
+    return [grid for _, grid in sorted(found, key=lambda item: item[0])]
+
+
+def _parse(text: str) -> Grid | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    rows = value if isinstance(value, list) else []
+    flat = all(isinstance(row, list) and row and all(isinstance(cell, int) for cell in row) for row in rows)
+    return value if rows and flat else None
+
+
+def _drawn(text: str) -> list[tuple[int, Grid]]:
+    """Grids written as lines of digits; lines of unequal length are not a grid."""
+    found: list[tuple[int, Grid]] = []
+    start, rows, position = 0, Grid(), 0
+    for line in [*text.split("\n"), ""]:
+        match = _ROW.fullmatch(line)
+        if match:
+            start = start if rows else position
+            rows.append([int(digit) for digit in re.findall(r"\d", match[1])])
+        else:
+            if rows and len({len(row) for row in rows}) == 1:
+                found.append((start, rows))
+            rows = []
+        position += len(line) + 1
+    return found
+
+
+def show(grid: Sequence[Sequence[int]]) -> str:
+    """A grid as rows of digits.
+
+    >>> print(show([[1, 2], [3, 4]]))
+    1 2
+    3 4
+    """
+    return "\n".join(" ".join(map(str, row)) for row in grid)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from odar.evals.scorers.livebench import instruction_score, livebench, program_score
+
+pytest.importorskip("math_verify", reason="the evals extra is not installed")
+
+
+@pytest.mark.parametrize(
+    ("task", "gold", "response", "score"),
+    [
+        ("typos", "their dog ran", "<solution>\nSo their dog  ran away.\n</solution>", 1.0),
+        ("typos", "their dog ran", "thier dog ran", 0.0),
+        ("plot_unscrambling", "He came. He saw. He won.", "Here: <PLOT_SUMMARY>He came. He saw. He won.", 1.0),
+        ("connections", "a, b, c, d, e, f, g, h", "**d, c, b, a, e, f, g, x**", 0.5),
+        ("connections", "a, b, c, d, e, f, g, h", "<solution>h, g, f, e, d, c, b, a</solution>", 1.0),
+        ("web_of_lies_v2", "yes, no, yes", "So **yes, no, yes**", 1.0),
+        ("web_of_lies_v2", "yes, no, yes", "So **yes, yes, yes**", 0.0),
+        ("zebra_puzzle", "dentist", "<solution>Dentist</solution>", 1.0),
+        ("spatial", "tetrahedron", "It is a **Tetrahedron**.", 1.0),
+        ("cta", "Team", "The class is **Team**", 1.0),
+        ("cta", "Team", "Steam", 0.0),
+        ("math_comp", "B", "Therefore BBBBB", 1.0),
+        ("math_comp", "B", "Not BBBBB but CCCCC", 0.0),
+        ("math_comp", "073", "the answer is 073", 1.0),
+        ("AMPS_Hard", "\\frac{x}{2}", "so $\\boxed{\\frac{1}{2} x}$", 1.0),
+        ("AMPS_Hard", "\\frac{x}{2}", "so $\\boxed{2x}$", 0.0),
+        ("olympiad", "1,2,3,4", "<solution>1,3,2,4</solution>", 0.5),
+        ("olympiad", "1,2,3,4", "I do not know", 0.0),
+        ("tablejoin", "{'a': 'x', 'b': 'y'}", "```python\n{'a': 'x', 'b': 'z'}\n```", 0.5),
+        ("tablejoin", "{'a': 'x'}", "no mapping", 0.0),
+        ("tablereformat", '[{"a": 1, "b": "x"}]', "```csv\na,b\n1.0,x\n```", 1.0),
+        ("tablereformat", '{"0": {"a": 1, "b": "x"}}', "| a | b |\n|---|---|\n| 1 | x |", 1.0),
+        ("tablereformat", "a\tb\n1\tx", '{"a": 1, "b": "y"}', 0.0),
+        ("a_task_of_tomorrow", "abcd", "abcx", 0.75),
+    ],
+)
+def test_each_task_by_hand(task, gold, response, score):
+    assert livebench(task, gold, response, "") == score
+
+
+def test_programs():
+    question = {
+        "partial_solution": None,
+        "public_test_cases": json.dumps([{"input": "1 2", "output": "3", "testtype": "stdin"}]),
+        "private_test_cases": json.dumps([{"input": "2 2", "output": "4", "testtype": "stdin"}]),
+        "original_json": {"metadata": "{}"},
+    }
+    assert program_score(question, "```python\nprint(sum(map(int, input().split())))\n```") == 1.0
+    assert program_score(question, "```python\nprint(3)\n```") == 0.0  # the private test finds it out
+
+
+def test_functions_and_completions():
+    question = {
+        "partial_solution": "class Solution:\n    def twice(self, x):",
+        "public_test_cases": json.dumps([{"input": "3", "output": "6", "testtype": "functional"}]),
+        "original_json": {"metadata": '{"func_name": "twice"}'},
+    }
+    assert program_score(question, "```python\n        return 2 * x\n```") == 1.0
+    assert program_score({"tests": "assert twice(2) == 4"}, "```python\ndef twice(x): return 2 * x\n```") == 1.0
+
+
+def test_instructions_average_all_and_each():
+    names, arguments = ["punctuation:no_comma", "startend:quotation", "not:ours"], [{}, {}, {}]
+    assert instruction_score(names, arguments, '"fine"') == 1.0
+    assert instruction_score(names, arguments, "fine") == 0.25  # not all, and half of them
+    assert instruction_score(["not:ours"], [{}], "fine") == 0.0

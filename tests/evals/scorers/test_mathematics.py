@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("math_verify", reason="the evals extra is not installed")
+
+from odar.evals.scorers.mathematics import Worker, math_equal
+
+EQUAL = [
+    ("x+1", "1+x"),
+    ("\\frac{1}{2}", "0.5"),
+    ("\\dfrac{3}{4}", "\\frac34"),
+    ("\\sqrt{8}", "2\\sqrt{2}"),
+    ("5", "x=5"),
+    ("\\{1,2\\}", "\\{2, 1\\}"),
+    ("[0,1)", "[0, 1)"),
+    ("(1,2)", "(1, 2)"),
+    ("90^\\circ", "90"),
+    ("\\text{even}", "even"),
+    ("1,000", "1000"),
+    ("-\\frac13", "-1/3"),
+    ("3\\frac12", "7/2"),
+    ("(x+1)(x-1)", "x^2-1"),
+    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
+]
+DIFFERENT = [
+    ("(0,1)", "[0,1]"),
+    ("(1,2)", "(2,1)"),
+    ("2", "3"),
+    ("x+1", "x-1"),
+    ("2", ""),
+    ("2", "I do not know"),
+    ("1", "\\frac{1}{0}"),
+    ("2", "2" * 1_001),
+    ("2", "\\int\\sum" * 100),
+    ("2", "\\frac" * 150),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), EQUAL)
+def test_equal(gold, answer):
+    assert math_equal(gold, answer) == 1.0
+
+
+@pytest.mark.parametrize(("gold", "answer"), DIFFERENT)
+def test_different(gold, answer):
+    assert math_equal(gold, answer) == 0.0
+
+
+def test_a_tower_of_powers_costs_its_time_and_no_more():
+    worker = Worker()
+    try:
+        assert worker.equal("4", "2+2", 10.0)
+        started = time.monotonic()
+        assert not worker.equal("2", "9^{9^{9^{9^9}}}", 1.0)
+        assert time.monotonic() - started < 5.0
+        assert worker.equal("4", "2+2", 10.0)  # another process has taken its place
+    finally:
+        worker.close()
+
+
+def test_threads_share_one_worker():
+    results = []
+    threads = [
+        threading.Thread(target=lambda i=i: results.append(math_equal(f"x+{i}", f"{i}+x"))) for i in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [1.0] * 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_gets_a_worker_of_its_own():
+    assert math_equal("x+1", "1+x") == 1.0
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if math_equal("x+2", "2+x") == 1.0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert math_equal("x+3", "3+x") == 1.0

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import UnknownName
+from odar.evals.adversarial import ATTACKS, attacked, by_model, inject, mask
+from odar.evals.benchmarks.base import BENCHMARKS, Task
+from odar.types import Query
+
+HARD = Task(
+    "t1",
+    Query("Determine all integers $x$ such that $x^2 = 9$. Hence evaluate $\\frac{x}{2}$."),
+    "3",
+    meta={"k": 1},
+)
+
+
+def task(text: str, name: str = "t") -> Task:
+    return Task(name, Query(text), "gold")
+
+
+def test_injection_keeps_the_question_word_for_word():
+    rewritten = inject(HARD)
+    assert HARD.query.text in rewritten.query.text
+    assert len(rewritten.query.text) > 2 * len(HARD.query.text)
+    assert (rewritten.id, rewritten.gold) == (HARD.id, HARD.gold)
+    assert rewritten.meta == {"k": 1, "attack": "injection", "rewritten_by": "rule"}
+
+
+def test_masking_says_it_in_plain_words():
+    text = mask(HARD).query.text
+    assert text.endswith("Find all whole numbers x where x squared is 9. So find (x) over (2).")
+
+
+def test_masking_keeps_what_an_answer_may_have_to_repeat():
+    text = mask(task('Determine `x`:\n```\nx = "prove"\n```\nSay "therefore"!\n\nA. compute\nB. derive')).query.text
+    assert '```\nx = "prove"\n```' in text
+    assert '"therefore"' in text
+    assert text.endswith("\nA. compute\nB. derive")
+    assert "Find `x`" in text
+
+
+def test_masking_leaves_money_and_deep_formulas_alone():
+    assert "pays $5 for x = 1 and $10" in mask(task("She pays $5 for x = 1 and $10 for y.")).query.text
+    assert "$\\sum_{n=1}^{k} n$" in mask(task("Find $\\sum_{n=1}^{k} n$.")).query.text
+    assert "$x^{2n}$" in mask(task("Find $x^{2n}$.")).query.text
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_seed_decides(attack):
+    tasks = [task("What is 2 + 2?", str(number)) for number in range(30)]
+    once, again, other = ([ATTACKS[attack](t, seed).query.text for t in tasks] for seed in (0, 0, 1))
+    assert once == again
+    assert once != other
+    assert len(set(once)) > 1  # not the same disguise for every task
+
+
+numbers = re.compile(r"\d+")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["Compute", "$a = 7$", "41", "$\\frac{5}{6}$", "for all", "apples", "$y^9$", "integer"])
+    )
+)
+def test_rules_lose_no_number(words):
+    original = " ".join(words)
+    for rewrite in ATTACKS.values():
+        assert set(numbers.findall(original)) <= set(numbers.findall(rewrite(task(original)).query.text))
+
+
+def test_a_model_may_rewrite_if_it_loses_nothing():
+    asked = []
+
+    def model(prompt: str) -> str:
+        asked.append(prompt)
+        return " How many are 2 and 2, pray? "
+
+    rewritten = by_model("injection", model)(task("What is 2 + 2?"), 0)
+    assert rewritten.query.text == "How many are 2 and 2, pray?"
+    assert rewritten.meta["rewritten_by"] == "model"
+    assert "What is 2 + 2?" in asked[0] and "harder" in asked[0]
+    for forgetful in ("How many are 2 and two?", ""):
+        kept = by_model("masking", lambda _, text=forgetful: text)(task("What is 2 + 2?"), 0)
+        assert kept.meta["rewritten_by"] == "rule"
+
+
+def test_a_benchmark_under_attack():
+    plain, disguised = BENCHMARKS["starter"], BENCHMARKS["starter+injection"]
+    assert (disguised.name, disguised.category, disguised.metric) == ("starter+injection", "Starter", "accuracy")
+    assert disguised.about == plain.about
+    pairs = list(zip(plain.load(), disguised.load(), strict=True))
+    assert all(a.id == b.id and a.query.text in b.query.text for a, b in pairs)
+    assert disguised.score(pairs[0][1], "", "13") == plain.score(pairs[0][0], "", "13") == 1.0
+
+
+def test_unknown_names():
+    with pytest.raises(UnknownName, match="attack 'flattery'"):
+        BENCHMARKS["starter+flattery"]
+    with pytest.raises(UnknownName, match="benchmark 'gsm9k'; did you mean 'gsm8k'"):
+        BENCHMARKS["gsm9k+masking"]
+    assert attacked(BENCHMARKS["starter"], "masking", seed=7).seed == 7
+    with pytest.raises(UnknownName, match="attack"):
+        by_model("flattery", str)

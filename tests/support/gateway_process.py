@@ -1,0 +1,49 @@
+"""The gateway in a process of its own, as a user starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+from support.fault_server import FaultServer
+
+TOML = """
+profile = "embedded"
+[providers.up]
+kind = "openai"
+base_url = "{url}"
+[models.m]
+provider = "up"
+[fast]
+model = "m"
+[slow]
+model = "m"
+[gateway]
+port = 0
+notice_s = 0.4
+drain_s = {drain}
+"""
+CODE = "from odar.cli.main import main; main()"
+
+
+class Process:
+    """A gateway in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, said: str) -> None:
+        self.process, self.url, self.said = process, url, said
+
+    @classmethod
+    async def start(cls, folder: Path, up: FaultServer, *arguments: str, drain: float = 5) -> Process:
+        (folder / "odar.toml").write_text(TOML.format(url=up.url, drain=drain))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CODE, "serve", *arguments, cwd=folder, stderr=asyncio.subprocess.PIPE
+        )
+        said = ""
+        async with asyncio.timeout(30):
+            while "only this machine" not in said:
+                line = (await process.stderr.readline()).decode()
+                assert line, said
+                said += line
+        return cls(process, re.search(r"http://\S+", said).group(), said)
