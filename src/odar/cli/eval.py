@@ -14,7 +14,7 @@ PLACES = {
     "report": "odar.cli.eval_report:report",
     "score": "odar.cli.eval_sets:score_command",
 }
-"""Where each subcommand is; loaded when it runs. `eval_sets` comes with branch `bench`."""
+"""Where each subcommand is; loaded when it runs."""
 HELP = {
     "collect": "Run both agents on benchmarks once, and keep everything.",
     "compare": "Compare two policies, or two panels, item by item.",

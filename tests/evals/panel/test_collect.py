@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from odar.errors import BudgetExceeded, ProviderError
+from odar.errors import BudgetExceeded, InputError, ProviderError
 from odar.evals.panel.collect import Collection, Job
 from odar.evals.panel.folder import open_folder
 from odar.evals.panel.folds import plan
@@ -141,3 +141,18 @@ async def test_a_budget_needs_prices(tmp_path):
     assert fast.requests == []
     await collect(odar, tmp_path, jobs(2))
     assert collected(tmp_path)["sums", "1", 42].attempts[1].output_usd is None
+
+
+async def test_a_scorer_that_fails_costs_no_answer(tmp_path):
+    class Strict(Sums):
+        def score(self, task, response, answer):
+            raise InputError("the harness is not installed")
+
+    odar, fast, slow = engine(fast=speak, slow=speak)
+    broken = [Job(Strict(2), job.task, job.fold, job.seed) for job in jobs(2)]
+    first = await collect(odar, tmp_path, broken)
+    assert [str(error) for _, error in first.failures] == ["the harness is not installed"] * 2
+    paid = len(fast.requests) + len(slow.requests)
+    await collect(odar, tmp_path, jobs(2))
+    assert len(fast.requests) + len(slow.requests) == paid
+    assert [each.score for each in collected(tmp_path)["sums", "1", 42].attempts] == [0, *[1] * 6]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from odar.agents.team import Team
@@ -18,7 +18,7 @@ from odar.difficulty.sticky import estimate_turn
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, OdarError
 from odar.evals.benchmarks.base import Benchmark, Task
-from odar.evals.panel.entry import Attempt, Bill, Entry, Key, attempt, shares
+from odar.evals.panel.entry import Attempt, Bill, Entry, Key, attempt, in_order, shares
 from odar.evals.panel.folder import PanelFolder
 from odar.evals.panel.journal import bill
 from odar.types import Assignment, Candidate, Step
@@ -74,6 +74,7 @@ class Collection:
         self._spent = folder.spent()
         self._begun_with = self._spent
         self._held = 0.0
+        self._scoring = asyncio.Lock()  # scorers need not be thread-safe
         self._begun_at = len(jobs) - len(self.missing())
         self._new = 0
 
@@ -158,12 +159,14 @@ class Collection:
                 await ask(Step.SOLVE, len(missing), missing[0])
             else:
                 await _all(ask(Step.SOLVE, 1, index) for index in missing)
-        self.folder.journal.finish(self._entry(job, assignment, attempts))
+        async with self._scoring:
+            scored = await asyncio.to_thread(self._scored, job, attempts)
+        self.folder.journal.finish(self._entry(job, assignment, scored))
 
     async def _ask(
         self, job: Job, assignment: Assignment, step: Step, proposal: Candidate | None, count: int, index: int
     ) -> list[Attempt]:
-        """One request on a bill of its own, and its answers scored."""
+        """One request on a bill of its own."""
         ledger = self.odar.ledger()
         team = self.odar.team(job.task.query, ledger, job.seed, assignment)
         match step:
@@ -180,13 +183,15 @@ class Collection:
         card = team.cards[step.role]
         paid = Bill(list(Step).index(step) + index, spend.usage, card.price, spend.seconds)
         parts = shares(spend.usage.output, candidates)
-        score = job.benchmark.score
-        return [
-            attempt(each, index + i, float(score(job.task, each.text, each.answer)), paid, part)
-            for i, (each, part) in enumerate(zip(candidates, parts, strict=True))
-        ]
+        pairs = enumerate(zip(candidates, parts, strict=True))
+        return [attempt(each, index + i, None, paid, part) for i, (each, part) in pairs]
 
-    def _entry(self, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> Entry:
+    def _scored(self, job: Job, attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
+        """The attempts by the benchmark's metric, which may take its time: what is paid for is on the disk."""
+        score = job.benchmark.score
+        return tuple(replace(a, score=float(score(job.task, a.text, a.answer))) for a in in_order(attempts))
+
+    def _entry(self, job: Job, assignment: Assignment, attempts: tuple[Attempt, ...]) -> Entry:
         task = job.task
         estimate = estimate_turn(self.odar.estimator, task.query)
         values = {name: value for name, value, _ in estimate.contributions}
@@ -204,7 +209,7 @@ class Collection:
             features=tuple(features),
             difficulty=estimate.difficulty,
             expert=assignment.expert,
-            attempts=tuple(attempts),
+            attempts=attempts,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +32,8 @@ class Attempt:
     answer: str
     judgment: bool | None
     finish: str
-    score: float
-    """By the benchmark's own metric, from 0 to 1."""
+    score: float | None
+    """By the benchmark's own metric, from 0 to 1; None until its item is finished."""
     tokens: tuple[str, ...]
     logprobs: tuple[float | None, ...]
     """In single precision, as they are stored: what is derived from them is the same before and after a reload."""
@@ -89,7 +89,7 @@ class Bill:
     seconds: float
 
 
-def attempt(candidate: Candidate, index: int, score: float, bill: Bill, output: int | None) -> Attempt:
+def attempt(candidate: Candidate, index: int, score: float | None, bill: Bill, output: int | None) -> Attempt:
     """A candidate as it is kept; `output` is its own part of the request's generated tokens."""
     usage = Usage(bill.usage.input, bill.usage.cached, output, None)
     price = bill.price
@@ -139,15 +139,23 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """The entry without its attempts, as one JSON object."""
-    return {name: value for name, value in asdict(entry).items() if name not in ("attempts", "key")}
+    """The entry with the scores of its attempts, but without the attempts, as one JSON object."""
+    rest = {name: value for name, value in asdict(entry).items() if name not in ("attempts", "key")}
+    return {**rest, "scores": [each.score for each in entry.attempts]}
 
 
 def entry_from_json(key: Key, row: Mapping[str, Any], attempts: Sequence[Attempt]) -> Entry:
     """What `entry_to_json` wrote, with its attempts in their order: fast, verification, samples."""
+    rest = {**row, "features": tuple(row["features"])}
+    scores = rest.pop("scores")
+    scored = tuple(replace(each, score=score) for each, score in zip(in_order(attempts), scores, strict=True))
+    return Entry(**rest, key=key, attempts=scored)
+
+
+def in_order(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The fast answer, the verification, the samples."""
     order = list(Step)
-    placed = sorted(attempts, key=lambda each: (order.index(each.step), each.index))
-    return Entry(**{**row, "features": tuple(row["features"])}, key=key, attempts=tuple(placed))
+    return sorted(attempts, key=lambda each: (order.index(each.step), each.index))
 
 
 def _single(logprob: float | None) -> float | None:
