@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_BOX = re.compile(r"\\f?boxed(?=[\s{\\\d])|\\fbox(?=[\s{])")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]+))")
 
 
 def last_boxed(text: str) -> str | None:
@@ -15,18 +15,22 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed("so \\\\boxed{\\\\frac{1}{2}} it is"), last_boxed("is $\\\\boxed 2$."), last_boxed("none")
     ('\\\\frac{1}{2}', '2', None)
     """
+    closed = _pairs(text)
     for match in reversed(list(_BOX.finditer(text))):
-        rest = text[match.end() :].lstrip()
-        found = _braced(rest) if rest.startswith("{") else re.match(r"[^$\s.,]+", rest)
-        if found is not None:
-            return (found if isinstance(found, str) else found[0]).strip()
+        if match["bare"]:
+            return match["bare"]
+        if match.end() in closed:
+            return text[match.end() + 1 : closed[match.end()]].strip()
     return None
 
 
-def _braced(text: str) -> str | None:
-    depth = 0
+def _pairs(text: str) -> dict[int, int]:
+    """Where each opening brace is closed; one pass, whatever the text."""
+    pairs: dict[int, int] = {}
+    waiting: list[int] = []
     for match in re.finditer(r"(?<!\\)[{}]", text):
-        depth += 1 if match[0] == "{" else -1
-        if depth == 0:
-            return text[1 : match.start()]
-    return None
+        if match[0] == "{":
+            waiting.append(match.start())
+        elif waiting:
+            pairs[waiting.pop()] = match.start()
+    return pairs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 Grid = list[list[int]]
 ATTEMPTS = 2
-_JSON_GRID = re.compile(r"\[\s*\[[\d\s,\[\]]*\]\s*\]")
+_LIST = re.compile(r"\[[\d\s,\[\]]*")
 _ROW = re.compile(r"[ \t]*\[?((?:\d[ \t,]*)+)\]?,?[ \t]*")
 
 
@@ -31,14 +31,31 @@ def grids(text: str) -> list[Grid]:
     [[[0, 1]], [[1, 2], [3, 4]]]
     """
     found: list[tuple[int, Grid]] = []
-    rest = text
-    for match in _JSON_GRID.finditer(text):
-        grid = _parse(match[0])
-        if grid is not None:
-            found.append((match.start(), grid))
-            rest = rest[: match.start()] + re.sub(r"[^\n]", "#", match[0]) + rest[match.end() :]
-    found += _drawn(rest)
+    rest, reached = [], 0
+    for start, end in _nested(text):
+        if (grid := _parse(text[start:end])) is not None:
+            found.append((start, grid))
+            rest += [text[reached:start], re.sub(r"[^\n]", "#", text[start:end])]  # so that places stay
+            reached = end
+    found += _drawn("".join([*rest, text[reached:]]))
     return [grid for _, grid in sorted(found, key=lambda item: item[0])]
+
+
+def _nested(text: str) -> Iterator[tuple[int, int]]:
+    """Where lists of lists begin and end; one pass, whatever the text."""
+    for run in _LIST.finditer(text):
+        waiting: list[int] = []
+        deepest = 0
+        for match in re.finditer(r"[\[\]]", run[0]):
+            if match[0] == "[":
+                waiting.append(run.start() + match.start())
+                deepest = max(deepest, len(waiting))
+            elif waiting:
+                start = waiting.pop()
+                if not waiting:
+                    if deepest == 2:
+                        yield start, run.start() + match.end()
+                    deepest = 0
 
 
 def _parse(text: str) -> Grid | None:

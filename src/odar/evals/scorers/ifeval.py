@@ -118,7 +118,7 @@ def _nth_paragraph(text: str, given: Arguments) -> bool:
 
 
 def _placeholders(text: str, given: Arguments) -> bool:
-    return len(re.findall(r"\[.*?\]", text)) >= int(given["num_placeholders"])
+    return len(re.findall(r"\[[^\[\]\n]*\]", text)) >= int(given["num_placeholders"])
 
 
 def _postscript(text: str, given: Arguments) -> bool:
@@ -159,7 +159,9 @@ def _json(text: str, _: Arguments) -> bool:
 
 
 def _title(text: str, _: Arguments) -> bool:
-    return any(title.strip("<> ") for title in re.findall(r"<<[^\n]+>>", text))
+    return any(
+        line[line.find("<<") : line.rfind(">>") + 2].strip("<> ") for line in text.split("\n") if "<<" in line
+    )
 
 
 def _two_responses(text: str, _: Arguments) -> bool:

@@ -36,8 +36,8 @@ Reply with one line a claim and one last line, in this form and with nothing els
 2: YES or NO
 CONSISTENT: YES or NO
 """
-_CLAIM = re.compile(r"^[*_\s]*(\d{1,3})[*_\s]*[:.)][*_\s]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
-_CONSISTENT = re.compile(r"^[*_\s]*CONSISTENT[*_\s]*:[*_\s]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
+_CLAIM = re.compile(r"^[*_ \t]*(\d{1,3})[*_ \t]*[:.)][*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
+_CONSISTENT = re.compile(r"^[*_ \t]*CONSISTENT[*_ \t]*:[*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ _NO_END = re.compile(
     r"mr|mrs|ms|dr|prof|st|sr|jr|vs|etc|e\.g|i\.e|inc|ltd|co|corp|no|vol|fig|al|cf|p\.s|p\.p\.s|u\.s|u\.k|u\.n|a\.m|p\.m"
     r"|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|mt|rev|gen|col|lt|sgt|capt|approx|dept|est|[a-z]|\d{1,2}|"
 )
-_END = re.compile(r"(?P<word>[^\s]*?)(?P<mark>[.!?]+)[\"')\]*_”’]*(?=\s+(?P<next>\S+)|\s*$)")
 _OPENING = "\"'([*_“‘"
+_CLOSING = "\"')]*_”’"
+_MARKS = ".!?"
 
 
 def count_sentences(text: str) -> int:
@@ -22,21 +23,19 @@ def count_sentences(text: str) -> int:
     >>> count_sentences("Dr. Smith came. Did he stay? No!")
     3
     """
-    count, reached = 0, 0
-    for match in _END.finditer(text):
-        if _ends(match):
-            count, reached = count + 1, match.end()
-    return count + bool(re.search(r"\w", text[reached:]))
+    words = text.split()
+    ends = [place for place, word in enumerate(words) if _ends(word, words[place + 1 : place + 2])]
+    after = words[ends[-1] + 1 :] if ends else words
+    return len(ends) + any(char.isalnum() for word in after for char in word)
 
 
-def _ends(match: re.Match[str]) -> bool:
-    following = match["next"]
-    if following is None:
-        return True
-    first = following.lstrip(_OPENING)[:1]
-    if first.islower():
+def _ends(word: str, following: list[str]) -> bool:
+    core = word.rstrip(_CLOSING)
+    stem = core.rstrip(_MARKS)
+    if stem == core:
         return False
-    if match["mark"] != ".":
+    if not following:
         return True
-    word = match["word"].lstrip(_OPENING).lower()
-    return _NO_END.fullmatch(word) is None
+    if following[0].lstrip(_OPENING)[:1].islower():
+        return False
+    return core[len(stem) :] != "." or _NO_END.fullmatch(stem.lstrip(_OPENING).lower()) is None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from odar.errors import InputError
 
-_PATCH = re.compile(r"<patch>\s*\n?(.*?)</patch>|```(?:diff|patch)[ \t]*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```(?:diff|patch)[ \t]*\n(.*?)```", re.DOTALL)
 _BARE = re.compile(r"^(?:diff --git |--- a/|--- /dev/null).*", re.DOTALL | re.MULTILINE)
 
 
@@ -31,9 +31,13 @@ def extract_patch(response: str) -> str:
     >>> extract_patch("Here:\\n```diff\\n--- a/x\\n+++ b/x\\n```")
     '--- a/x\\n+++ b/x\\n'
     """
-    tagged: list[str] = [first or second for first, second in _PATCH.findall(response)]
-    if tagged:
-        return tagged[-1].strip("\n") + "\n"
+    end = response.rfind("</patch>")
+    start = response.rfind("<patch>", 0, max(end, 0))
+    fenced = _FENCED.findall(response)
+    if start != -1:
+        return response[start + len("<patch>") : end].strip("\n") + "\n"
+    if fenced:
+        return str(fenced[-1]).strip("\n") + "\n"
     bare = _BARE.search(response)
     return f"{bare[0].rstrip().removesuffix('```').rstrip()}\n" if bare else ""
 
