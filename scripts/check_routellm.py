@@ -1,6 +1,6 @@
 """The published rows of routellm_gsm8k by the code that scores ODAR's routers (SPEC 7.6): random .497, length .598.
 
-    python scripts/check_routellm.py ../shared/data
+python scripts/check_routellm.py ../shared/data
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ async def _run(
     async with Odar(settings) as odar:
         with open_folder(out, header_of(odar, path_samples)) as folder:
             collection = Collection(odar, folder, jobs, budget)
+            _confirm(collection, budget, yes)
             try:
-                _confirm(collection, budget, yes)
                 await _answer(collection, concurrency, quiet=quiet)
             finally:
                 kept = folder.compact()

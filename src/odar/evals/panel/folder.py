@@ -12,8 +12,8 @@ from filelock import FileLock, Timeout
 from odar.errors import InputError
 from odar.evals.panel.entry import Attempt, Entry, Key
 from odar.evals.panel.header import Header
-from odar.evals.panel.journal import Journal, bill, refuse_other
-from odar.evals.panel.parquet import read_entries, read_header, read_keys, read_rows, write_panel
+from odar.evals.panel.journal import Journal, refuse_other
+from odar.evals.panel.parquet import read_costs, read_entries, read_header, read_keys, read_rows, write_panel
 
 
 class PanelFolder:
@@ -43,7 +43,7 @@ class PanelFolder:
         """What everything in here has cost; None where a price was unknown."""
         costs = [self.journal.spent()]
         if self.path.exists():
-            costs += [bill(entry.attempts) for entry in read_entries(self.path)]
+            costs += read_costs(self.path)
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     def compact(self) -> int:

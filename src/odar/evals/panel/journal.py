@@ -136,14 +136,23 @@ class Journal:
 
 
 def bill(attempts: Iterable[Attempt]) -> float | None:
-    """What answers to one item cost together: a prompt once for each request; None where a price is unknown."""
+    """What answers to one item cost together; None where a price is unknown."""
+    return add_up((each.request, each.prompt_usd, each.output_usd) for each in attempts)
+
+
+def add_up(prices: Iterable[tuple[int, float | None, float | None]]) -> float | None:
+    """The sum of (request, price of its prompt, price of the answer): a prompt counts once for each request.
+
+    >>> add_up([(0, 1.0, 0.5), (2, 3.0, 0.25), (2, 3.0, 0.25)])
+    5.0
+    """
     prompts: dict[int, float] = {}
     total = 0.0
-    for each in attempts:
-        if each.output_usd is None or each.prompt_usd is None:
+    for request, prompt, answer in prices:
+        if prompt is None or answer is None:
             return None
-        prompts[each.request] = each.prompt_usd
-        total += each.output_usd
+        prompts[request] = prompt
+        total += answer
     return total + sum(prompts.values())
 
 

@@ -18,7 +18,7 @@ from odar.errors import InputError
 from odar.evals.panel.entry import Attempt, Entry, Key, attempt_from_json
 from odar.evals.panel.figures import Figures, figures_of
 from odar.evals.panel.header import Header
-from odar.evals.panel.journal import sync_folder
+from odar.evals.panel.journal import add_up, sync_folder
 
 HEADER = b"odar"
 """The key of the header in the file's metadata."""
@@ -73,6 +73,13 @@ def read_rows(path: Path, columns: Sequence[str] | None) -> Iterator[dict[str, A
 def read_keys(path: Path) -> set[Key]:
     """Which items a panel holds."""
     return {Key(*row["key"].values()) for row in read_rows(path, ["key"])} if path.exists() else set()
+
+
+def read_costs(path: Path) -> Iterator[float | None]:
+    """What each item of a panel cost, without reading what was said."""
+    names = ("request", "prompt_usd", "output_usd")
+    for row in read_rows(path, [f"attempts.list.element.{name}" for name in names]):
+        yield add_up(tuple(attempt[name] for name in names) for attempt in row["attempts"])
 
 
 def open_panel(path: Path) -> Any:
