@@ -156,6 +156,8 @@ class ProviderSettings:
     api_key_env: str | None = setting("environment variable that holds the key", None)
     api_key_file: str | None = setting("file that holds the key; readable by you alone", None)
     recordings: str = setting("for kind replay: the JSONL file to play back", "")
+    requests_per_min: int | None = setting("requests that a batch makes in any 60 seconds, at most", None, ge=1)
+    tokens_per_min: int | None = setting("tokens that a batch spends in any 60 seconds, at most", None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,7 @@ class Ledger:
 
     @staticmethod
     def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None) -> float:
-        """The most one sample can cost: a token is at least one byte, an answer at most max_tokens."""
+        """The most one sample can cost: an answer has at most max_tokens."""
         if max_tokens is None:
             raise BudgetExceeded(f"max_cost cannot be kept without max_tokens; set how long {card.name} may answer")
         if card.price is None:
@@ -133,11 +133,19 @@ class Ledger:
                 f"the price of {card.name} is unknown, so max_cost cannot be kept; "
                 f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
             )
-        size = sum(
-            len(m.text.encode())
-            + sum(len(str(call).encode()) for call in m.tool_calls)
-            + TURN_TOKENS
-            + IMAGE_TOKENS * len(m.images)
-            for m in messages
-        )
-        return card.price.cost(Usage(size, 0, max_tokens, 0)) or 0.0
+        return card.price.cost(Usage(most_tokens(messages), 0, max_tokens, 0)) or 0.0
+
+
+def most_tokens(messages: Sequence[Message]) -> int:
+    """The most tokens a model can read in a conversation: a token is at least one byte.
+
+    >>> most_tokens([Message("user", "2 + 2?")])
+    22
+    """
+    return sum(
+        len(m.text.encode())
+        + sum(len(str(call).encode()) for call in m.tool_calls)
+        + TURN_TOKENS
+        + IMAGE_TOKENS * len(m.images)
+        for m in messages
+    )

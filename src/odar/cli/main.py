@@ -14,6 +14,7 @@ from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, Us
 
 COMMANDS = {
     "ask": "Answer a question.",
+    "batch": "Answer a file of questions.",
     "bench": "Measure what ODAR itself costs, and what it gains.",
     "calibrate": "Fit ODAR to your own models and questions.",
     "config": "Show the effective settings and where each came from.",
