@@ -140,7 +140,7 @@ def _errors(findings: Findings, examples: Mapping[int, Entry], figures: Mapping[
         "Errors",
         "Sorted by rule, not by reading; E5 and E6 are told apart by the kind of set alone.",
         tag("div", figures["errors"], tag("figure", kinds), class_="pair"),
-        *shown,
+        tag("div", *shown, class_="pair examples"),
     )
 
 

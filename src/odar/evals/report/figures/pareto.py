@@ -18,7 +18,7 @@ AREA = (290.0, 225.0)
 OFFSETS = [
     (reach * dx, dy, side)
     for reach in (7, 9)
-    for dy in (0, 9, -9, 18, -18, 27, -27)
+    for dy in (6, -7, 15, -16, 24, -25)
     for dx, side in ((1, "left"), (-1, "right"))
 ]
 """Where a label may stand beside its point, the best places first."""
