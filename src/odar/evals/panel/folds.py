@@ -37,8 +37,8 @@ def plan(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> 
     chosen = deal(strata, np.random.default_rng(seed))[: min(size, limit or size)]
     # Dealt out stratum by stratum, like cards: folds of equal size, each stratum spread evenly over them.
     fold_of = {place: number % FOLDS for number, place in enumerate(sorted(chosen, key=lambda i: strata[i]))}
-    places = sorted(chosen)  # asked in the order of the file
-    return Plan([tasks[i] for i in places], [fold_of[i] for i in places])
+    # Asked in the order they were dealt: what a run that is stopped has asked is a stratified sample, too.
+    return Plan([tasks[i] for i in chosen], [fold_of[i] for i in chosen])
 
 
 def deal(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:
