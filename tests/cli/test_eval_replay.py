@@ -26,14 +26,14 @@ def test_replay_in_json_for_any_setting(odar, panel):
     out = odar("eval", "replay", panel, "--policy", "odar:beta=inf,n=3", "--policy", "oracle", "--json").out
     first, second = json.loads(out)
     assert first["name"] == "odar:beta=inf,n=3"
-    assert second["accuracy"]["mean"] >= first["accuracy"]["mean"]
+    assert second["accuracy"]["value"] >= first["accuracy"]["value"]
     assert second["gain"]["p"] < 0.05
     assert second["mix"] == [None, None, None]
 
 
 def test_a_policy_against_itself_gains_exactly_nothing(odar, panel):
     body = json.loads(odar("eval", "compare", panel, f"{panel}#odar", "--json").out)
-    assert (body["interval"]["mean"], body["p"], body["mcnemar"]) == (0.0, 1.0, 1.0)
+    assert (body["interval"]["value"], body["p"], body["mcnemar"]) == (0.0, 1.0, 1.0)
     text = odar("eval", "compare", f"{panel}#odar", f"{panel}#single-fast").out
     assert "120 items in both" in text
     assert "McNemar p =" in text

@@ -24,16 +24,16 @@ def stand(tape, *specs, against="odar"):
 
 def test_the_reference_gains_nothing_and_has_no_test(tape):
     rows = stand(tape, "odar", "single-fast", "odar:dispatch=off")
-    assert (rows["odar"].gain.interval.mean, rows["odar"].adjusted) == (0.0, None)
+    assert (rows["odar"].gain.interval.value, rows["odar"].adjusted) == (0.0, None)
     twin = rows["odar:dispatch=off"]
     assert (twin.gain.interval.low, twin.gain.interval.high, twin.gain.p, twin.adjusted) == (0.0, 0.0, 1.0, 1.0)
 
 
 def test_figures_are_means_over_items(tape):
     row, outcome = stand(tape, "odar", "single-fast")["odar"], run(tape, "odar")
-    assert row.accuracy.mean == pytest.approx(outcome.score.mean())
-    assert row.accuracy.low < row.accuracy.mean < row.accuracy.high
-    assert row.folds.mean == pytest.approx(row.accuracy.mean)  # folds of equal size
+    assert row.accuracy.value == pytest.approx(outcome.score.mean())
+    assert row.accuracy.low < row.accuracy.value < row.accuracy.high
+    assert row.folds.value == pytest.approx(row.accuracy.value)  # folds of equal size
     assert (row.calls, row.cost_usd) == pytest.approx((outcome.calls.mean(), outcome.cost.mean()))
     base = run(tape, "single-fast").score.mean()
     assert row.efficiency == pytest.approx(100 * (outcome.score.mean() - base) / outcome.calls.mean())

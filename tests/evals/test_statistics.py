@@ -32,7 +32,7 @@ def test_t_interval_over_five_folds_by_the_table():
     # Means .70 .72 .74 .76 .78: mean .74, s = .0316228, t(.975, 4) = 2.776445; .74 ± 2.776445 · s/√5 = ± .0392649
     values = np.repeat([0.70, 0.72, 0.74, 0.76, 0.78], 10)
     interval = fold_interval(values, np.repeat(np.arange(5), 10))
-    assert (interval.mean, interval.low, interval.high) == pytest.approx((0.74, 0.700735, 0.779265), abs=1e-6)
+    assert (interval.value, interval.low, interval.high) == pytest.approx((0.74, 0.700735, 0.779265), abs=1e-6)
 
 
 def test_folds_that_agree_have_no_width_and_one_fold_has_no_interval():
@@ -95,17 +95,17 @@ def test_the_bootstrap_of_many_distinct_values_agrees_with_scipys():
 def test_identical_policies_differ_by_exactly_nothing(rows):
     values = [float(a) for a, _ in rows]
     same = difference(values, values, resamples=200)
-    assert (same.interval.mean, same.interval.low, same.interval.high) == (0.0, 0.0, 0.0)
+    assert (same.interval.value, same.interval.low, same.interval.high) == (0.0, 0.0, 0.0)
     assert (same.p, same.mcnemar) == (1.0, 1.0)
     fractions = difference([x / 3 for x in values], [x / 3 for x in values], resamples=200)
-    assert (fractions.interval.mean, fractions.p) == (0.0, 1.0)
+    assert (fractions.interval.value, fractions.p) == (0.0, 1.0)
 
 
 @given(BITS)
 def test_swapping_the_two_turns_the_sign_and_keeps_p(rows):
     a, b = ([float(row[i]) for row in rows] for i in (0, 1))
     there, back = difference(a, b, resamples=300), difference(b, a, resamples=300)
-    assert there.interval.mean == -back.interval.mean
+    assert there.interval.value == -back.interval.value
     assert there.mcnemar == pytest.approx(back.mcnemar)
     assert 0 < there.p <= 1
 

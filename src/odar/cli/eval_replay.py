@@ -14,6 +14,7 @@ from odar.errors import InputError
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.policies import run, run_all
 from odar.evals.replay.tape import Tape, load_tape
+from odar.evals.router_quality import Interval
 from odar.evals.standing import Standing, paired, standings, strata_of
 
 
@@ -90,8 +91,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     )
     for side, name in enumerate((first, second)):
         click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {calls[side]:.2f} calls  {name}")
-    gap = found.interval
-    click.echo(f"A − B  {gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], p = {found.p:.4f} (bootstrap)")
+    click.echo(f"A − B  {_shown(found.interval, '+.3f')}, p = {found.p:.4f} (bootstrap)")
     click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}", nl=False)
     click.echo("" if found.mcnemar is None else f"; McNemar p = {found.mcnemar:.4f}")
 
@@ -115,11 +115,10 @@ def _print(rows: Sequence[Standing]) -> None:
 
 
 def _cells(row: Standing) -> list[str]:
-    gap = row.gain.interval
     return [
         row.name,
-        str(row.accuracy),
-        "–" if row.adjusted is None else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]",
+        _shown(row.accuracy, ".3f"),
+        "–" if row.adjusted is None else _shown(row.gain.interval, "+.3f"),
         "–" if row.adjusted is None else f"{row.adjusted:.3f}",
         f"{row.calls:.2f}",
         "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
@@ -129,8 +128,14 @@ def _cells(row: Standing) -> list[str]:
     ]
 
 
+def _shown(interval: Interval, form: str) -> str:
+    return f"{interval.value:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
+
+
 def _plain(tree: Any) -> Any:
-    """NaN, which has no JSON, as null."""
+    """Ready for JSON: named fields as objects, and NaN, which has no JSON, as null."""
+    if isinstance(tree, Interval):
+        return _plain(tree._asdict())
     if isinstance(tree, dict):
         return {name: _plain(value) for name, value in tree.items()}
     if isinstance(tree, list | tuple):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval
 from odar.calibration.votes import Array
 from odar.evals.panel.folds import label_free_strata
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.tape import Tape
+from odar.evals.router_quality import Interval
 from odar.evals.statistics import (
     Difference,
     benjamini_hochberg,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from odar.calibration.bootstrap import Interval
 from odar.calibration.votes import Array, Ints
 from odar.errors import InputError
+from odar.evals.router_quality import Interval
 
 RESAMPLES = 10_000
 LEVEL = 0.95
@@ -34,8 +34,8 @@ class Difference:
 def fold_interval(values: ArrayLike, folds: ArrayLike, level: float = LEVEL) -> Interval:
     """The mean over folds with its t-based interval; no interval from a single fold.
 
-    >>> print(fold_interval([1, 0, 1, 1], [0, 0, 1, 1]))
-    0.750 [-2.427, 3.927]
+    >>> fold_interval([1, 0, 1, 1], [0, 0, 1, 1]).value
+    0.75
     """
     from scipy import stats
 
@@ -70,7 +70,7 @@ def difference(
     """First minus second, item by item: the stratified paired bootstrap, and McNemar's test where it applies.
 
     >>> same = difference([1, 0, 1], [1, 0, 1])
-    >>> same.interval.mean, same.p, same.mcnemar
+    >>> same.interval.value, same.p, same.mcnemar
     (0.0, 1.0, 1.0)
     """
     a, b = np.asarray(first, float), np.asarray(second, float)

@@ -5,6 +5,7 @@ A replay needs nothing but the panel, and a panel made by something else is neve
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from typing import Any
 
 from odar import __version__
 from odar.agents.terms import agent_terms
-from odar.calibration.collect import fingerprint
 from odar.conversation import NO_OPTIONS
 from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
@@ -93,6 +93,24 @@ def header_of(odar: Odar, path_samples: int) -> Header:
         calibration=json.loads(odar.calibration.to_json()),
         versions={"odar": __version__, "python": platform.python_version()},
     )
+
+
+def fingerprint(odar: Odar) -> str:
+    """A digest of what a panel's answers depend on: models, prompts, sampling and how many samples.
+
+    How long an agent may take, how paths are chosen and how answers are fused may change; a replay changes it, too.
+    """
+    agents = {role.value: asdict(odar.settings.agent(role)) for role in Role}
+    for agent in agents.values():
+        del agent["timeout_s"]
+    prompts = {step.value: prompt.md5 for step, prompt in odar.prompts.items()}
+    facts = {
+        **agents,
+        "prompts": prompts,
+        "samples": odar.settings.routing.samples,
+        "dispatch": odar.settings.dispatch.models,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:

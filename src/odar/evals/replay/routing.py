@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.policy import paths
 from odar.calibration.votes import Array, Bools, Ints
 from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
@@ -37,7 +36,8 @@ def route(tape: Tape, setting: Setting) -> Route:
     prior = prior_of(tape, setting)
     posterior, looked = posterior_of(tape, setting, prior)
     difficulty = np.where(np.isnan(posterior), prior, posterior)
-    return Route(paths(difficulty, setting.tau1, setting.tau2), difficulty, looked)
+    path = (difficulty >= setting.tau1).astype(np.int64) + (difficulty >= setting.tau2)  # as `Strategy` decides
+    return Route(path, difficulty, looked)
 
 
 def prior_of(tape: Tape, setting: Setting) -> Array:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.policy import FAST, SOLVE, VERIFY
 from odar.calibration.votes import Array, Bools, Ints
 from odar.errors import InputError
 from odar.evals.panel.entry import Key
@@ -21,8 +20,8 @@ from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import last_resort
 from odar.types import Candidate, Step
 
-__all__ = ["FAST", "SOLVE", "VERIFY", "Answers", "Items", "Tape", "load_tape"]
-
+FAST, VERIFY, SOLVE = 0, 1, 2
+"""Columns: the fast answer, the verification, the first of the slow samples."""
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
 _COUNTS = ("total", "missing", "length")
 _PLAIN = ("score", "prompt_usd", "output_usd", "seconds")

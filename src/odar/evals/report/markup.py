@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval
+from odar.evals.router_quality import Interval
 
 
 class Markup(str):
@@ -62,7 +62,7 @@ def number(value: float | None, form: str = ".3f", unknown: str = "unknown") -> 
 def interval(value: Interval, form: str = ".3f") -> Markup:
     """A mean with its interval in a lighter hand."""
     span = "" if np.isnan(value.low) else f"{number(value.low, form)} to {number(value.high, form)}"
-    return Markup(f"{number(value.mean, form)} {tag('small', span)}")
+    return Markup(f"{number(value.value, form)} {tag('small', span)}")
 
 
 def p_value(p: float | None) -> str:

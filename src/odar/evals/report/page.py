@@ -65,10 +65,10 @@ def _header(findings: Findings, made: Made) -> Markup:
     models = ", ".join(dict.fromkeys(names[0] for names in tape.header.models.values()))
     about = f"{len(tape)} items of {', '.join(_benchmarks(findings))} · {models} · seed {seeds} · {made.date}"
     tiles = [
-        _tile(number(ours.accuracy.mean), f"ODAR's accuracy at {ours.calls:.2f} calls an item", ours=True),
-        _tile(number(fast.accuracy.mean), "the fast agent alone, 1 call"),
-        _tile(number(hard.accuracy.mean), f"the Hard path for all, {hard.calls:.2f} calls"),
-        _tile(number(rows["oracle-router"].accuracy.mean), "the right path known in hindsight"),
+        _tile(number(ours.accuracy.value), f"ODAR's accuracy at {ours.calls:.2f} calls an item", ours=True),
+        _tile(number(fast.accuracy.value), "the fast agent alone, 1 call"),
+        _tile(number(hard.accuracy.value), f"the Hard path for all, {hard.calls:.2f} calls"),
+        _tile(number(rows["oracle-router"].accuracy.value), "the right path known in hindsight"),
     ]
     return tag(
         "header",
@@ -86,14 +86,14 @@ def _verdict(ours: Standing, fast: Standing, hard: Standing) -> str:
         gap = other.gain.interval
         if gap.low <= 0 <= gap.high:
             return (
-                f"no difference from {name} can be shown ({number(-gap.mean, '+.3f')}, p {p_value(other.gain.p)})"
+                f"no difference from {name} can be shown ({number(-gap.value, '+.3f')}, p {p_value(other.gain.p)})"
             )
-        better = "better" if gap.mean < 0 else "worse"
-        return f"it is {better} than {name} by {number(abs(gap.mean))} (p {p_value(other.gain.p)})"
+        better = "better" if gap.value < 0 else "worse"
+        return f"it is {better} than {name} by {number(abs(gap.value))} (p {p_value(other.gain.p)})"
 
     saved = 1 - ours.calls / hard.calls
     return (
-        f"ODAR answers {ours.accuracy.mean:.1%} right with {ours.calls:.2f} calls an item, {saved:.0%} fewer than "
+        f"ODAR answers {ours.accuracy.value:.1%} right with {ours.calls:.2f} calls an item, {saved:.0%} fewer than "
         f"the Hard path for all: {against(fast, 'the fast agent alone')}; {against(hard, 'the Hard path for all')}."
     )
 
