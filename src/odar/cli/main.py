@@ -18,6 +18,7 @@ COMMANDS = {
     "bench": "Measure what ODAR itself costs, and what it gains.",
     "calibrate": "Fit ODAR to your own models and questions.",
     "config": "Show the effective settings and where each came from.",
+    "eval": "Collect a panel once, replay every policy on it, report.",
     "fuse": "Compare fusion rules on recorded candidates.",
     "difficulty": "Show how hard a query looks, and why.",
     "doctor": "Check what is installed, reachable and configured.",

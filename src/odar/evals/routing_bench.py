@@ -105,10 +105,11 @@ def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[Ro
     if outcomes.confidence is not None and outcomes.tokens is not None:
         scores["posterior (cross-validated)"] = _posterior(outcomes, prior, seed)
     scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
-    return [_row(outcomes, name, score, rng) for name, score in scores.items()]
+    return [router_row(outcomes, name, score, rng) for name, score in scores.items()]
 
 
-def _row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Generator) -> RouterRow:
+def router_row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Generator) -> RouterRow:
+    """One router, by every figure of the field; `odar eval report` uses it too."""
     weak, strong = outcomes.weak, outcomes.strong
     return RouterRow(
         data=outcomes.name,
