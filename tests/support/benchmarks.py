@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from odar.evals.benchmarks.base import Task
+from odar.evals.benchmarks.base import About, Task
 from odar.fusion.equivalence import equivalent
 from odar.types import Query
 
@@ -19,6 +19,7 @@ class Sums:
     name: str = "sums"
     category: str = "Mathematics"
     metric: str = "accuracy"
+    about: About = About("written here")
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         for i in range(self.size):
