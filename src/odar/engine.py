@@ -21,7 +21,7 @@ from odar.agents.team import Team
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
-from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.difficulty.base import Estimator, load_estimator
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
@@ -64,7 +64,7 @@ class Odar:
         self.providers = ProviderPool(self.settings, providers, guard)
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
-        self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
+        self.estimator = estimator or load_estimator(self.settings.routing.estimator)
         self._warm = False
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}

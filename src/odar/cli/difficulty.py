@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import settings_options
-from odar.difficulty.base import ESTIMATORS
+from odar.difficulty.base import load_estimator
 from odar.dispatch.experts import route_expert
 from odar.dispatch.strategy import Strategy
 from odar.errors import InputError
@@ -37,7 +37,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     """
     if (query is None) == (file is None):
         raise InputError('give a query or --file; try: odar difficulty "Who wrote Hamlet?"')
-    estimator = ESTIMATORS[settings.routing.estimator]()
+    estimator = load_estimator(settings.routing.estimator)
     strategy = Strategy(settings.routing.tau1, settings.routing.tau2, settings.routing.samples)
     for text in _queries(file) if file else [query or ""]:
         decision = strategy.decide(estimator.estimate(Query(text)))

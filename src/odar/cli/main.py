@@ -26,6 +26,7 @@ COMMANDS = {
     "pull": "Fetch the embedded model's weights ahead of time.",
     "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
     "traces": "List, show and export recorded traces.",
+    "train": "Learn the difficulty estimator from your own data.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),

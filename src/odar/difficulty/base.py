@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from odar.registry import Registry
@@ -32,3 +33,16 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
     group="odar.estimators",
 )
 """Estimators by name; each entry makes one when called without arguments."""
+
+
+def load_estimator(name: str) -> Estimator:
+    """An estimator by its registered name, or the file that `odar train estimator` wrote.
+
+    >>> load_estimator("length").name
+    'length'
+    """
+    if name not in ESTIMATORS.names() and name.endswith(".json"):
+        from odar.difficulty.estimator import LearnedEstimator
+
+        return LearnedEstimator.load(Path(name).expanduser())
+    return ESTIMATORS[name]()
