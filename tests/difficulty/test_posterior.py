@@ -52,12 +52,29 @@ def test_no_answer_and_the_prompt_count() -> None:
     silent, phi = rng.integers(0, 2, 8000), rng.normal(size=(8000, 24))
     hard = FEATURES.index("readability")
     y = rng.uniform(size=8000) < 1 / (1 + np.exp(-(2.0 * silent + 1.0 * phi[:, hard] - 1.0)))
-    model = PosteriorDifficulty(l2=0.0).fit(d, u, t, y, unanswered=silent, features=phi)
+    model = PosteriorDifficulty(l2=0.0, l2_prompt=0.0).fit(d, u, t, y, unanswered=silent, features=phi)
     coef = dict(zip((*ANSWER_TERMS, *FEATURES), model.coef_, strict=True))
     assert coef["unanswered"] == pytest.approx(2.0, abs=0.25)
     assert coef["readability"] == pytest.approx(1.0, abs=0.15)
     plain = model.update(0.5, unsureness=0, log_tokens=0, features=phi[0])
     assert model.update(0.5, unsureness=0, log_tokens=0, unanswered=True, features=phi[0]) > plain
+
+
+def test_the_prior_is_not_replaced_by_the_features_it_is_made_of() -> None:
+    rng = np.random.default_rng(0)
+    phi = rng.normal(size=(5000, 24))
+    d = 1 / (1 + np.exp(-phi[:, 3]))
+    u, t = rng.normal(size=(2, 5000))
+    y = rng.uniform(size=5000) < d
+    model = PosteriorDifficulty().fit(d, u, t, y, features=phi)
+    assert model.coef_[1] == pytest.approx(1.0, abs=0.15)
+    assert model.update(0.9, unsureness=0, log_tokens=0) > model.update(0.1, unsureness=0, log_tokens=0) + 0.5
+
+
+def test_a_harder_prior_is_never_an_easier_posterior() -> None:
+    model = PosteriorDifficulty.load()
+    values = [model.update(d, unsureness=0, log_tokens=0) for d in (0.05, 0.3, 0.5, 0.7, 0.95)]
+    assert values == sorted(values)
 
 
 def test_few_rows_stay_near_the_start() -> None:

@@ -35,6 +35,8 @@ ANSWER_TERMS = (
 )  # fmt: skip
 TERMS = (*ANSWER_TERMS, *FEATURES)
 """What the coefficients belong to, in order."""
+_IS_FEATURE = np.array([term in FEATURES for term in TERMS])
+_IS_PROMPT = _IS_FEATURE | (np.array(TERMS) == "logit_prior")
 CLIP = 3.0
 """z-scores beyond this are glitches of a provider, not news; and the quadratic would turn around there."""
 
@@ -68,7 +70,9 @@ class PosteriorDifficulty:
     """Logistic regression on the prior's logit, the fast answer's unsureness and length, and the prompt's features.
 
     Parameters:
-        l2: ridge on all coefficients but the intercept.
+        l2: ridge on what the answer says.
+        l2_prompt: ridge on what the prompt says beyond the prior. φ spans the prior and would else take its place,
+            with a sign that only holds for queries like those of the fit.
         start: another posterior that the ridge draws to, in place of zero: for few rows, `load()` and an l2 of 25.
 
     Attributes:
@@ -82,8 +86,11 @@ class PosteriorDifficulty:
     True
     """
 
-    def __init__(self, *, l2: float = 1.0, start: PosteriorDifficulty | None = None) -> None:
+    def __init__(
+        self, *, l2: float = 1.0, l2_prompt: float = 100.0, start: PosteriorDifficulty | None = None
+    ) -> None:
         self.l2 = l2
+        self.l2_prompt = l2_prompt
         self.start = start
 
     def fit(
@@ -104,20 +111,31 @@ class PosteriorDifficulty:
         x, y = self._design(prior, unsureness, log_tokens, unanswered, features), np.asarray(wrong, float)
         if len(x) != len(y) or not len(y) or not np.isfinite(x).all():
             raise InputError("the posterior needs equally many, finite priors, answers and outcomes")
+        if self.start:
+            theta = self._newton(x, y, self.start.coef_)
+        else:
+            # first without φ, so that the prior has a coefficient of its own; then φ corrects it
+            alone = PosteriorDifficulty(l2=self.l2, l2_prompt=self.l2)
+            theta = alone._newton(np.where(_IS_FEATURE, 0.0, x), y, np.zeros(x.shape[1]))
+            theta = theta if features is None else self._newton(x, y, theta)
+        self.coef_: Array = theta
+        self.about_: dict[str, Any] = {}
+        return self
+
+    def _newton(self, x: Array, y: Array, origin: Array) -> Array:
+        """The coefficients of a logistic regression that a ridge draws to `origin`."""
         # a trace of ridge on the intercept too keeps the step finite where every outcome is the same
-        ridge = np.diag([1e-6] + [self.l2 + 1e-9] * (x.shape[1] - 1))
-        origin: Array = self.start.coef_ if self.start else np.zeros(x.shape[1])
+        ridge = np.diag(np.where(_IS_PROMPT, self.l2_prompt, self.l2) + 1e-9)
+        ridge[0, 0] = 1e-6
         theta = origin.copy()
         for _ in range(50):
             p = 1 / (1 + np.exp(-np.clip(x @ theta, -30, 30)))
             curvature = (x * (p * (1 - p))[:, None]).T @ x + ridge
             step = np.linalg.solve(curvature, x.T @ (y - p) - ridge @ (theta - origin))
             theta = theta + np.clip(step, -2, 2)
-            if np.abs(step).max() < 1e-9:
+            if np.abs(step).max() < 1e-7:
                 break
-        self.coef_: Array = theta
-        self.about_: dict[str, Any] = {}
-        return self
+        return theta
 
     def predict(
         self,
@@ -188,6 +206,7 @@ class PosteriorDifficulty:
             "coefficients": dict(zip(TERMS, np.round(self.coef_, 6).tolist(), strict=True)),
             "scaling": scaling_document(self.scaling_),
             "l2": self.l2,
+            "l2_prompt": self.l2_prompt,
             "statistics": {m: asdict(s) for m, s in (statistics or {}).items()},
             "about": self.about_,
         }
@@ -203,7 +222,7 @@ class PosteriorDifficulty:
         coefficients = raw.get("coefficients", {})
         if tuple(coefficients) != TERMS:
             raise InputError(f"{name}: coefficients {sorted(coefficients)}; expected {list(TERMS)}")
-        model = cls(l2=float(raw.get("l2", 1.0)))
+        model = cls(l2=float(raw.get("l2", 1.0)), l2_prompt=float(raw.get("l2_prompt", 100.0)))
         model.coef_ = np.array([float(coefficients[t]) for t in TERMS])
         model.scaling_ = scaling_from(raw.get("scaling", {}), name)
         model.about_ = raw.get("about", {})
