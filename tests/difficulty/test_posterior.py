@@ -77,6 +77,19 @@ def test_a_harder_prior_is_never_an_easier_posterior() -> None:
     assert values == sorted(values)
 
 
+def test_what_the_fit_hardly_saw_has_no_say() -> None:
+    rng = np.random.default_rng(0)
+    phi = rng.normal(size=(2000, 24))
+    proof = FEATURES.index("is_proof")
+    phi[:, proof] = np.arange(2000) < 20
+    y = np.where(phi[:, proof] == 1, 0, rng.integers(0, 2, 2000))
+    model = PosteriorDifficulty().fit(np.full(2000, 0.5), *rng.normal(size=(2, 2000)), y, features=phi)
+    plain, asked = phi[100].copy(), phi[100].copy()
+    asked[proof] = 1
+    one, other = (model.update(0.9, unsureness=0, log_tokens=0, features=f) for f in (plain, asked))
+    assert one == pytest.approx(other)
+
+
 def test_few_rows_stay_near_the_start() -> None:
     start = PosteriorDifficulty.load()
     rng = np.random.default_rng(0)

@@ -35,8 +35,10 @@ ANSWER_TERMS = (
 )  # fmt: skip
 TERMS = (*ANSWER_TERMS, *FEATURES)
 """What the coefficients belong to, in order."""
+RARE = 0.05
+"""A feature that differs from its median in fewer queries of the fit than this has no say."""
 _IS_FEATURE = np.array([term in FEATURES for term in TERMS])
-_IS_PROMPT = _IS_FEATURE | (np.array(TERMS) == "logit_prior")
+_FIXED = 1e9
 CLIP = 3.0
 """z-scores beyond this are glitches of a provider, not news; and the quadratic would turn around there."""
 
@@ -71,8 +73,8 @@ class PosteriorDifficulty:
 
     Parameters:
         l2: ridge on what the answer says.
-        l2_prompt: ridge on what the prompt says beyond the prior. φ spans the prior and would else take its place,
-            with a sign that only holds for queries like those of the fit.
+        l2_prompt: ridge on φ. The prior keeps the coefficient it has without φ, which spans it and would else take
+            its place, with a sign that only holds for queries like those of the fit.
         start: another posterior that the ridge draws to, in place of zero: for few rows, `load()` and an l2 of 25.
 
     Attributes:
@@ -107,35 +109,23 @@ class PosteriorDifficulty:
         if self.start:
             self.scaling_: Scaling = self.start.scaling_
         else:
-            self.scaling_ = Scaling.fit(np.zeros((1, len(FEATURES))) if features is None else np.asarray(features))
+            self.scaling_ = _scaling(
+                np.zeros((1, len(FEATURES))) if features is None else np.asarray(features, float)
+            )
         x, y = self._design(prior, unsureness, log_tokens, unanswered, features), np.asarray(wrong, float)
         if len(x) != len(y) or not len(y) or not np.isfinite(x).all():
             raise InputError("the posterior needs equally many, finite priors, answers and outcomes")
+        gentle = np.where(_IS_FEATURE, self.l2_prompt, self.l2)
         if self.start:
-            theta = self._newton(x, y, self.start.coef_)
+            theta = _newton(x, y, self.start.coef_, gentle)
         else:
-            # first without φ, so that the prior has a coefficient of its own; then φ corrects it
-            alone = PosteriorDifficulty(l2=self.l2, l2_prompt=self.l2)
-            theta = alone._newton(np.where(_IS_FEATURE, 0.0, x), y, np.zeros(x.shape[1]))
-            theta = theta if features is None else self._newton(x, y, theta)
+            # first without φ, for the prior's coefficient; which it keeps while φ corrects it
+            theta = _newton(np.where(_IS_FEATURE, 0.0, x), y, np.zeros(len(TERMS)), np.full(len(TERMS), self.l2))
+            if features is not None:
+                theta = _newton(x, y, theta, np.where(np.array(TERMS) == "logit_prior", _FIXED, gentle))
         self.coef_: Array = theta
         self.about_: dict[str, Any] = {}
         return self
-
-    def _newton(self, x: Array, y: Array, origin: Array) -> Array:
-        """The coefficients of a logistic regression that a ridge draws to `origin`."""
-        # a trace of ridge on the intercept too keeps the step finite where every outcome is the same
-        ridge = np.diag(np.where(_IS_PROMPT, self.l2_prompt, self.l2) + 1e-9)
-        ridge[0, 0] = 1e-6
-        theta = origin.copy()
-        for _ in range(50):
-            p = 1 / (1 + np.exp(-np.clip(x @ theta, -30, 30)))
-            curvature = (x * (p * (1 - p))[:, None]).T @ x + ridge
-            step = np.linalg.solve(curvature, x.T @ (y - p) - ridge @ (theta - origin))
-            theta = theta + np.clip(step, -2, 2)
-            if np.abs(step).max() < 1e-7:
-                break
-        return theta
 
     def predict(
         self,
@@ -197,6 +187,7 @@ class PosteriorDifficulty:
         u, t = (np.clip(np.asarray(v, float), -CLIP, CLIP) for v in (unsureness, log_tokens))
         silent = np.zeros_like(d) if unanswered is None else np.asarray(unanswered, float)
         phi = np.zeros((len(d), len(FEATURES))) if features is None else self.scaling_(np.asarray(features, float))
+        phi = np.clip(phi, -CLIP, CLIP)
         return np.column_stack([np.ones_like(d), np.log(d / (1 - d)), u, t, u * t, u * u, t * t, silent, phi])
 
     def document(self, statistics: Mapping[str, AnswerStatistics] | None = None) -> dict[str, Any]:
@@ -232,6 +223,30 @@ class PosteriorDifficulty:
     def load(cls) -> PosteriorDifficulty:
         """The shipped coefficients."""
         return cls.from_document(_shipped(), "posterior.json")
+
+
+def _newton(x: Array, y: Array, origin: Array, ridge: Array) -> Array:
+    """The coefficients of a logistic regression that a ridge draws to `origin`."""
+    # none on the intercept but a trace, which keeps the step finite where every outcome is the same
+    penalty = np.diag(np.append(1e-6, ridge[1:] + 1e-9))
+    theta = origin.copy()
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(x @ theta, -30, 30)))
+        curvature = (x * (p * (1 - p))[:, None]).T @ x + penalty
+        step = np.linalg.solve(curvature, x.T @ (y - p) - penalty @ (theta - origin))
+        theta = theta + np.clip(step, -2, 2)
+        if np.abs(step).max() < 1e-7:
+            break
+    return theta
+
+
+def _scaling(features: Array) -> Scaling:
+    """As the estimator's, but what hardly varies in the fit has no say: a few proofs teach nothing."""
+    scaling = Scaling.fit(features)
+    usual = np.median(features, axis=0)
+    rare = (features == usual).mean(axis=0) > 1 - RARE
+    low, high = (np.where(rare, scaling.mean, bound) for bound in (scaling.low, scaling.high))
+    return Scaling(scaling.mean, scaling.scale, low, high)
 
 
 def features_of(estimate: Estimate) -> Array | None:
