@@ -52,7 +52,7 @@ class AgentSettings:
 class RoutingSettings:
     """How a query finds its path (SPEC 2)."""
 
-    estimator: str = setting("difficulty estimator by name")
+    estimator: str = setting("difficulty estimator: a name, or a file of `odar train estimator`")
     tau1: float = setting("below: Simple", ge=0, le=1)
     tau2: float = setting("from here on: Hard", ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)

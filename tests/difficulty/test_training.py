@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.difficulty.estimator import shipped_estimator
+from odar.difficulty.estimator import COUNTS, shipped_estimator
 from odar.difficulty.features import FEATURES
 from odar.difficulty.training import FEWEST, cross_predict, d_star, extract, fit_estimator, fit_features
 from odar.errors import InputError
@@ -19,7 +19,8 @@ UNIT = st.floats(0, 1)
 def world(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Queries that are hard where they are long, and easy where they hold a question mark."""
     rng = np.random.default_rng(seed)
-    x = np.tile(shipped_estimator().scaling_.mean, (rows, 1))
+    mean = shipped_estimator().scaling_.mean
+    x = np.tile(np.where([f in COUNTS for f in FEATURES], np.expm1(mean), mean), (rows, 1))
     words, marks = FEATURES.index("word_count"), FEATURES.index("question_marks")
     x[:, words] = rng.uniform(5, 150, rows)
     x[:, marks] = rng.integers(0, 2, rows)

@@ -10,6 +10,8 @@ from odar.evals.benchmarks.base import About, Task
 from odar.fusion.equivalence import equivalent
 from odar.types import Query
 
+ABOUT = About("written here")
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -19,7 +21,7 @@ class Sums:
     name: str = "sums"
     category: str = "Mathematics"
     metric: str = "accuracy"
-    about: About = About("written here")
+    about: About = ABOUT
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         for i in range(self.size):

@@ -29,6 +29,7 @@ COMMANDS = {
     "sample": "Record one fast and several slow answers, for `odar fuse`.",
     "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
     "traces": "List, show and export recorded traces.",
+    "train": "Learn the difficulty estimator from your own data.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),

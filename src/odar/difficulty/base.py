@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from odar.registry import Registry
@@ -35,11 +36,17 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
 
 
 def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None) -> Estimator:
-    """The estimator of this name; the learned one with the weights that a calibration found, where there are any.
+    """An estimator by its registered name, or the file that `odar train estimator` wrote.
+
+    The learned one has the weights that a calibration found, where there are any.
 
     >>> open_estimator("length").name
     'length'
     """
+    if name not in ESTIMATORS.names() and name.endswith(".json"):
+        from odar.difficulty.estimator import LearnedEstimator
+
+        return LearnedEstimator.load(Path(name).expanduser())
     if calibrated is None or name != "learned":
         return ESTIMATORS[name]()
     from odar.difficulty.estimator import calibrated_estimator

@@ -17,13 +17,20 @@ from odar.difficulty.features import FEATURES, FeatureExtractor
 from odar.errors import InputError
 from odar.types import Estimate, Query
 
-FORMAT = "odar-estimator/1"
+FORMAT = "odar-estimator/2"
 Array = NDArray[np.float64]
+COUNTS = (
+    "char_length", "word_count", "token_count", "sentence_count", "clause_count", "question_marks", "parse_depth",
+    "logical_connectives",
+)  # fmt: skip
+"""Features that enter as ln(1 + count): the tenth sentence adds less than the second (docs/lab-notes.md)."""
+_PARTS = ("mean", "scale", "low", "high")
+_IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How φ is standardised inside the model: clipped to the range seen in training, then centred and scaled.
+    """How φ is standardised inside the model: counts as logarithms, clipped to the range seen, centred, scaled.
 
     The clip keeps a 100 kB query from being called hard for its length alone.
     """
@@ -36,8 +43,9 @@ class Scaling:
     @classmethod
     def fit(cls, x: Array, tail: float = 0.005) -> Scaling:
         """Means and deviations of the clipped features; constant ones get scale 1, flags stay unclipped."""
+        flags = ((x == 0) | (x == 1)).all(axis=0) & ~_IS_COUNT
+        x = _logarithmic(x)
         low, high = np.quantile(x, tail, axis=0), np.quantile(x, 1 - tail, axis=0)
-        flags = ((x == 0) | (x == 1)).all(axis=0)
         low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
         clipped = np.clip(x, low, high)
         deviation = clipped.std(axis=0)
@@ -45,7 +53,7 @@ class Scaling:
 
     def __call__(self, x: Array) -> Array:
         """φ on the scale of the weights."""
-        return (np.clip(x, self.low, self.high) - self.mean) / self.scale
+        return (np.clip(_logarithmic(x), self.low, self.high) - self.mean) / self.scale
 
 
 class LearnedEstimator:
@@ -72,7 +80,7 @@ class LearnedEstimator:
     True
     """
 
-    name = "learned/1"
+    name = "learned/2"
 
     def __init__(
         self,
@@ -138,15 +146,11 @@ class LearnedEstimator:
 
     def document(self) -> dict[str, Any]:
         """Weights, scaling and what made them as plain data."""
-        scaling = {
-            key: dict(zip(FEATURES, np.round(getattr(self.scaling_, key), 6).tolist(), strict=True))
-            for key in ("mean", "scale", "low", "high")
-        }
         return {
             "format": FORMAT,
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
             "bias": round(self.bias_, 6),
-            "scaling": scaling,
+            "scaling": scaling_document(self.scaling_),
             "training": {
                 "learning_rate": self.learning_rate,
                 "batch_size": self.batch_size,
@@ -170,7 +174,10 @@ class LearnedEstimator:
             raw = json.loads(source.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{source}: not an estimator file ({error})") from error
-        return cls.from_document(raw, str(source))
+        model = cls.from_document(raw, str(source))
+        if path is not None:
+            model.name = f"{cls.name} ({path.name})"
+        return model
 
     @classmethod
     def from_document(cls, raw: Any, name: str) -> LearnedEstimator:
@@ -191,9 +198,7 @@ class LearnedEstimator:
             )
             model.weights_ = _vector(raw["weights"], f"{name}: weights")
             model.bias_ = float(raw["bias"])
-            model.scaling_ = Scaling(
-                *(_vector(raw["scaling"][key], f"{name}: {key}") for key in ("mean", "scale", "low", "high"))
-            )
+            model.scaling_ = scaling_from(raw["scaling"], name)
             model.runs_, model.about_ = training["runs"], raw["about"]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
@@ -223,9 +228,27 @@ class LearnedEstimator:
         return theta
 
 
+def scaling_document(scaling: Scaling) -> dict[str, dict[str, float]]:
+    """A scaling as plain data, by the features' names."""
+    rounded = {key: np.round(getattr(scaling, key), 6).tolist() for key in _PARTS}
+    return {key: dict(zip(FEATURES, values, strict=True)) for key, values in rounded.items()}
+
+
+def scaling_from(raw: Any, name: str) -> Scaling:
+    """The scaling that `scaling_document` described; `name` is the file's, for errors."""
+    try:
+        return Scaling(*(_vector(raw[key], f"{name}: {key}") for key in _PARTS))
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
+
+
 def _sigmoid(logit: Array) -> Array:
     # clipped: exp would overflow where σ has long been 0 or 1 to every digit
     return 1 / (1 + np.exp(-np.clip(logit, -40, 40)))
+
+
+def _logarithmic(x: Array) -> Array:
+    return np.where(_IS_COUNT, np.log1p(np.maximum(x, 0)), x)
 
 
 def _vector(values: Mapping[str, float], where: str) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.features import FeatureExtractor
+from odar.difficulty.features import FEATURES, FeatureExtractor
 from odar.errors import InputError
 from odar.types import Query
 
@@ -66,6 +66,7 @@ def fit_estimator(
         epochs: passes over the data; None takes the paper's 50, more where rows are few.
         on_progress: gets the number of queries whose features are computed.
     """
+    check_enough(len(queries), start)
     x = extract(queries, on_progress)
     return fit_features(x, targets, weights=weights, start=start, seed=seed, epochs=epochs)
 
@@ -81,17 +82,16 @@ def fit_features(
 ) -> LearnedEstimator:
     """`fit_estimator` for features that are already computed, (n, 24)."""
     features = np.asarray(x, float)
+    check_enough(len(features), start)
+    return _fit(features, targets, weights, start, (seed,) if isinstance(seed, int) else seed, epochs)
+
+
+def check_enough(rows: int, start: LearnedEstimator | None = None) -> None:
+    """Raise InputError where so few rows cannot teach 24 weights."""
     needed = FEWEST["start" if start else "scratch"]
-    if len(features) < needed:
-        remedy = "" if start else f", or {FEWEST['start']} to start from the shipped one"
-        raise InputError(f"{len(features)} rows cannot teach an estimator; at least {needed} are needed{remedy}")
-    model = LearnedEstimator(
-        l2=PULL / len(features) if start else 0.01,
-        epochs=epochs or max(EPOCHS, math.ceil(STEPS * 32 / len(features))),
-        seeds=(seed,) if isinstance(seed, int) else tuple(seed),
-        start=start,
-    )
-    return model.fit(features, targets, weights)
+    if rows < needed:
+        remedy = "" if start else f", or {FEWEST['start']} to start from the shipped estimator"
+        raise InputError(f"{rows} rows cannot teach an estimator; at least {needed} are needed{remedy}")
 
 
 def cross_predict(
@@ -110,8 +110,7 @@ def cross_predict(
     for held_out in range(folds):
         seen = fold != held_out
         shares = None if weights is None else weights[seen]
-        model = fit_features(x[seen], targets[seen], weights=shares, start=start, seed=seed, epochs=epochs)
-        predicted[~seen] = model.predict(x[~seen])
+        predicted[~seen] = _fit(x[seen], targets[seen], shares, start, (seed,), epochs).predict(x[~seen])
     return predicted
 
 
@@ -122,4 +121,21 @@ def extract(queries: Sequence[Query], on_progress: Callable[[int], None] | None 
         parts.append(extractor.phi_batch(queries[at : at + CHUNK]))
         if on_progress is not None:
             on_progress(min(at + CHUNK, len(queries)))
-    return np.concatenate(parts) if parts else np.zeros((0, 24))
+    return np.concatenate(parts) if parts else np.zeros((0, len(FEATURES)))
+
+
+def _fit(
+    x: Array,
+    targets: ArrayLike,
+    weights: ArrayLike | None,
+    start: LearnedEstimator | None,
+    seeds: Sequence[int],
+    epochs: int | None,
+) -> LearnedEstimator:
+    model = LearnedEstimator(
+        l2=PULL / len(x) if start else 0.01,
+        epochs=epochs or max(EPOCHS, math.ceil(STEPS * 32 / len(x))),
+        seeds=tuple(seeds),
+        start=start,
+    )
+    return model.fit(x, targets, weights)
