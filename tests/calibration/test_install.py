@@ -13,7 +13,7 @@ from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.install import incumbents, report, to_calibration
 from odar.calibration.setup import Thresholds
 from odar.config import load_settings
-from odar.difficulty.estimator import shipped_estimator
+from odar.difficulty.estimator import FORMAT, shipped_estimator
 from odar.difficulty.posterior import PosteriorDifficulty
 from odar.engine import Odar
 from odar.errors import OdarError
@@ -73,7 +73,7 @@ def test_the_file_can_be_reviewed(fitted, tmp_path):
         "fusion.beta": "inf",
         "routing.mode": "posterior",
     }
-    assert body["estimator"]["format"] == "odar-estimator/1"
+    assert body["estimator"]["format"] == FORMAT
     assert body["report"] == json.loads(json.dumps(report(fitted)))
     assert body["made"]["data"] == "test"
     assert set(body["report"]["after"]["mix"]) == {"simple", "medium", "hard"}
