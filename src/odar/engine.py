@@ -25,7 +25,7 @@ from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.difficulty.posterior import PosteriorDifficulty, features_of
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
@@ -211,7 +211,13 @@ class Odar:
             return decision
         length = known.length_score(sum(not token.control for token in fast[0].tokens))
         assert length is not None, "_looks_first saw to it"
-        d = self.posterior.update(decision.estimate.difficulty, unsureness=energy.aligned, log_tokens=length)
+        d = self.posterior.update(
+            decision.estimate.difficulty,
+            unsureness=energy.aligned,
+            log_tokens=length,
+            unanswered=not fast[0].stated,
+            features=features_of(decision.estimate),
+        )
         after = self.strategy.reconsider(decision, d, paths)
         if decision.path is Path.SIMPLE is not after.path:
             try:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odar.config import load_settings
+from odar.difficulty.features import FEATURES, phi
 from odar.engine import Odar
 from odar.evals.panel.collect import Collection, Job
 from odar.evals.panel.entry import Attempt, Entry, Key
@@ -30,12 +31,13 @@ MODELS = {
 
 
 class Spread:
-    """Difficulties all over [0, 1], by the number in the question."""
+    """Difficulties all over [0, 1], by the number in the question; shows φ(x), as the learned estimator does."""
 
     name = "spread"
 
     def estimate(self, query: Query) -> Estimate:
-        return Estimate(int(query.text.split()[2]) * 37 % 100 / 100, self.name)
+        shares = tuple((name, float(value), 0.0) for name, value in zip(FEATURES, phi(query), strict=True))
+        return Estimate(int(query.text.split()[2]) * 37 % 100 / 100, self.name, shares)
 
 
 def number_of(request: Any) -> int:

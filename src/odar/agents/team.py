@@ -201,6 +201,7 @@ class Team:
             found = canonical_json(text)
         else:
             found = find_answer(text)
+        stated = found is not None or not self.prompts[step].marks
         if found is None:
             # A verifier that only says CORRECT has answered: with the proposal.
             found = proposal if judgment else text.strip()
@@ -213,6 +214,7 @@ class Team:
             judgment=judgment,
             finish=completion.finish,
             tool_calls=calls,
+            stated=stated,
             fault=fault_of(text, calls, options),
             wire=completion.wire,
         )

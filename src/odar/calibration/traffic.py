@@ -84,7 +84,7 @@ def read_traffic(
     """
     energies: dict[Step, list[float]] = defaultdict(list)
     lengths: list[float] = []
-    known: list[tuple[float, float, float, bool]] = []
+    known: list[tuple[float, float, float, bool, bool]] = []
     features: list[Sequence[float]] = []
     traces = marked = 0
     for row in rows:
@@ -93,12 +93,12 @@ def read_traffic(
             continue
         traces += 1
         marked += row["feedback"] is not None
-        fast: tuple[float, float] | None = None
+        fast: tuple[float, float, bool] | None = None
         for candidate in document["candidates"]:
             step, energy = Step(candidate["step"]), _free_energy(candidate, varentropy_weight)
             energies[step].append(energy)
             if step is Step.ANSWER and fast is None:
-                fast = energy, _log_tokens(candidate)
+                fast = energy, _log_tokens(candidate), not candidate.get("stated", True)
                 lengths.append(fast[1])
         wrong = None if row["feedback"] is None else fast_is_wrong(document, row["feedback"]["correct"])
         phi = _features(document)
@@ -107,12 +107,13 @@ def read_traffic(
         known.append((float(document["decision"]["estimate"]["difficulty"]), *fast, wrong))
         features.append(phi or ())
     table = np.array(features, dtype=np.float64) if estimator is not None and features else None
-    columns = np.array(known, dtype=np.float64).reshape(-1, 4).T
+    columns = np.array(known, dtype=np.float64).reshape(-1, 5).T
     answers = FastAnswers(
         prior=columns[0] if estimator is None or table is None else estimator.predict(table),
         energy=columns[1],
         log_tokens=columns[2],
-        wrong=columns[3].astype(bool),
+        unanswered=columns[3].astype(bool),
+        wrong=columns[4].astype(bool),
         effort=np.full(len(known), np.nan),
         features=table,
     )
