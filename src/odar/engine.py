@@ -14,14 +14,17 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
 
+from odar.agents.judge import Judge
 from odar.agents.ledger import Ledger, Limits
-from odar.agents.prompts import load_prompts
+from odar.agents.prompts import load_prompts, prompt_steps
+from odar.agents.scales import Scales
 from odar.agents.stream import Stream
+from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
-from odar.difficulty.base import ESTIMATORS, Estimator
+from odar.difficulty.base import Estimator, open_estimator
 from odar.difficulty.posterior import PosteriorDifficulty
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
@@ -29,12 +32,14 @@ from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
-from odar.fusion.energy import measure
-from odar.fusion.statistics import Source, Statistics
+from odar.fusion.drift import AlignmentRow
+from odar.fusion.statistics import Source
 from odar.fusion.stopping import Stopping
 from odar.providers.base import OnText, Provider
 from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
+from odar.store.alignment import ServedAlignment
+from odar.store.alignment_file import AlignmentFile
 from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Step, Trace
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
@@ -49,6 +54,7 @@ class Odar:
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
         guard: put around every provider, such as a circuit breaker.
+        served: where served energies are kept between processes; None keeps them in memory.
 
     Use it as a context manager, or call `close`, to let go of connections and weights.
     """
@@ -60,27 +66,31 @@ class Odar:
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
         guard: Guard | None = None,
+        served: AlignmentFile | None = None,
     ) -> None:
         self.settings = settings or load_settings()
         self.providers = ProviderPool(self.settings, providers, guard)
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
-        self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
         self._warm = False
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
+        self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator)
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
-        fusion = self.settings.fusion
+        fusion, calibrated = self.settings.fusion, self.calibration.statistics
+        self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
+        self.scales = Scales(fusion.varentropy_weight, self.alignment)
         skills = {
             (card.name, step): known.skill
             for step in Step
             for card in self.cards[step.role]
-            if (known := self._statistics(card.name, step)) is not None
+            if (known := calibrated.find(self.source(card.name, step))) is not None
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
+        self.judge = Judge(self.fusion, self.scales, Surrogate.of(self.settings, self.scales))
         stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
         self.waves = Waves(stopping, fusion.first_wave, self.fusion.groups)
 
@@ -145,8 +155,7 @@ class Odar:
         except OdarError as error:
             error.spend = ledger.spend()
             raise
-        candidates = [self.measured(candidate, team) for candidate in candidates]
-        verdict = self.fusion.choose(candidates)
+        candidates, verdict = await self.judge.decide(candidates, team)
 
         winner = candidates[verdict.winner]
         trace = Trace(
@@ -189,15 +198,15 @@ class Odar:
             return False
         if decision.estimate.difficulty >= self.settings.routing.clearly_hard or team.query.options.n > 1:
             return False
-        known = self._known(Step.ANSWER, team)
+        known = self.scales.known(Step.ANSWER, team)
         return known is not None and known.length_score(0) is not None
 
     def _reconsider(
         self, decision: Decision, fast: list[Candidate], team: Team, stream: Stream, paths: Collection[str]
     ) -> Decision:
         """The decision in the light of the fast answer; as it was where that says nothing, or is out for good."""
-        known = self._known(Step.ANSWER, team)
-        energy = self.measured(fast[0], team).energy if fast else None
+        known = self.scales.known(Step.ANSWER, team)
+        energy = self.scales.weigh(fast[0], team).energy if fast else None
         if known is None or energy is None or energy.aligned is None or stream.committed:
             return decision
         length = known.length_score(sum(not token.control for token in fast[0].tokens))
@@ -267,29 +276,15 @@ class Odar:
         seed = self.settings.seed if seed is None else seed
         return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
 
-    def measured(self, candidate: Candidate, team: Team) -> Candidate:
-        """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        known, weight = self._known(candidate.step, team), self.settings.fusion.varentropy_weight
-        energy = measure(candidate.tokens, weight, known.alignment if known else None)
-        return dataclasses.replace(candidate, energy=energy)
-
-    def _known(self, step: Step, team: Team) -> Statistics | None:
-        """What is known of a step's answers on the terms of this query; a client may have changed them."""
-        terms, weight = team.terms(step.role).sampling, self.settings.fusion.varentropy_weight
-        if terms.temperature is None or terms.top_p is None or terms.max_tokens is None:
-            return None
-        model, md5 = team.cards[step.role].name, team.prompts[step].md5
-        source = Source(model, md5, terms.temperature, terms.top_p, terms.max_tokens, weight)
-        return self.calibration.statistics.find(source)
+    def alignment_report(self) -> list[AlignmentRow]:
+        """μ and σ of every source, calibrated and served, and whether the two drift apart; reads a small file."""
+        return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
 
     def source(self, model: str, step: Step) -> Source:
         """What the free energies of a model's answers at one step depend on."""
         agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
         md5 = self.prompts[step].md5
         return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
-
-    def _statistics(self, model: str, step: Step) -> Statistics | None:
-        return self.calibration.statistics.find(self.source(model, step))
 
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
@@ -326,6 +321,7 @@ class Odar:
 
     async def aclose(self) -> None:
         """Let go of connections and weights."""
+        await asyncio.to_thread(self.alignment.close)
         await self.providers.close()
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ async def test_killed_again_and_again_it_still_ends_up_whole(tmp_path):
             kills += 1
             await ended
         assert process.returncode == 0
-        assert kills == 2
+        assert kills >= 2
         rows = read_jsonl(tmp_path / "out.jsonl")
         assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(12)]
         assert sum(row["calls"] for row in rows) == 36

@@ -11,7 +11,7 @@ FREE = "price = { input = 0, output = 0 }"
 
 
 @pytest.fixture
-def sums(tmp_path, provider):
+def sums(tmp_path, provider, monkeypatch):
     """Sums that the fast agent gets wrong every second time, at no cost."""
 
     def speak(request, index):
@@ -21,7 +21,7 @@ def sums(tmp_path, provider):
         return [completion(f"Answer: {number}", -0.1 - 0.01 * i) for i in range(request.n)]
 
     provider.script = speak
-    BENCHMARKS.add("sums", Sums(20))
+    monkeypatch.setitem(BENCHMARKS._things, "sums", Sums(20))
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))
     return toml

@@ -1,61 +1,89 @@
-"""The code that scores ODAR's routers gives the rows that are published, on data like theirs."""
+"""Routers on recorded outcomes."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.baselines import LengthEstimator
+from odar.difficulty.estimator import shipped_estimator
 from odar.errors import InputError
-from odar.evals.router_quality import apgr
-from odar.evals.routing_bench import Outcomes, load_routellm, measure, router_row
-
-SIZE = 1_300
+from odar.evals.routing_bench import Outcomes, load_mmlu_pair, load_routellm, measure
 
 
-def recorded(seed: int, pull: float) -> Outcomes:
-    """A weak model at 64% and a strong one at 86%; length tells the weak one's failures as far as `pull` says."""
-    rng = np.random.default_rng(seed)
-    length = rng.normal(0, 1, SIZE)
-    weak = (rng.random(SIZE) < 1 / (1 + np.exp(-(0.6 - pull * length)))).astype(float)
-    strong = np.maximum(weak, (rng.random(SIZE) < 0.62).astype(float))
-    prompts = ["x" * int(200 + 40 * value) for value in length]
-    return Outcomes("synthetic", prompts, weak, strong)
+def outcomes(rows: int = 200) -> Outcomes:
+    """The weak model fails where it is unsure, and always where it states no answer."""
+    rng = np.random.default_rng(0)
+    confidence, silent = rng.uniform(0.6, 1.0, rows), (rng.uniform(size=rows) < 0.15).astype(float)
+    weak = ((rng.uniform(0.6, 1.0, rows) < confidence) & (silent == 0)).astype(float)
+    return Outcomes(
+        name="made up",
+        prompts=[f"What is {n} plus {'one ' * (n % 7)}?" for n in range(rows)],
+        weak=weak,
+        strong=np.ones(rows),
+        confidence=confidence,
+        tokens=rng.integers(5, 50, rows).astype(float),
+        unanswered=silent,
+    )
 
 
-def test_a_random_router_has_the_published_half():
-    found = [measure(recorded(seed, 0.0), ConstantEstimator(), seed)[0] for seed in range(3)]
-    assert {row.router for row in found} == {"random"}
-    assert np.mean([row.apgr.value for row in found]) == pytest.approx(0.497, abs=0.03)
+@pytest.mark.parametrize("estimator", [LengthEstimator(), shipped_estimator()], ids=["length", "learned"])
+def test_the_posterior_sees_what_the_prompt_cannot_show(estimator) -> None:
+    rows = {row.router: row for row in measure(outcomes(), estimator)}
+    posterior, prior = rows["posterior (cross-validated)"], rows[estimator.name]
+    assert posterior.apgr.value > prior.apgr.value + 0.05
+    assert rows["oracle"].apgr.value >= posterior.apgr.value
+    assert posterior.auroc > 0.7
 
 
-def test_length_gains_only_where_length_tells():
-    rows = {row.router: row for row in measure(recorded(1, 0.5), ConstantEstimator())}
-    assert rows["length"].apgr.low > 0.5
-    assert rows["oracle"].apgr.value > rows["length"].apgr.value
-    nothing = {row.router: row for row in measure(recorded(1, 0.0), ConstantEstimator())}
-    assert nothing["length"].apgr.low < 0.5 < nothing["length"].apgr.high
+def test_a_missing_answer_is_news() -> None:
+    told = outcomes()
+    untold = Outcomes(told.name, told.prompts, told.weak, told.strong, told.confidence, told.tokens)
+    with_it, without = (
+        next(row for row in measure(o, LengthEstimator()) if row.router.startswith("posterior"))
+        for o in (told, untold)
+    )
+    assert with_it.apgr.value > without.apgr.value
 
 
-def test_a_row_is_the_fields_figures():
-    data = recorded(2, 0.5)
-    score = np.array([len(prompt) for prompt in data.prompts], dtype=float)
-    row = router_row(data, "length", score, np.random.default_rng(0))
-    assert row.apgr.value == apgr(score, data.weak, data.strong)
-    assert 0 < row.cpt50 < row.cpt80 < 1
+def test_prompts_alone_have_no_posterior() -> None:
+    told = outcomes(60)
+    rows = measure(Outcomes("x", told.prompts, told.weak, told.strong), LengthEstimator())
+    assert {row.router for row in rows} == {"random", "length", "oracle"}
 
 
-def test_contaminated_rows_are_dropped(tmp_path):
-    (tmp_path / "routellm_gsm8k").mkdir()
-    rows = [
-        {"prompt": f"q{i}", "weak_correct": i % 2 == 0, "strong_correct": True, "contaminated": i == 3}
-        for i in range(6)
+def test_contaminated_questions_are_dropped(tmp_path: Path) -> None:
+    folder = tmp_path / "routellm_gsm8k"
+    folder.mkdir()
+    lines = [
+        {"prompt": p, "weak_correct": False, "strong_correct": True, "contaminated": bad}
+        for p, bad in (("a", False), ("b", True))
     ]
-    (tmp_path / "routellm_gsm8k" / "outcomes.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = load_routellm(tmp_path)
-    assert list(found.prompts) == ["q0", "q1", "q2", "q4", "q5"]
-    assert found.weak.tolist() == [1, 0, 1, 1, 0]
-    with pytest.raises(InputError, match="cannot be read"):
-        load_routellm(tmp_path / "nowhere")
+    (folder / "outcomes.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert load_routellm(tmp_path).prompts == ["a"]
+
+
+def test_pairs_are_matched_by_question(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    folder = tmp_path / "mmlu_pro_outcomes"
+    folder.mkdir()
+    items = [{"row": n, "question": f"q{n}", "options": ["x", "y"]} for n in range(3)]
+    (folder / "items.jsonl").write_text("\n".join(map(json.dumps, items)))
+    table = pyarrow.table(
+        {
+            "model": ["fast", "fast", "slow", "slow"], "row": [0, 1, 1, 2], "correct": [True, False, True, True],
+            "mean_token_probability": [0.9, 0.5, 0.8, 0.8], "response_tokens": [3.0, 9.0, 4.0, 4.0],
+            "answer": ["A", None, "B", "B"],
+        }
+    )  # fmt: skip
+    parquet.write_table(table, folder / "outcomes.parquet")
+    pair = load_mmlu_pair(tmp_path, "fast", "slow")
+    assert pair.prompts == ["q1\n(A) x\n(B) y"]
+    assert pair.unanswered is not None and pair.unanswered.tolist() == [1.0]
+    with pytest.raises(InputError, match="both fast and nobody"):
+        load_mmlu_pair(tmp_path, "fast", "nobody")

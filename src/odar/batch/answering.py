@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from odar.agents.ledger import Ledger, most_tokens
+from odar.agents.ledger import Ledger
+from odar.agents.prompt_size import most_tokens
 from odar.agents.terms import agent_terms
 from odar.batch.executor import Item, Outcome, Work
 from odar.batch.journal import Memo

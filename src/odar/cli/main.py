@@ -26,8 +26,10 @@ COMMANDS = {
     "keys": "Make, list and revoke API keys.",
     "models": "List the models of the catalogue.",
     "pull": "Fetch the embedded model's weights ahead of time.",
+    "sample": "Record one fast and several slow answers, for `odar fuse`.",
     "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
     "traces": "List, show and export recorded traces.",
+    "train": "Learn the difficulty estimator from your own data.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),

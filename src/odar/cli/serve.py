@@ -31,6 +31,7 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
     from odar.gateway.app import create_app
     from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import check_binding, make_server
+    from odar.store.alignment_file import alignment_file
     from odar.store.store import open_store
 
     gateway = dataclasses.replace(
@@ -46,11 +47,13 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=False)  # before anybody can ask, not while the first one waits
     logging.basicConfig(level=logging.WARNING, format="odar: %(levelname)s %(name)s: %(message)s")
-    server = make_server(create_app(settings, keys=keys, recorder=StoredRecord(store, settings.profile)), gateway)
+    record, served = StoredRecord(store, settings.profile), alignment_file(settings.store)
+    app = create_app(settings, keys=keys, recorder=record, traces=store, served=served)
+    server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
-    click.echo(f"odar: listening on http://{shown}:{number}", err=True)
+    click.echo(f"odar: listening on http://{shown}:{number} (open it in a browser for the dashboard)", err=True)
     if keys.empty():
         click.echo(
             "odar: no key is configured: only this machine can connect (make keys with `odar keys`)", err=True

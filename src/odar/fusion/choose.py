@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from odar.fusion.basis import Basis
 from odar.fusion.equivalence import Equivalence, group
 from odar.fusion.forms import call_key
 from odar.fusion.rules import RULES, Array, Ballot
@@ -65,16 +66,15 @@ class Fusion:
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score")
-        ballot, note = self._ballot([candidates[i] for i in scored])
+        ballot, basis = self._ballot([candidates[i] for i in scored])
         keys = decide(ballot)
         best = max(
             range(len(scored)), key=lambda i: (*(key[i] for key in keys), *last_resort(candidates[scored[i]]))
         )
         weights = np.zeros(len(candidates))
         weights[scored] = keys[0]
-        reason = note or ("lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}")
-        scorer = f"{self.rule} (uncalibrated)" if note else self.rule
-        return Verdict(scored[best], scorer, reason, tuple(weights.tolist()))
+        reason = "lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}"
+        return Verdict(scored[best], f"{self.rule}{basis.mark}", basis.reason(reason), tuple(weights.tolist()))
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
         """A number per candidate; equal answers share it, as do calls of the same tools with the same arguments."""
@@ -103,15 +103,11 @@ class Fusion:
             scorer, how = "slow", "the slow answer"
         return Verdict(winner, scorer, f"{why}; {how}", weights)
 
-    def _ballot(self, candidates: Sequence[Candidate]) -> tuple[Ballot, str]:
-        """The arrays a rule sees, and a note where models could not be made comparable (SPEC 5.5).
-
-        Aligned and raw energies never meet: if one candidate has no alignment statistics, all are compared raw.
-        """
+    def _ballot(self, candidates: Sequence[Candidate]) -> tuple[Ballot, Basis]:
+        """The arrays a rule sees, and on what basis their energies are compared."""
+        basis = Basis.of(candidates)
         energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
-        uncalibrated = sorted({c.model for c in candidates if c.energy is not None and c.energy.aligned is None})
-        note = f"raw free energy: no alignment statistics for {', '.join(uncalibrated)}" if uncalibrated else ""
-        values = [e.free_energy if note or e.aligned is None else e.aligned for e in energies]
+        values = [e.free_energy if basis.raw or e.aligned is None else e.aligned for e in energies]
         sureness = np.array([confidences(candidate) for candidate in candidates])
         return (
             Ballot(
@@ -123,7 +119,7 @@ class Fusion:
                 skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
                 beta=self.beta,
             ),
-            note,
+            basis,
         )
 
 

@@ -72,6 +72,12 @@ def load_prompts(name: str) -> Mapping[Step, Prompt]:
     return {step: _read(folder.joinpath(f"{step}.toml"), f"{name}/{step}.toml") for step in Step}
 
 
+def prompt_steps(*names: str) -> dict[str, str]:
+    """The step of every prompt of these sets and of the shipped ones, by its MD5."""
+    sets = [load_prompts(name) for name in dict.fromkeys((*SETS, *names))]
+    return {prompt.md5: step.value for prompts in sets for step, prompt in prompts.items()}
+
+
 def _read(file: Any, label: str) -> Prompt:
     try:
         raw = file.read_bytes()
