@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from odar.config import load_settings
+from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.evals.panel.collect import Collection, Job
 from odar.evals.panel.entry import Attempt, Entry, Key
@@ -30,12 +31,14 @@ MODELS = {
 
 
 class Spread:
-    """Difficulties all over [0, 1], by the number in the question."""
+    """Difficulties all over [0, 1], by the number in the question; features too, should the engine use them."""
 
     name = "spread"
 
     def estimate(self, query: Query) -> Estimate:
-        return Estimate(int(query.text.split()[2]) * 37 % 100 / 100, self.name)
+        number = int(query.text.split()[2])
+        shown = tuple((name, float((number + i) % 7), 0.0) for i, name in enumerate(FEATURES))
+        return Estimate(number * 37 % 100 / 100, self.name, shown)
 
 
 def number_of(request: Any) -> int:
