@@ -54,7 +54,7 @@ def command() -> None:
     baseline, ablation and sweep is then a replay of the panel: in seconds, with no further call.
 
     \b
-    odar eval collect starter --out runs/starter --limit 60
+    odar eval collect starter --out runs/starter --limit 48
     odar eval replay runs/starter --policy odar --policy baselines
     odar eval compare runs/starter#odar runs/starter#single-fast
     odar eval report runs/starter --out report.html

@@ -108,8 +108,14 @@ async def test_separate_samples_are_kept_one_by_one(tmp_path):
 async def test_interrupting_leaves_whole_answers_and_nothing_running(tmp_path):
     odar, fast, slow = engine(fast=speak, slow=speak)
     slow.delay_s = 0.03
-    task = asyncio.create_task(collect(odar, tmp_path, jobs(8), concurrency=2))
-    await asyncio.sleep(0.16)
+    some = asyncio.Event()
+
+    def seen(progress):
+        if progress.done == 3:
+            some.set()
+
+    task = asyncio.create_task(collect(odar, tmp_path, jobs(8), concurrency=2, on_progress=seen))
+    await some.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

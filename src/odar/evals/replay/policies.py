@@ -40,6 +40,10 @@ TAUS = tuple((a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8))
 """The sweeps of SPEC 7.3; the grid is SPEC 2.7's."""
 
 
+POSTERIOR = "odar:mode=posterior,statistics=panel"
+"""Posterior routing even where the calibration in use cannot tell how long answers usually are (SPEC 5.11)."""
+
+
 def suites(tape: Tape) -> dict[str, list[str]]:
     """Lists of policies under one name, as far as this panel can show them."""
     usual = min(5, tape.samples)
@@ -54,11 +58,11 @@ def suites(tape: Tape) -> dict[str, list[str]]:
         "fusion-rules": [f"odar:rule={rule}" for rule in sorted(RULES.names())],
         "ablations": [
             "always-hard", "always-medium", "single-fast", f"odar:rule={NO_FUSION}", "odar:dispatch=off",
-            f"odar:mode={other}", f"odar:stop={stop}", "odar:estimator=length",
+            f"odar:mode={other}", POSTERIOR, f"odar:stop={stop}", "odar:estimator=length",
             *(f"odar:without={group}" for group in GROUPS),
         ],
         "sweep-n": [f"{name}={n}" for name in ("odar:n", "self-consistency:k", "best-of-n:n") for n in sizes],
-        "sweep-lambda": [f"odar:lambda={x:g},statistics=panel" for x in LAMBDAS],
+        "sweep-lambda": [f"odar:lambda={x:g},mode=prior,statistics=panel" for x in LAMBDAS],
         "sweep-beta": [f"odar:beta={x}" for x in BETAS],
         "sweep-tau": [f"odar:tau1={a:g},tau2={b:g}" for a, b in TAUS],
     }  # fmt: skip

@@ -26,7 +26,7 @@ def gallery(findings: Findings) -> dict[str, Figure]:
         Figure("best-of-n", "More samples", "Accuracy by the number of slow samples.",
                HALF, curves.draw_curve, curves.curve_rows),
         Figure("sweeps", "Sweeps",
-               "ODAR with one setting changed. λ is swept with alignment measured on the panel, without labels.",
+               "ODAR with one setting changed; λ under prior routing, aligned by the panel itself, without labels.",
                (9.6, 3.1), curves.draw_sweeps, curves.sweep_rows),
         Figure("latency", "How long an answer takes",
                "As recorded at collection; a request for several samples counts with the time of all.",

@@ -53,10 +53,15 @@ def table(head: Sequence[Cell], rows: Sequence[Sequence[Cell]], marked: Sequence
 def number(value: float | None, form: str = ".3f", unknown: str = "unknown") -> str:
     """A figure with a real minus sign; unknown is said, never shown as 0.
 
-    >>> number(-0.5), number(None), number(float("nan"))
-    ('−0.500', 'unknown', 'unknown')
+    >>> number(-0.5), number(-0.0001, "+.3f"), number(None), number(float("nan"))
+    ('−0.500', '0.000', 'unknown', 'unknown')
     """
-    return unknown if value is None or np.isnan(value) else f"{value:{form}}".replace("-", "−")
+    if value is None or np.isnan(value):
+        return unknown
+    text = f"{value:{form}}"
+    if not text.strip("+-0.%"):
+        text = f"{0.0:{form}}".lstrip("+")  # nothing has no sign
+    return text.replace("-", "−")
 
 
 def interval(value: Interval, form: str = ".3f") -> Markup:

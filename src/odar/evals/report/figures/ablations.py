@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from odar.evals.replay.policies import POSTERIOR
 from odar.evals.report.draw import Rows
 from odar.evals.report.figures.groups import group_means
 from odar.evals.report.findings import Findings
@@ -19,6 +20,7 @@ ABLATIONS = {
     "odar:dispatch=off": "dispatch off",
     "odar:mode=prior": "prior routing",
     "odar:mode=posterior": "posterior routing",
+    POSTERIOR: "posterior by the panel's μ and σ",
     "odar:stop=none": "every sample, no early stop",
     "odar:stop=0.8": "early stop",
     "odar:estimator=length": "difficulty by length",

@@ -40,7 +40,7 @@ def sweep_rows(findings: Findings) -> Rows:
     rows: Rows = [("sweep", "value", "accuracy", "calls")]
     for sweep in ("beta", "lambda", "tau"):
         for outcome in findings.suite(f"sweep-{sweep}"):
-            value = outcome.name.partition(":")[2].replace(",statistics=panel", "")
+            value = outcome.name.partition(":")[2].replace(",mode=prior,statistics=panel", "")
             rows.append((sweep, value, float(outcome.score.mean()), float(outcome.calls.mean())))
     return rows
 

@@ -49,8 +49,10 @@ def draw_radar(canvas: Any, findings: Findings, palette: Palette) -> None:
         for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
             side = round(float(np.sin(turn)), 6)  # names grow away from the circle
             text.set_horizontalalignment("left" if side > 0 else "right" if side < 0 else "center")
-        axes.set_ylim(0, 1)
-        axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"])
+        most = max(max(group_means(findings, findings.outcomes[name])) for name in shown)
+        top = next(limit for limit in (0.25, 0.5, 0.75, 1.0) if most <= limit)
+        axes.set_ylim(0, top)
+        axes.set_yticks([top / 2, top], [f"{top / 2:g}", f"{top:g}"])
         axes.spines["polar"].set_color(palette.grid)
         axes.set_theta_offset(np.pi / 2)
         axes.set_theta_direction(-1)
