@@ -9,6 +9,7 @@ import random
 import pytest
 
 from odar.config import load_settings
+from odar.difficulty.posterior import FORMAT
 from odar.engine import Odar
 from odar.store.archive import Archive
 from odar.store.database import Database
@@ -69,7 +70,7 @@ def test_traffic_with_feedback_teaches_posterior_and_statistics(odar, provider, 
     assert "kept: traffic does not say what another path would have answered" in result.out
     assert max(map(len, result.out.splitlines())) <= 80
     body = json.loads((tmp_path / "calibration.json").read_text())
-    assert body["posterior"]["format"] == "odar-posterior/1"
+    assert body["posterior"]["format"] == FORMAT
     assert body["settings"] == {}
     assert body["made"]["data"] == "traces"
     engine = Odar(load_settings(config=tmp_path / "odar.toml", calibration=str(tmp_path / "calibration.json")))

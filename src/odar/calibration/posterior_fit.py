@@ -12,6 +12,8 @@ from odar.difficulty.posterior import PosteriorDifficulty
 
 FEWEST = 50
 """Fast answers, below which seven coefficients cannot be learned."""
+PULL = 25.0
+"""Ridge towards the coefficients in use: worth about a hundred answers."""
 FEWEST_OF_EACH = 8
 """Right and wrong ones among them."""
 MEASURE = "log loss of 'fast answer wrong'"
@@ -39,10 +41,10 @@ def fit_posterior_part(
     fold, held_out = folds(len(fast), seed), used.copy()
     for number in range(int(fold.max()) + 1):
         seen, test = usable & (fold != number), usable & (fold == number)
-        fitted = _fit(columns, fast.wrong, seen)
+        fitted = _fit(columns, fast.wrong, seen, in_use)
         held_out[test] = fitted.predict(*(column[test] for column in columns))
     gain = compare(log_loss(held_out, fast.wrong)[usable], log_loss(used, fast.wrong)[usable])
-    model = _fit(columns, fast.wrong, usable)
+    model = _fit(columns, fast.wrong, usable, in_use)
     return Part("posterior", model, setup.reconsider(prior, held_out, fast), gain, MEASURE)
 
 
@@ -56,9 +58,12 @@ def log_loss(difficulty: Array, wrong: Bools) -> Array:
     return np.asarray(-np.log(chance))
 
 
-def _fit(columns: tuple[Array, Array, Array], wrong: Bools, rows: Bools) -> PosteriorDifficulty:
+def _fit(
+    columns: tuple[Array, Array, Array], wrong: Bools, rows: Bools, start: PosteriorDifficulty
+) -> PosteriorDifficulty:
+    """Coefficients that stay near those in use as far as the answers let them; the intercept is free."""
     prior, unsureness, length = (column[rows] for column in columns)
-    return PosteriorDifficulty().fit(prior, unsureness, length, wrong[rows])
+    return PosteriorDifficulty(l2=PULL, start=start).fit(prior, unsureness, length, wrong[rows])
 
 
 def _missing(fast: FastAnswers, usable: Bools) -> str:
