@@ -12,10 +12,10 @@ from odar.difficulty.posterior import PosteriorDifficulty
 
 FEWEST = 50
 """Fast answers, below which seven coefficients cannot be learned."""
+PULL = 25.0
+"""Ridge towards the coefficients in use: worth about a hundred answers."""
 FEWEST_OF_EACH = 8
 """Right and wrong ones among them."""
-GENTLE = 25.0
-"""How strongly the shipped coefficients hold a fit to a few hundred answers."""
 MEASURE = "log loss of 'fast answer wrong'"
 
 
@@ -40,9 +40,9 @@ def fit_posterior_part(
     fold, held_out = folds(len(fast), seed), used.copy()
     for number in range(int(fold.max()) + 1):
         seen, test = usable & (fold != number), usable & (fold == number)
-        held_out[test] = setup.look(_fit(setup, prior, fast, seen), prior[test], fast.rows(test))
+        held_out[test] = setup.look(_fit(setup, prior, fast, seen, in_use), prior[test], fast.rows(test))
     gain = compare(log_loss(held_out, fast.wrong)[usable], log_loss(used, fast.wrong)[usable])
-    model = _fit(setup, prior, fast, usable)
+    model = _fit(setup, prior, fast, usable, in_use)
     return Part("posterior", model, setup.reconsider(prior, held_out, fast), gain, MEASURE)
 
 
@@ -56,10 +56,12 @@ def log_loss(difficulty: Array, wrong: Bools) -> Array:
     return np.asarray(-np.log(chance))
 
 
-def _fit(setup: Setup, prior: Array, fast: FastAnswers, rows: Bools) -> PosteriorDifficulty:
-    """Coefficients for some of the answers; few as they are, the shipped ones are where the fit begins."""
+def _fit(
+    setup: Setup, prior: Array, fast: FastAnswers, rows: Bools, start: PosteriorDifficulty
+) -> PosteriorDifficulty:
+    """Coefficients that stay near those in use as far as the answers let them; the intercept is free."""
     some = fast.rows(rows)
-    return PosteriorDifficulty(l2=GENTLE, start=PosteriorDifficulty.load()).fit(
+    return PosteriorDifficulty(l2=PULL, start=start).fit(
         prior[rows], *setup.scores(some), some.wrong, unanswered=some.unanswered, features=some.features
     )
 
