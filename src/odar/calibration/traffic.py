@@ -2,7 +2,8 @@
 
 A trace holds the candidates of the one path that was taken, and feedback says whether the chosen answer was right.
 That tells how often the fast answer is wrong, and what free energies look like; it does not tell what another path,
-or another choice among the candidates, would have been worth. So thresholds, β and skills stay as they are.
+or another choice among the candidates, would have been worth. So β and skills stay as they are, and thresholds move
+with the difficulties: as many questions as before take each path, but others where the order has changed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odar.calibration.evidence import FastAnswers
 from odar.calibration.fit import Incumbents
 from odar.calibration.part import Part
 from odar.calibration.posterior_fit import fit_posterior_part
-from odar.calibration.setup import Setup
+from odar.calibration.setup import Setup, Thresholds
 from odar.calibration.statistics_fit import statistics_of
 from odar.calibration.votes import Array
 from odar.difficulty.estimator import LearnedEstimator
@@ -160,9 +161,22 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
         estimator=estimator.model if estimator.better else None,
         posterior=(posterior.model if posterior.better else today.posterior) if today.looks_first else None,
     )
+    if len(traffic.fast):
+        fitted = replace(fitted, thresholds=same_shares(today.setup, fitted, traffic.fast))
     return TrafficFit(
         fitted, measured, estimator, posterior, _mix(today.setup, traffic.fast), _mix(fitted, traffic.fast)
     )
+
+
+def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
+    """Thresholds that send as many of these questions down each path as before; today's where nothing moved."""
+    old, new = before.difficulty(fast), np.sort(after.difficulty(fast))
+    if np.array_equal(np.sort(old), new):
+        return before.thresholds
+    above = np.append(new, 1.0)  # nothing is above the last one
+    paths = before.thresholds.paths(old)
+    simple, easier = int((paths == 0).sum()), int((paths <= 1).sum())
+    return Thresholds(*(round(float(above[count]), 6) for count in (simple, easier)))
 
 
 def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:
