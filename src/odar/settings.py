@@ -148,6 +148,14 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """OpenTelemetry spans of every query; where they go is said by the standard OTEL_* variables."""
+
+    enabled: bool | None = setting("make spans; none: where OTEL_EXPORTER_OTLP_ENDPOINT or its like is set", None)
+    propagate: bool = setting("send traceparent to providers, so that their spans join ours", True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
     """A way to reach models."""
 
@@ -202,6 +210,7 @@ class Settings:
     calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or embedded", "")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     seed: int | None = setting("makes sampling repeatable where the provider can", None, ge=0)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)

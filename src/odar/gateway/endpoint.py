@@ -23,6 +23,7 @@ from odar.gateway.ports import Entry, Grant
 from odar.gateway.refusals import CLIENT_LEFT, Refusal, refusal_of
 from odar.gateway.reply import answer_headers, decision_headers, dump
 from odar.gateway.service import Service
+from odar.observer import Observer, observing
 from odar.providers.base import Piece
 from odar.types import Answer, Decision, Path
 
@@ -86,6 +87,12 @@ class Endpoint:
         self._limit = int(gateway.max_body_mb * 1e6)
         self._gateway = gateway
 
+    @property
+    def observer(self) -> Observer | None:
+        """Whoever watches the engine sees requests too."""
+        return self._service.odar.observer
+
+    @observing("request")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever it is."""
         visit = _Visit(Exchange(scope, receive, send), uuid.uuid4().hex, time.perf_counter())
