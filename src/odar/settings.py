@@ -16,6 +16,7 @@ from odar.types import Role
 
 _REQUIRED: Any = object()
 ROUTING_MODES = ("prior", "posterior")
+LOG_FORMATS = ("text", "json")
 
 
 def setting(
@@ -131,6 +132,8 @@ class GatewaySettings:
     notice_s: float = setting("seconds between /readyz turning 503 and closing the door", 1.0, ge=0)
     breaker_failures: int = setting("failures in a row after which a provider is left alone", 5, ge=1)
     breaker_cooldown_s: float = setting("how long it is left alone at first", 10.0, gt=0)
+    log_format: str = setting("form of log lines on standard error: text or json", "text")
+    log_requests: bool = setting("a log line for every question, without its texts", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +253,8 @@ class Settings:
             )
         if self.routing.mode not in ROUTING_MODES:
             raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
+        if self.gateway.log_format not in LOG_FORMATS:
+            raise UnknownName("gateway.log_format", self.gateway.log_format, LOG_FORMATS)
         for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
             card = self.card(name)
             if card.provider not in self.providers:

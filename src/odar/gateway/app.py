@@ -19,6 +19,7 @@ from odar.gateway.endpoint import Dialect, Endpoint
 from odar.gateway.exchange import ClientLeft, read_body
 from odar.gateway.fields import Fields, read_json
 from odar.gateway.gate import identify
+from odar.gateway.logs import Logs
 from odar.gateway.messages import read_messages
 from odar.gateway.messages_reply import MessageStream, write_message
 from odar.gateway.openapi import description
@@ -37,7 +38,12 @@ _FEEDBACK_BYTES = 64_000
 
 
 def create_app(
-    settings: Settings, *, keys: Keyring | None = None, recorder: Recorder | None = None, **engine_options: Any
+    settings: Settings,
+    *,
+    keys: Keyring | None = None,
+    recorder: Recorder | None = None,
+    logs: Logs | None = None,
+    **engine_options: Any,
 ) -> Starlette:
     """The gateway as an ASGI application.
 
@@ -45,11 +51,12 @@ def create_app(
         settings: from `load_settings`.
         keys: who may ask; without one, requests from this machine only.
         recorder: where traces go; without one, nowhere.
+        logs: where each question gets a line; without one, nowhere.
         engine_options: for `Odar`, such as ready-made providers.
 
     `app.state.service` holds the engine, the gate, the breakers and the metrics.
     """
-    service = Service(settings, keys, recorder, **engine_options)
+    service = Service(settings, keys, recorder, logs=logs, **engine_options)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
