@@ -25,6 +25,7 @@ COMMANDS = {
     "models": "List the models of the catalogue.",
     "pull": "Fetch the embedded model's weights ahead of time.",
     "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
+    "top": "Watch a running gateway, live.",
     "traces": "List, show and export recorded traces.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (

@@ -106,6 +106,7 @@ class GuardedProvider:
                 code="circuit_open",
                 retry_after=wait,
                 retryable=True,
+                may_be_billed=False,  # it never left
             )
         try:
             reply = await self._provider.complete(request, on_text)
