@@ -90,7 +90,7 @@ async def test_something_else_listens_there(tmp_path):
         other.behave(page)
         code, _, err = await run(tmp_path, other.origin, "--once")
     assert code == 2
-    assert "is not an odar gateway's (status 200)" in err
+    assert "is not that of an odar gateway (status 200)" in err
 
 
 async def test_a_key_from_the_environment(tmp_path):
