@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import signal
 import time
 import warnings
 
@@ -219,3 +220,20 @@ async def test_the_server_in_json(tmp_path, up):
     assert SECRET not in rest
     assert "odar_store_queue" in shown
     assert "odar_store_up 1.0" in shown
+
+
+async def test_the_last_line_is_not_lost(tmp_path, up):
+    """A request that ends as the last thing before the process does."""
+    up.behave(faults.ok(delay_s=1.0))
+    process = await Process.start(tmp_path, up)
+    async with aiohttp.ClientSession() as http:
+        asked = asyncio.ensure_future(
+            http.post(process.url + CHAT, json={"model": "m", "messages": turn()}, headers={"connection": "close"})
+        )
+        while not up.busy:
+            await asyncio.sleep(0.01)
+        process.process.terminate()
+        assert (await asked).status == 200
+    rest = (await asyncio.wait_for(process.process.stderr.read(), 20)).decode()
+    assert await process.process.wait() == 128 + signal.SIGTERM
+    assert rest.count("INFO odar.request request ") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import socket
 import sys
 
@@ -68,6 +69,9 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
             click.echo(f"odar: {line}", err=True)
         else:
             logs.say(line, profile=settings.profile)
+    # The server, once drained, sends itself the signal again: that must end the process, but not before the last
+    # lines and spans are out.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         server.run(sockets=[bound])
     finally:
