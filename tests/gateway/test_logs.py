@@ -8,6 +8,9 @@ import json
 import logging
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 import warnings
 
@@ -15,7 +18,7 @@ import aiohttp
 import pytest
 
 from odar.config import load_settings
-from odar.gateway.logs import CURRENT, MOST_LINES, Ids, Logs
+from odar.gateway.logs import CURRENT, MOST_LINES, Ids, Logs, to_descriptor
 from odar.gateway.ports import Entry
 from odar.types import Query
 from support import fault_server as faults
@@ -32,7 +35,7 @@ class Page:
 
     def __init__(self, form="json", **options):
         self.stream = io.StringIO()
-        self.logs = Logs(self.stream, form, **options)
+        self.logs = Logs(self.stream.write, form, **options)
 
     def text(self):
         self.logs.close()
@@ -173,32 +176,54 @@ def test_requests_can_be_left_out():
 
 def test_a_reader_that_has_stopped_holds_up_nobody():
     read, write = os.pipe()
-    with os.fdopen(write, "w") as stream:
-        logs = Logs(stream, "json")
-        began = time.perf_counter()
-        for _ in range(3 * MOST_LINES):
-            logs.request(entry())
-        assert time.perf_counter() - began < 2
-        assert len(logs._waiting) <= MOST_LINES
-        text = bytearray()
-        os.set_blocking(read, False)
-        deadline = time.monotonic() + 10
-        while b"lines were dropped" not in text and time.monotonic() < deadline:
-            try:
-                text += os.read(read, 1 << 20)
-            except BlockingIOError:
-                time.sleep(0.01)
-        assert b"lines were dropped" in text
-        logs.close()
+    logs = Logs(to_descriptor(write), "json")
+    began = time.perf_counter()
+    for _ in range(3 * MOST_LINES):
+        logs.request(entry())
+    assert time.perf_counter() - began < 2
+    assert len(logs._waiting) <= MOST_LINES
+    text = bytearray()
+
+    def read_on():
+        while data := os.read(read, 1 << 16):
+            text.extend(data)
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    logs.close()
+    os.close(write)
+    reader.join(10)
     os.close(read)
+    lines = [json.loads(line) for line in text.decode().splitlines()]
+    written = sum(line["message"] == "request" for line in lines)
+    dropped = sum(line["lines"] for line in lines if "dropped" in line["message"])
+    assert dropped > 0
+    assert written + dropped == 3 * MOST_LINES
+
+
+def test_a_reader_that_never_reads_does_not_hold_up_the_end(tmp_path):
+    """In a process of its own: it must end although a thread is stuck in writing."""
+    code = (
+        "import sys; from odar.gateway.logs import Logs, to_descriptor\n"
+        "logs = Logs(to_descriptor(2))\n"
+        "for _ in range(5000): logs.say('x' * 100)\n"
+        "logs.close()\n"
+    )
+    read, write = os.pipe()
+    try:
+        assert subprocess.run([sys.executable, "-c", code], stderr=write, timeout=30).returncode == 0
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 def test_a_reader_that_has_left():
-    stream = io.StringIO()
-    logs = Logs(stream, "json")
-    stream.close()
+    read, write = os.pipe()
+    os.close(read)
+    logs = Logs(to_descriptor(write), "json")
     logs.say("hello")
     logs.close()
+    os.close(write)
 
 
 async def test_the_server_in_json(tmp_path, up):

@@ -33,7 +33,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     Standard error gets a line for every question, without its texts; `odar top` shows the whole, live.
     """
     from odar.gateway.app import create_app
-    from odar.gateway.logs import Logs
+    from odar.gateway.logs import Logs, to_descriptor
     from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import check_binding, make_server
     from odar.store.store import open_store
@@ -53,7 +53,12 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     if in_text:
         announce_profile(settings)
     fetch_if_embedded(settings, quiet=not in_text)  # before anybody can ask, not while the first one waits
-    logs = Logs(sys.stderr, gateway.log_format, requests=gateway.log_requests, content=settings.store.content)
+    logs = Logs(
+        to_descriptor(sys.stderr.fileno()),
+        gateway.log_format,
+        requests=gateway.log_requests,
+        content=settings.store.content,
+    )
     logs.install()
     app = create_app(settings, keys=keys, recorder=StoredRecord(store, settings.profile), logs=logs)
     app.state.service.metrics.watch_store(store.health)

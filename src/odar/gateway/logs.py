@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from odar import errors
 from odar.gateway.ports import Entry
@@ -55,24 +56,38 @@ def request_id(sent: bytes | None, made: str) -> str:
     return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else made
 
 
+def to_descriptor(number: int) -> Callable[[str], None]:
+    """Writes there without Python's buffers: a thread stuck inside one would hold up the end of the process."""
+
+    def write(text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        while data:
+            data = data[os.write(number, data) :]
+
+    return write
+
+
 class Logs(logging.Handler):
     """Where lines go, in one of two forms.
 
     Args:
-        stream: usually standard error.
+        write: takes several lines at a time; may be slow.
         form: text or json.
         requests: whether each question gets a line.
         content: whether messages that quote somebody may be shown.
     """
 
-    def __init__(self, stream: TextIO, form: str = "text", *, requests: bool = True, content: bool = False) -> None:
+    def __init__(
+        self, write: Callable[[str], object], form: str = "text", *, requests: bool = True, content: bool = False
+    ) -> None:
         super().__init__(logging.WARNING)
-        self._stream = stream
+        self._write = write
         self._render = _as_json if form == "json" else _as_text
         self._requests = requests
         self._content = content
         self._waiting: deque[dict[str, Any]] = deque()
         self._dropped = 0
+        self._counting = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="odar-logs", daemon=True)
         self._thread.start()
@@ -146,32 +161,36 @@ class Logs(logging.Handler):
 
     def _put(self, line: dict[str, Any]) -> None:
         if len(self._waiting) >= MOST_LINES:
-            self._dropped += 1
+            self._drop(1)
             return
         self._waiting.append({"time": time.time(), **line})
+
+    def _drop(self, lines: int) -> None:
+        with self._counting:
+            self._dropped += lines
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         # Looks now and then instead of being woken: waking it would cost each request more than its line does.
         while not self._stop.wait(_PAUSE_S):
-            self._write()
-        self._write()
+            self._empty()
+        self._empty()
 
-    def _write(self) -> None:
+    def _empty(self) -> None:
         lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if self._dropped:
-            lost, self._dropped = self._dropped, 0
+            with self._counting:
+                lost, self._dropped = self._dropped, 0
             message = "lines were dropped: nobody read them in time"
             lines.append(
                 {"time": time.time(), "level": "warning", "logger": "odar", "message": message, "lines": lost}
             )
         if lines:
             try:
-                self._stream.write("".join(map(self._render, lines)))
-                self._stream.flush()
+                self._write("".join(map(self._render, lines)))
             except (OSError, ValueError):
-                self._dropped += len(lines)  # the reader has left
+                self._drop(len(lines))  # the reader has left
 
 
 def _as_json(line: Mapping[str, Any]) -> str:
