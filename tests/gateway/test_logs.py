@@ -258,7 +258,9 @@ async def test_the_last_line_is_not_lost(tmp_path, up):
         while not up.busy:
             await asyncio.sleep(0.01)
         process.process.terminate()
-        assert (await asked).status == 200
+        async with await asked as response:
+            assert response.status == 200
+            await response.read()
     rest = (await asyncio.wait_for(process.process.stderr.read(), 20)).decode()
     assert await process.process.wait() == 128 + signal.SIGTERM
     assert rest.count("INFO odar.request request ") == 1
