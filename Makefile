@@ -9,14 +9,22 @@ Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check bench lint-deploy clean
+.PHONY: ask test check chromium bench mutants lint-deploy clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
 	@$(BIN)/odar ask "$$QUESTION"
 
-test: check
+test: check chromium
 	$(BIN)/pytest
+
+# The browser that the dashboard's tests drive. Where it cannot be had they are skipped, and say so.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing chromium with apt-get (once)" && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	fi || echo "chromium cannot be installed: the browser tests will be skipped"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -41,6 +49,10 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 	  docker compose -f deploy/compose.yaml --profile fast --profile slow config --quiet; \
 	else echo "docker compose is not here: only its schema was checked"; fi
 	$(BIN)/pytest tests/deploy
+
+# Breaks the code in one place at a time: a test must notice each.
+mutants: $(VENV)/.dev
+	$(BIN)/python scripts/mutate.py
 
 # A user's installation, then the tools that only developers need.
 $(VENV)/.run: pyproject.toml

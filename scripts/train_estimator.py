@@ -2,8 +2,17 @@
 
     python scripts/train_estimator.py --data ../shared/data
 
-Needs the parser, the vocabularies and the domain classifier (train_parser.py, build_vocabularies.py, train_domain.py). The
-report: Pearson r and path accuracy on held-out rows and on whole held-out sources (with vocabularies rebuilt
+Needs the parser, the vocabularies and the domain classifier. When one of them has changed, everything after it is made again, in
+this order, unattended:
+
+    rm -f /tmp/features.npy
+    python scripts/build_vocabularies.py --data ../shared/data
+    python scripts/train_domain.py --data ../shared/data
+    python scripts/train_estimator.py --data ../shared/data --cache /tmp/features.npy
+    python scripts/fit_posterior.py --data ../shared/data --cache /tmp/features.npy
+    pytest tests/difficulty
+
+The report: Pearson r and path accuracy on held-out rows and on whole held-out sources (with vocabularies rebuilt
 without them), permutation importance, ablation by group, transfer from mathematics to code, and APGR on
 routellm_gsm8k, which nothing here was trained on.
 """
@@ -31,10 +40,23 @@ ANCHOR_WEIGHT = 20.0
 """One hand-written anchor weighs as much as twenty average rows: 168 of them stand for the two ends of the scale."""
 
 
+def features(rows: list[Row], cache: Path | None) -> np.ndarray:
+    """φ of every row, read from `cache` where it was kept; delete it when parser, vocabularies or classifier change."""
+    if cache and cache.exists():
+        x = np.load(cache)
+        if len(x) != len(rows):
+            raise SystemExit(f"{cache} holds {len(x)} rows, the mixture {len(rows)}: delete it")
+        return x
+    x = phi_batch(Query(r.text) for r in rows)
+    if cache:
+        np.save(cache, x)
+    return x
+
+
 def weights(rows: list[Row]) -> np.ndarray:
-    """Tasks weigh alike, as in a stratified sample; anchors have a weight of their own."""
+    """A task weighs as the root of its rows, between all rows alike and all tasks alike; anchors are apart."""
     size = Counter((r.source, r.task) for r in rows)
-    weight = np.array([1 / size[r.source, r.task] for r in rows])
+    weight = np.array([size[r.source, r.task] ** -0.5 for r in rows])
     weight /= weight.mean()
     weight[[r.source == "anchors" for r in rows]] = ANCHOR_WEIGHT
     return weight
@@ -91,8 +113,22 @@ def held_out_sources(x: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str,
         result[left_out] = scores(pooled[~keep], y[~keep], part)
         print("without", left_out, result[left_out], flush=True)
     public = source != "anchors"
+    result["mean over sets"] = {
+        key: round(float(np.mean([result[s][key] for s in SOURCES])), 4) for key in ("r", "path_accuracy")
+    }
     result["pooled"] = scores(pooled[public], y[public], [r for r in rows if r.source != "anchors"])
     return result
+
+
+def variance(y: np.ndarray, rows: list[Row]) -> dict[str, float]:
+    """How much of d* is the task's mean, and the r of a model that knew nothing but those means."""
+    public = [i for i, r in enumerate(rows) if r.source != "anchors"]
+    tasks: dict[tuple[str, str], list[float]] = {}
+    for i in public:
+        tasks.setdefault((rows[i].source, rows[i].task), []).append(y[i])
+    within = sum(np.var(v) * len(v) for v in tasks.values()) / len(public)
+    share = 1 - within / np.var(y[public])
+    return {"between_tasks": round(float(share), 4), "r_of_task_means": round(float(np.sqrt(share)), 4)}
 
 
 def permutation_importance(model: LearnedEstimator, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
@@ -163,12 +199,7 @@ def main() -> None:
     args = cli.parse_args()
     rows = training_mixture(args.data)
     y = np.array([r.target for r in rows])
-    if args.cache and args.cache.exists():
-        x = np.load(args.cache)
-    else:
-        x = phi_batch(Query(r.text) for r in rows)
-        if args.cache:
-            np.save(args.cache, x)
+    x = features(rows, args.cache)
     train = np.array([not r.held_out for r in rows])
     taught = [r for r in rows if not r.held_out]
     test = [r for r in rows if r.held_out]
@@ -185,6 +216,7 @@ def main() -> None:
             )
             for s in SOURCES
         },
+        "variance_of_the_target": variance(y, rows),
         "routellm_gsm8k": routellm(model, args.data),
         "permutation_importance": permutation_importance(model, x[~train], y[~train]),
         "ablation": ablation(x, y, train, rows),

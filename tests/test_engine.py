@@ -388,3 +388,14 @@ async def test_closing_closes_the_providers():
         pass
     assert fast.closed
     assert slow.closed
+
+
+async def test_the_ledger_knows_when_each_call_began():
+    odar, fast, slow = engine(difficulty=0.5)
+    fast.delay_s = 0.05
+    answer, verify = (await odar.aask("2 + 2?")).trace.calls
+    assert 0 <= answer.began_s < answer.began_s + answer.seconds <= verify.began_s  # one after the other
+    odar, fast, slow = engine(difficulty=0.9, routing__mode="prior")
+    fast.delay_s = slow.delay_s = 0.05
+    calls = (await odar.aask("2 + 2?")).trace.calls
+    assert max(call.began_s for call in calls) < 0.05 + min(call.began_s for call in calls)  # side by side

@@ -11,7 +11,6 @@ from odar.config import load_settings
 from odar.difficulty.baselines import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import ProviderError, UnknownName
-from odar.fusion.calibration import Calibration
 from odar.fusion.statistics import Statistics, StatisticsTable
 from odar.types import Path, Step
 from support.scripted import ScriptedProvider, completion, step_of
@@ -55,7 +54,7 @@ def engine(prior, fast_logprob, *, lengths=True, slow=None, **overrides):
     providers = {"fast": ScriptedProvider(talk, "fast"), "slow": ScriptedProvider(slow or talk, "slow")}
     odar = Odar(settings, providers=providers, estimator=ConstantEstimator(prior))
     known = Statistics(0.3, 0.1, 50, 1.0, math.log(4) if lengths else None, 0.5 if lengths else None)
-    odar.calibration = Calibration(StatisticsTable({odar.source("quick", Step.ANSWER): known}))
+    odar.alignment.calibrated = StatisticsTable({odar.source("quick", Step.ANSWER): known})
     return odar, providers["fast"], providers["slow"]
 
 
@@ -114,7 +113,7 @@ async def test_without_the_means_the_prior_decides(how):
     off = how.pop("calibration_off", False)
     odar, _, slow = engine(0.45, SURE, **how)
     if off:
-        odar.calibration = Calibration(StatisticsTable({}))
+        odar.alignment.calibrated = StatisticsTable({})
     answer = await odar.aask("What is 2 + 2?")
     assert (answer.path, answer.trace.decision.posterior) == (Path.MEDIUM, None)
     assert steps(slow) == ["verify"]
@@ -128,10 +127,10 @@ async def test_a_path_the_caller_insists_on_is_taken():
 
 async def test_other_sampling_than_the_calibrated_one_has_no_posterior():
     odar, _, _ = engine(0.45, SURE)
-    known = odar.calibration.statistics.entries
+    known = odar.alignment.calibrated.entries
     source, statistics = next(iter(known.items()))
     other = dataclasses.replace(source, temperature=1.7)
-    odar.calibration = Calibration(StatisticsTable({other: statistics}))
+    odar.alignment.calibrated = StatisticsTable({other: statistics})
     answer = await odar.aask("What is 2 + 2?")
     assert answer.trace.decision.posterior is None
 
@@ -175,3 +174,12 @@ async def test_a_change_of_path_is_told():
 def test_a_mode_that_does_not_exist_is_named():
     with pytest.raises(UnknownName, match="'posteriour'"):
         load_settings("embedded", environ={}, routing__mode="posteriour")
+
+
+async def test_a_fast_agent_that_states_no_answer_has_told_us_something():
+    odar, fast, _ = engine(0.45, SURE)
+    stated = (await odar.aask("What is 2 + 2?")).trace
+    fast.script = lambda request, index: [completion("Perhaps four", SURE)]
+    silent = (await odar.aask("What is 2 + 2?")).trace
+    assert (stated.candidates[0].stated, silent.candidates[0].stated) == (True, False)
+    assert silent.decision.posterior > stated.decision.posterior

@@ -14,24 +14,27 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
 
+from odar.agents.judge import Judge
 from odar.agents.ledger import Ledger, Limits
-from odar.agents.prompts import load_prompts
+from odar.agents.prompts import load_prompts, prompt_steps
+from odar.agents.scales import Scales
 from odar.agents.stream import Stream
+from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.agents.together import both
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
-from odar.difficulty.base import ESTIMATORS, Estimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.difficulty.base import Estimator, open_estimator
+from odar.difficulty.posterior import PosteriorDifficulty, features_of
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
-from odar.fusion.energy import measure
-from odar.fusion.statistics import Source, Statistics
+from odar.fusion.drift import AlignmentRow
+from odar.fusion.statistics import Source
 from odar.fusion.stopping import Stopping
 from odar.observer import Observer, observed, observing
 from odar.providers.base import OnText, Provider
@@ -39,21 +42,10 @@ from odar.providers.observed import observed_guard
 from odar.providers.pool import Guard, ProviderPool
 from odar.question import check_text
 from odar.settings import Settings
+from odar.store.alignment import ServedAlignment
+from odar.store.alignment_file import AlignmentFile
 from odar.telemetry import telemetry_of
-from odar.types import (
-    Answer,
-    Assignment,
-    Candidate,
-    Decision,
-    Estimate,
-    Image,
-    Path,
-    Query,
-    Role,
-    Step,
-    Trace,
-    Verdict,
-)
+from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Step, Trace
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
 """No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
@@ -67,6 +59,7 @@ class Odar:
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
         guard: put around every provider, such as a circuit breaker.
+        served: where served energies are kept between processes; None keeps them in memory.
         observer: watches every step; None: spans, where `telemetry.enabled` says so.
 
     Use it as a context manager, or call `close`, to let go of connections and weights.
@@ -79,6 +72,7 @@ class Odar:
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
         guard: Guard | None = None,
+        served: AlignmentFile | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.settings = settings or load_settings()
@@ -86,22 +80,25 @@ class Odar:
         self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
-        self.estimator = estimator or ESTIMATORS[self.settings.routing.estimator]()
         self._warm = False
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
+        self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator)
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
-        fusion = self.settings.fusion
+        fusion, calibrated = self.settings.fusion, self.calibration.statistics
+        self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
+        self.scales = Scales(fusion.varentropy_weight, self.alignment)
         skills = {
             (card.name, step): known.skill
             for step in Step
             for card in self.cards[step.role]
-            if (known := self._statistics(card.name, step)) is not None
+            if (known := calibrated.find(self.source(card.name, step))) is not None
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
+        self.judge = Judge(self.fusion, self.scales, Surrogate.of(self.settings, self.scales))
         stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
         self.waves = Waves(stopping, fusion.first_wave, self.fusion.groups)
 
@@ -167,7 +164,7 @@ class Odar:
         except OdarError as error:
             error.spend = ledger.spend()
             raise
-        candidates, verdict = self._fuse(candidates, team)
+        candidates, verdict = await self.judge.decide(candidates, team)
 
         winner = candidates[verdict.winner]
         trace = Trace(
@@ -211,7 +208,7 @@ class Odar:
             return False
         if decision.estimate.difficulty >= self.settings.routing.clearly_hard or team.query.options.n > 1:
             return False
-        known = self._known(Step.ANSWER, team)
+        known = self.scales.known(Step.ANSWER, team)
         return known is not None and known.length_score(0) is not None
 
     @observed("posterior")
@@ -219,13 +216,19 @@ class Odar:
         self, decision: Decision, fast: list[Candidate], team: Team, stream: Stream, paths: Collection[str]
     ) -> Decision:
         """The decision in the light of the fast answer; as it was where that says nothing, or is out for good."""
-        known = self._known(Step.ANSWER, team)
-        energy = self.measured(fast[0], team).energy if fast else None
+        known = self.scales.known(Step.ANSWER, team)
+        energy = self.scales.weigh(fast[0], team).energy if fast else None
         if known is None or energy is None or energy.aligned is None or stream.committed:
             return decision
         length = known.length_score(sum(not token.control for token in fast[0].tokens))
         assert length is not None, "_looks_first saw to it"
-        d = self.posterior.update(decision.estimate.difficulty, unsureness=energy.aligned, log_tokens=length)
+        d = self.posterior.update(
+            decision.estimate.difficulty,
+            unsureness=energy.aligned,
+            log_tokens=length,
+            unanswered=not fast[0].stated,
+            features=features_of(decision.estimate),
+        )
         after = self.strategy.reconsider(decision, d, paths)
         if decision.path is Path.SIMPLE is not after.path:
             try:
@@ -271,12 +274,6 @@ class Odar:
             raise causes[0]
         return candidates
 
-    @observed("fusion")
-    def _fuse(self, candidates: list[Candidate], team: Team) -> tuple[list[Candidate], Verdict]:
-        """The candidates with their energies, and which of them wins."""
-        measured = [self.measured(candidate, team) for candidate in candidates]
-        return measured, self.fusion.choose(measured)
-
     @observed("difficulty")
     async def _estimate(self, query: Query) -> Estimate:
         """How hard it looks; the first time in a thread, because an estimator may load a parser then."""
@@ -297,29 +294,15 @@ class Odar:
         seed = self.settings.seed if seed is None else seed
         return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
 
-    def measured(self, candidate: Candidate, team: Team) -> Candidate:
-        """The candidate with its free energy, aligned where its source has statistics (SPEC 5.1-5.5)."""
-        known, weight = self._known(candidate.step, team), self.settings.fusion.varentropy_weight
-        energy = measure(candidate.tokens, weight, known.alignment if known else None)
-        return dataclasses.replace(candidate, energy=energy)
-
-    def _known(self, step: Step, team: Team) -> Statistics | None:
-        """What is known of a step's answers on the terms of this query; a client may have changed them."""
-        terms, weight = team.terms(step.role).sampling, self.settings.fusion.varentropy_weight
-        if terms.temperature is None or terms.top_p is None or terms.max_tokens is None:
-            return None
-        model, md5 = team.cards[step.role].name, team.prompts[step].md5
-        source = Source(model, md5, terms.temperature, terms.top_p, terms.max_tokens, weight)
-        return self.calibration.statistics.find(source)
+    def alignment_report(self) -> list[AlignmentRow]:
+        """μ and σ of every source, calibrated and served, and whether the two drift apart; reads a small file."""
+        return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
 
     def source(self, model: str, step: Step) -> Source:
         """What the free energies of a model's answers at one step depend on."""
         agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
         md5 = self.prompts[step].md5
         return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
-
-    def _statistics(self, model: str, step: Step) -> Statistics | None:
-        return self.calibration.statistics.find(self.source(model, step))
 
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
@@ -356,6 +339,7 @@ class Odar:
 
     async def aclose(self) -> None:
         """Let go of connections and weights."""
+        await asyncio.to_thread(self.alignment.close)
         await self.providers.close()
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class AgentSettings:
 class RoutingSettings:
     """How a query finds its path (SPEC 2)."""
 
-    estimator: str = setting("difficulty estimator by name")
+    estimator: str = setting("difficulty estimator: a name, or a file of `odar train estimator`")
     tau1: float = setting("below: Simple", ge=0, le=1)
     tau2: float = setting("from here on: Hard", ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)
@@ -87,6 +87,16 @@ class FusionSettings:
     )
     first_wave: int = setting("slow samples before the first look, where sampling may stop early", 3, ge=1)
     missing_limit: float = setting("share of tokens without log-probs that free energy bears", ge=0, le=1)
+    surrogate: str = setting("model that scores the answers of models without log-probs; empty: none does", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignmentSettings:
+    """μ and σ of served traffic (SPEC 5.5)."""
+
+    running: bool = setting("use them for models without calibration, and watch the others for drift", True)
+    floor: int = setting("served candidates before they are used", 50, ge=2)
+    half_life_days: float = setting("days after which a served candidate counts half", 7.0, gt=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +177,8 @@ class ProviderSettings:
     api_key_env: str | None = setting("environment variable that holds the key", None)
     api_key_file: str | None = setting("file that holds the key; readable by you alone", None)
     recordings: str = setting("for kind replay: the JSONL file to play back", "")
+    requests_per_min: int | None = setting("requests that a batch makes in any 60 seconds, at most", None, ge=1)
+    tokens_per_min: int | None = setting("tokens that a batch spends in any 60 seconds, at most", None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +188,9 @@ class PriceSettings:
     input: float | None = setting("prompt tokens", None, ge=0)
     cached: float | None = setting("prompt tokens from the provider's cache; as input if left out", None, ge=0)
     output: float | None = setting("generated tokens", None, ge=0)
+    written: float | None = setting("prompt tokens that are written to the provider's cache", None, ge=0)
+    written_1h: float | None = setting("the same, kept for an hour", None, ge=0)
+    up_to: int | None = setting("longest prompt these prices hold for, in tokens", None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +202,7 @@ class ModelSettings:
     context: int | None = setting("tokens, prompt and answer together", None, ge=1)
     images: bool = setting("sees images", False)
     logprobs: bool = setting("returns log-probabilities", False)
+    prompt_logprobs: bool = setting("scores a given text, as vLLM's prompt_logprobs do", False)
     n: bool = setting("several samples in one request", False)
     price: PriceSettings = field(default_factory=PriceSettings)
     price_date: str | None = setting("the day the price was read", None)
@@ -207,6 +223,7 @@ class Settings:
     routing: RoutingSettings = field()
     dispatch: DispatchSettings = field(default_factory=DispatchSettings)
     fusion: FusionSettings = field()
+    alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
@@ -232,7 +249,9 @@ class Settings:
             return _card(model, self.models[model])
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "embedded":
-            return ModelCard(name=model, provider=provider, id=rest, logprobs=True, images=True)
+            return ModelCard(
+                name=model, provider=provider, id=rest, logprobs=True, prompt_logprobs=True, images=True
+            )
         raise UnknownName("model", model, self.models)
 
     def agent(self, role: Role) -> AgentSettings:
@@ -255,10 +274,17 @@ class Settings:
             raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
         if self.gateway.log_format not in LOG_FORMATS:
             raise UnknownName("gateway.log_format", self.gateway.log_format, LOG_FORMATS)
-        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW)):
+        surrogate = self.fusion.surrogate
+        for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW), *([surrogate] if surrogate else [])):
             card = self.card(name)
             if card.provider not in self.providers:
                 raise UnknownName("provider", card.provider, self.providers)
+        if surrogate and not self.card(surrogate).prompt_logprobs:
+            can = sorted(name for name, entry in self.models.items() if entry.prompt_logprobs)
+            raise SettingsError(
+                f"fusion.surrogate = {surrogate!r} cannot score a given text; these can: {', '.join(can)} "
+                f'(if it can all the same, say so: [models."{surrogate}"] prompt_logprobs = true)'
+            )
 
 
 def _card(name: str, entry: ModelSettings) -> ModelCard:
@@ -266,7 +292,8 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
     known: Price | None = None
     if price.input is not None and price.output is not None:
         # A cached-input price nobody wrote down is taken as the full one: the bill may be too high, never too low.
-        known = Price(price.input, price.input if price.cached is None else price.cached, price.output)
+        cached = price.input if price.cached is None else price.cached
+        known = Price(price.input, cached, price.output, price.written, price.written_1h, price.up_to)
     return ModelCard(
         name=name,
         provider=entry.provider,
@@ -274,6 +301,7 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
         context=entry.context,
         images=entry.images,
         logprobs=entry.logprobs,
+        prompt_logprobs=entry.prompt_logprobs,
         n=entry.n,
         price=known,
         price_date=entry.price_date,

@@ -91,10 +91,10 @@ class Token(NamedTuple):
 class Usage:
     """Tokens as the provider counted them. None is unknown, not zero.
 
-    >>> Usage(10, 0, 5, 0) + Usage(1, 0, 1, 0)
-    Usage(input=11, cached=0, output=6, reasoning=0)
-    >>> Usage(10, 0, 5, 0) + Usage()
-    Usage(input=None, cached=None, output=None, reasoning=None)
+    >>> (Usage(10, 0, 5, 0) + Usage(1, 0, 1, 0)).input
+    11
+    >>> (Usage(10, 0, 5, 0) + Usage()).input is None
+    True
     """
 
     input: int | None = None
@@ -105,6 +105,12 @@ class Usage:
     """All generated tokens, reasoning ones included."""
     reasoning: int | None = None
     """The part of `output` spent on hidden reasoning."""
+    written: int | None = None
+    """The part of `input` that was written to the provider's cache, which may cost more than reading it."""
+    written_1h: int | None = None
+    """The part of `written` that is kept for an hour, which may cost more still."""
+    unpriced: bool = False
+    """Whether something was billed that no price per token covers: audio, a server's tools, a service tier."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -112,10 +118,13 @@ class Usage:
             _sum(self.cached, other.cached),
             _sum(self.output, other.output),
             _sum(self.reasoning, other.reasoning),
+            _sum(self.written, other.written),
+            _sum(self.written_1h, other.written_1h),
+            self.unpriced or other.unpriced,
         )
 
 
-NO_USAGE = Usage(0, 0, 0, 0)
+NO_USAGE = Usage(0, 0, 0, 0, 0, 0)
 """Nothing spent: the start of every sum."""
 
 
@@ -172,6 +181,10 @@ class Energy:
     free_energy: float
     aligned: float | None
     """F̃, or None where the model has no alignment statistics."""
+    origin: str = ""
+    """Where those statistics are from: calibrated, or running for served traffic; empty where there are none."""
+    scorer: str = ""
+    """The surrogate whose log-probabilities these are; empty for the model's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +203,8 @@ class Candidate:
     finish: str = "stop"
     energy: Energy | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    stated: bool = True
+    """Whether it marked its final answer, where it was told to."""
     fault: str = ""
     """What the client's response_format or tools forbid about it; it loses to any candidate without one."""
     wire: Wire | None = field(default=None, repr=False, compare=False)
@@ -215,6 +230,10 @@ class Call:
     seconds: float
     retries: int = 0
     error: str | None = None
+    began_s: float | None = None
+    """Seconds after the query came in; None in records from before this was noted."""
+    scoring: bool = False
+    """Whether a surrogate scored the answer of this step, instead of somebody writing one."""
 
 
 @dataclass(frozen=True, slots=True)

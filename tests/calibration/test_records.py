@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from odar.calibration.items import Item
@@ -13,24 +16,18 @@ def attempt(step=Step.ANSWER, correct=True):
 
 
 def record(id_="a"):
-    return Record(id_, "2 + 2?", 0.2, attempt(), attempt(Step.VERIFY), (attempt(Step.SOLVE),) * 5, 3.0)
+    return Record(id_, "2 + 2?", 0.2, attempt(), attempt(Step.VERIFY), (attempt(Step.SOLVE),) * 5, 5, 3.0)
 
 
 def test_what_was_appended_is_there_when_the_file_is_opened_again(tmp_path):
     file = RecordFile(tmp_path / "r.jsonl", "models")
     file.append(record("a"))
     file.append(record("b"))
+    file.close()
     again = RecordFile(tmp_path / "r.jsonl", "models")
-    assert again.records == [record("a"), record("b")]
+    assert again.entries == [record("a"), record("b")]
     items = [Item(name, Query("q"), ("x",)) for name in "abc"]
     assert [item.id for item in again.missing(items)] == ["c"]
-
-
-def test_an_item_that_two_runs_recorded_counts_once(tmp_path):
-    first, second = (RecordFile(tmp_path / "r.jsonl", "models") for _ in range(2))
-    first.append(record("a"))
-    second.append(record("a"))
-    assert [r.id for r in RecordFile(tmp_path / "r.jsonl", "models").records] == ["a"]
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100])
@@ -39,21 +36,24 @@ def test_a_half_written_line_is_dropped(tmp_path, cut):
     file = RecordFile(path, "models")
     file.append(record("a"))
     file.append(record("b"))
+    file.close()
     path.write_bytes(path.read_bytes()[:-cut])
     again = RecordFile(path, "models")
-    assert [r.id for r in again.records] == ["a"]
+    assert [r.id for r in again.entries] == ["a"]
     again.append(record("c"))
-    assert [r.id for r in RecordFile(path, "models").records] == ["a", "c"]
+    again.close()
+    assert [r.id for r in RecordFile(path, "models").entries] == ["a", "c"]
 
 
 def test_a_file_made_by_something_else_is_refused(tmp_path):
-    RecordFile(tmp_path / "r.jsonl", "models").append(record())
+    with RecordFile(tmp_path / "r.jsonl", "models") as file:
+        file.append(record())
     with pytest.raises(InputError, match="made with other models"):
         RecordFile(tmp_path / "r.jsonl", "others")
 
 
 @pytest.mark.parametrize(
-    "content", ["not json\n", '{"format": "odar-records-1", "made_by": "models"}\n{"id": 1}\n']
+    "content", ["not json\n", '{"format": "odar-records-2", "made_by": "models"}\n{"id": 1}\n']
 )
 def test_a_file_that_holds_no_records_is_refused_and_kept(tmp_path, content):
     path = tmp_path / "r.jsonl"
@@ -61,3 +61,36 @@ def test_a_file_that_holds_no_records_is_refused_and_kept(tmp_path, content):
     with pytest.raises(InputError, match="move it away"):
         RecordFile(path, "models")
     assert path.read_text() == content
+
+
+def test_a_file_that_was_refused_is_free_for_others(tmp_path):
+    with RecordFile(tmp_path / "r.jsonl", "models") as file:
+        file.append(record())
+    with pytest.raises(InputError, match="made with other models"):
+        RecordFile(tmp_path / "r.jsonl", "others")
+    with RecordFile(tmp_path / "r.jsonl", "models") as file:
+        assert len(file.entries) == 1
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from odar.calibration.records import RecordFile
+file = RecordFile(Path(sys.argv[1]), "models")
+print("open", flush=True)
+time.sleep(60)
+"""
+
+
+def test_another_process_cannot_have_the_file_until_the_first_is_gone_however_it_goes(tmp_path):
+    path = tmp_path / "r.jsonl"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(InputError, match="in use by another run"):
+            RecordFile(path, "models")
+    finally:
+        holder.kill()  # as kill -9 does: nothing of its own runs any more
+        holder.communicate()
+    with RecordFile(path, "models") as file:
+        assert file.entries == []

@@ -50,6 +50,16 @@ def test_limits_are_kept_and_shown_within_80_columns(odar):
     assert "$2/day; $20.5/month; 60/min" in " ".join(table.split())
 
 
+def test_an_admin_key_is_marked_as_one(odar):
+    assert json.loads(odar("keys", "create", "chief", "--admin", "--json").out)["admin"] is True
+    odar("keys", "create", "ann")
+    assert {key["name"]: key["admin"] for key in json.loads(odar("keys", "list", "--json").out)} == {
+        "chief": True,
+        "ann": False,
+    }
+    assert "admin" in odar("keys", "list").out
+
+
 def test_a_revoked_key_is_listed_only_on_request(odar):
     prefix = odar("keys", "create", "ann").out[:14]
     assert odar("keys", "revoke", f"{prefix}…").out.startswith("revoked ann (key_")

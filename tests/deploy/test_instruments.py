@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from odar.fusion.drift import AlignmentRow
 from odar.gateway.gate import Gate
 from odar.gateway.metrics import Metrics
 from odar.gateway.ports import Entry
@@ -27,6 +28,8 @@ def known() -> dict[str, set[str]]:
     metrics = Metrics(Gate(8))
     metrics.watch("p", Breaker())
     metrics.watch_store(lambda: Health(True, 0, 0, 0, 0, None))
+    row = AlignmentRow("m", "solve", "", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
+    metrics.watch_energies(lambda: [row])
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
     metrics.count(Entry("t", "chat.completions", "odar", 200, 0.1, False, None, trace=trace))
     found: dict[str, set[str]] = {}

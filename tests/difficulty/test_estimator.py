@@ -71,7 +71,7 @@ def test_contributions_add_up(shipped: LearnedEstimator) -> None:
     logit = sum(part for _, _, part in estimate.contributions) + shipped.bias_
     assert estimate.difficulty == pytest.approx(1 / (1 + np.exp(-logit)))
     assert tuple(name for name, _, _ in estimate.contributions) == FEATURES
-    assert estimate.estimator == "learned/1"
+    assert estimate.estimator == "learned/2"
 
 
 def test_contract_of_scikit_learn() -> None:
@@ -123,6 +123,7 @@ def test_round_trip(toy: LearnedEstimator, tmp_path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(5, 24))
     np.testing.assert_allclose(again.predict(x), toy.predict(x), atol=1e-4)
     assert again.seeds == (1,)
+    assert again.name == "learned/2 (e.json)"
 
 
 def damage(document: dict, how: str) -> None:
@@ -180,7 +181,21 @@ def test_any_features_give_a_probability(values: list[float]) -> None:
 def test_scaling_does_not_extrapolate() -> None:
     x = np.random.default_rng(0).normal(size=(1000, 24))
     scaling = Scaling.fit(x)
-    assert (scaling(np.full((1, 24), 1e6)) == scaling(scaling.high[None])).all()
+    assert (scaling(np.full((1, 24), 1e6)) == scaling(np.full((1, 24), 1e9))).all()
+    assert scaling(np.full((1, 24), 1e6)).max() < 5
+
+
+def test_counts_enter_as_logarithms_and_flags_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 100, size=(500, 24)).astype(float)
+    x[:, FEATURES.index("has_digit")] = rng.integers(0, 2, 500)
+    scaling = Scaling.fit(x)
+    words, digit = FEATURES.index("word_count"), FEATURES.index("has_digit")
+    rows = np.tile(x.mean(axis=0), (3, 1))
+    rows[:, words] = np.expm1([1, 2, 3])
+    z = scaling(rows)[:, words]
+    assert z[2] - z[1] == pytest.approx(z[1] - z[0])
+    assert (scaling.low[digit], scaling.high[digit]) == (0.0, 1.0)
 
 
 def test_shipped_file_says_what_made_it(shipped: LearnedEstimator) -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import re
+import time
+import tomllib
+from importlib import resources
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from odar.dispatch.experts import Expert, route_expert
+from odar.dispatch.experts import Expert, Keywords, route_expert
 from odar.types import Image, Query
 
 
@@ -53,3 +58,41 @@ def test_the_cue_is_named():
 @given(st.text(max_size=300))
 def test_routing_is_total_and_deterministic(text):
     assert route_expert(Query(text)) == route_expert(Query(text))
+
+
+KEYWORDS = tomllib.loads(resources.files("odar.dispatch").joinpath("experts.toml").read_text("utf-8"))["keywords"]
+PIECES = [word for words in KEYWORDS.values() for word in words]
+PIECES += [" ", "  ", "\n", "\\", "+", "#", ".", "_", "x", "s", "é", "7", "list", "if", "and", "o"]
+
+
+def by_definition(keywords: list[str], text: str) -> set[str]:
+    """Whole-word matches from left to right, the first listed where two begin at one place."""
+    return set(re.findall(r"(?<!\w)(?:" + "|".join(map(re.escape, keywords)) + r")(?!\w)", text))
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30), st.sampled_from(["", " "]))
+@example(["\\sqrt", "{2}", "sqrt"], "")
+@example(["x", "\\sqrt", " c++", "x c#"], "")
+def test_keywords_are_found_as_defined(pieces, between):
+    text = between.join(pieces).lower()
+    for keywords in KEYWORDS.values():
+        assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
+
+
+@given(st.lists(st.text("ab +", min_size=1, max_size=5), min_size=1, max_size=6), st.text("ab +", max_size=40))
+def test_any_keywords_are_found_as_defined(keywords, text):
+    assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
+
+
+@pytest.mark.parametrize("unit", ["word ", "$", "1 ", "is ", " ", "c+", "\\sqr"])
+def test_a_long_text_does_not_hold_up_an_event_loop(unit):
+    query = Query(unit * (100_000 // len(unit)))
+    route_expert(query)
+    fastest = min(_seconds(query) for _ in range(5))
+    assert fastest < 0.05  # 2 to 4 ms on an idle core
+
+
+def _seconds(query: Query) -> float:
+    started = time.process_time()
+    route_expert(query)
+    return time.process_time() - started

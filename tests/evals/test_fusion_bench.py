@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from odar.calibration.votes import Votes
 from odar.errors import InputError
-from odar.evals.fusion_bench import load_panel, measure_group, pairs, random_groups
+from odar.evals.fusion_bench import Panel, load_panel, measure_group, pairs, random_groups
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -42,7 +43,9 @@ def test_the_panel_is_read_as_it_is(folder):
 def test_the_fitted_rule_holds_its_own(folder):
     panel = load_panel(folder)
     result = measure_group(panel, [0, 1, 2, 3], seed=0)
-    assert result.margin > -0.02
+    assert result.margin > -0.005
+    assert result.plain == pytest.approx(max(result.best_single, result.majority))  # no fold chooses another
+    assert result.hindsight_margin == pytest.approx(result.margin)
     assert result.fitted <= result.oracle
     assert result.models == panel.models
 
@@ -57,3 +60,16 @@ def test_groups_and_pairs_are_reproducible(folder):
 def test_missing_data_is_named(tmp_path):
     with pytest.raises(InputError, match=r"outcomes\.parquet cannot be read"):
         load_panel(tmp_path)
+
+
+def test_equals_cost_whoever_must_choose_between_them_on_other_folds(folder):
+    """Two models that are right equally often, on different questions: the plain rule pays for the choice as well."""
+    votes = load_panel(folder).votes
+    right = np.arange(len(votes)) % 2 == 0
+    correct = np.stack([right, ~right], axis=1)
+    energy = np.full(correct.shape, np.nan)  # nothing tells who is right
+    equals = Panel(("a", "b"), Votes(energy, np.tile([0, 1], (len(votes), 1)), correct))
+    result = measure_group(equals, [0, 1], seed=0)
+    assert result.best_single == 0.5
+    assert result.hindsight_margin <= 0
+    assert result.margin == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -9,7 +10,6 @@ from odar.calibration.bootstrap import bootstrap_mean
 from odar.errors import InputError
 from odar.evals.fusion_file import apply_rules, load_questions, oracle, stop_early
 from odar.fusion.choose import Fusion
-from odar.fusion.stopping import Stopping
 
 
 def row(gold, *answers, lps=None):
@@ -39,18 +39,39 @@ def test_rules_differ_as_they_should(tmp_path):
     )
     results = {result.rule: result for result in apply_rules(questions, 0.0, 0.2, seed=0)}
     assert results["fep β=0"].accuracy == results["majority"].accuracy
-    assert results["fep β=0"].against_majority.mean == 0.0
-    assert results["fep β=inf (argmin)"].accuracy.mean == 0.75
-    assert results["majority"].accuracy.mean == 0.75
+    assert results["fep β=0"].against_majority.value == 0.0
+    assert results["fep β=inf (argmin)"].accuracy.value == 0.75
+    assert results["majority"].accuracy.value == 0.75
     assert oracle(questions) == 1.0
 
 
 def test_stopping_early_looks_at_fewer(tmp_path):
     questions = load_questions(write(tmp_path, *[row("1", *"11111")] * 3, row("1", *"12131")), 0.1)
-    looked, right = stop_early(questions, Fusion("majority"), Stopping(0.8))
-    assert looked == (2 * 3 + 5) / 4
-    assert right == 1.0
-    assert stop_early(questions, Fusion("majority"), Stopping(1.0))[0] == (3 * 3 + 5) / 4
+    early = stop_early(questions, Fusion("majority"), 0.8)
+    assert early.slow_calls == (2 * 3 + 5) / 4
+    assert early.saved == pytest.approx(1 - 11 / 20)
+    assert (early.accuracy, early.against_all.value) == (1.0, 0.0)
+    assert stop_early(questions, Fusion("majority"), 1.0).slow_calls == (3 * 3 + 5) / 4
+    assert stop_early(questions, Fusion("majority"), 0.8, first_look=4).slow_calls == (4 * 3 + 5) / 4
+
+
+def test_the_fast_answer_is_not_one_of_the_samples_that_stop(tmp_path):
+    """Two slow samples agree, so that a third is not needed; the fast answer is there whatever happens."""
+    made = row("1", *"211")
+    made["candidates"][0]["agent"] = "fast"
+    early = stop_early(load_questions(write(tmp_path, made), 0.1), Fusion("majority"), 0.8)
+    assert (early.slow_calls, early.saved, early.accuracy) == (2.0, 0.0, 1.0)
+
+
+def test_a_compressed_file_with_a_header_is_the_same_file(tmp_path):
+    plain = write(tmp_path, row("1", *"112"), row("2", *"122"))
+    packed = tmp_path / "samples.jsonl.gz"
+    header = json.dumps({"format": "odar-samples-1", "made_by": "x"}) + "\n"
+    packed.write_bytes(gzip.compress((header + plain.read_text()).encode()))
+    assert load_questions(packed, 0.1) == load_questions(plain, 0.1)
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(InputError, match="cannot be read"):
+        load_questions(packed, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +103,4 @@ def test_bootstrap_covers_the_mean_as_often_as_it_says():
 
 def test_identical_rules_differ_by_exactly_nothing():
     interval = bootstrap_mean(np.zeros(50))
-    assert (interval.mean, interval.low, interval.high) == (0.0, 0.0, 0.0)
+    assert (interval.value, interval.low, interval.high) == (0.0, 0.0, 0.0)

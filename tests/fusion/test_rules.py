@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -97,3 +99,17 @@ def test_majority_breaks_ties_by_free_energy():
 def test_an_unknown_rule_names_the_known_ones():
     with pytest.raises(UnknownName, match="unknown fusion rule 'majorty'; did you mean 'majority'"):
         RULES["majorty"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.floats(-4, 4), st.floats(0.1, 5)), min_size=2, max_size=6),
+    st.floats(0.05, 4),
+)
+def test_an_answers_weight_is_that_of_its_macrostate(rows, beta):
+    """exp(−β·F(a)) = Σ w_m·exp(−β·F̃(y)), written out (SPEC 5.10): a lower F̃ weighs more."""
+    groups, energies, skills = (np.array(column) for column in zip(*rows, strict=True))
+    zeros = np.zeros(len(rows))
+    ballot = Ballot(energies, zeros, zeros, zeros, groups=groups, skills=skills, beta=beta)
+    sums = {a: sum(w * math.exp(-beta * f) for g, f, w in rows if g == a) for a in set(groups.tolist())}
+    expected = [sums[g] / sum(sums.values()) for g in groups.tolist()]
+    assert free_energy_rule(ballot)[0] == pytest.approx(expected)

@@ -135,7 +135,12 @@ class TestAnthropicUpstream:
         status_, _, reply = await same.post("/v1/messages", body)
         assert (status_, slow.requests[0].json) == (200, body)
         assert reply["content"] == [{"type": "text", "text": "It is four."}]
-        assert (reply["usage"]["input_tokens"], reply["usage"]["cache_read_input_tokens"]) == (12, 4)
+        assert reply["usage"] == {
+            "input_tokens": 10,
+            "cache_creation_input_tokens": 2,
+            "cache_read_input_tokens": 4,
+            "output_tokens": 5,
+        }
 
     async def test_thinking_blocks_come_back_as_they_were(self, same, slow):
         blocks = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "four"}]

@@ -231,7 +231,7 @@ async def test_the_server_in_json(tmp_path, up):
     process = await Process.start(tmp_path, up, "--log-format", "json")
     first = [json.loads(line) for line in process.said.splitlines()]
     assert [line["message"].split()[0] for line in first] == ["listening", "no"]
-    url = first[0]["message"].split()[-1]
+    url = process.url
     async with aiohttp.ClientSession() as http:
         async with http.post(url + CHAT, json={"model": "m", "messages": turn(SECRET)}) as response:
             assert response.status == 200

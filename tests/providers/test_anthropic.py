@@ -62,7 +62,7 @@ async def test_a_whole_answer(server: FaultServer, anthropic: AnthropicProvider)
     reply = await anthropic.complete(ask())
     (completion,) = reply.completions
     assert (completion.text, completion.tokens, completion.finish) == ("Answer: 4", (), "stop")
-    assert (reply.usage, reply.model) == (Usage(input=16, cached=4, output=5, reasoning=0), "claude")
+    assert (reply.usage, reply.model) == (Usage(16, 4, 5, 0, written=2), "claude")
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/v1/messages")
     assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == (KEY, "2023-06-01")
@@ -118,18 +118,48 @@ class TestReply:
     def test_finish_reasons(self, reported: str | None, finish: str) -> None:
         assert read_message(message_payload("4", stop_reason=reported)).completions[0].finish == finish
 
+    def test_thinking_that_is_counted_apart_is_known(self) -> None:
+        usage = {"input_tokens": 3, "output_tokens": 9, "output_tokens_details": {"thinking_tokens": 7}}
+        content = [{"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "4"}]
+        assert read_message(message_payload("", content=content, usage=usage)).usage.reasoning == 7
+
+    def test_what_is_written_to_the_cache_is_told_apart_by_how_long_it_stays(self) -> None:
+        usage = {
+            "input_tokens": 10,
+            "output_tokens": 5,
+            "cache_read_input_tokens": 4,
+            "cache_creation_input_tokens": 30,
+            "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20},
+        }
+        assert read_message(message_payload("4", usage=usage)).usage == Usage(44, 4, 5, 0, 30, 20)
+
+    @pytest.mark.parametrize(
+        "extra",
+        [
+            {"server_tool_use": {"web_search_requests": 1}},
+            {"service_tier": "priority"},
+            {"speed": "fast"},
+            {"inference_geo": "us"},
+        ],
+    )
+    def test_what_no_price_per_token_covers_is_marked(self, extra: dict[str, Any]) -> None:
+        usage = {"input_tokens": 3, "output_tokens": 9}
+        assert read_message(message_payload("4", usage=usage | extra)).usage.unpriced
+        plain = {"service_tier": "standard", "server_tool_use": {"web_search_requests": 0}, "inference_geo": None}
+        assert not read_message(message_payload("4", usage=usage | plain)).usage.unpriced
+
     def test_thinking_is_no_part_of_the_answer_and_not_counted_apart(self) -> None:
         content = [{"type": "thinking", "thinking": "2 and 2"}, {"type": "text", "text": "4"}]
         reply = read_message(message_payload("", content=content))
-        assert (reply.completions[0].text, reply.usage) == ("4", Usage(16, 4, 5, None))
+        assert (reply.completions[0].text, reply.usage) == ("4", Usage(16, 4, 5, None, written=2))
 
     @pytest.mark.parametrize(
         ("usage", "read"),
         [
             (None, Usage()),
-            ({"input_tokens": 3, "output_tokens": 2}, Usage(3, 0, 2, 0)),
+            ({"input_tokens": 3, "output_tokens": 2}, Usage(3, 0, 2, 0, 0, 0)),
             ({"input_tokens": None, "output_tokens": 2}, Usage(None, None, 2, 0)),
-            ({"input_tokens": 3}, Usage(3, 0, None, None)),
+            ({"input_tokens": 3}, Usage(3, 0, None, None, 0, 0)),
         ],
     )
     def test_what_is_not_reported_is_unknown(self, usage: Any, read: Usage) -> None:
@@ -141,7 +171,7 @@ class TestSamples:
         server.behave(faults.anthropic_ok(delay_s=0.2))
         reply = await anthropic.complete(ask(n=5))
         assert [completion.text for completion in reply.completions] == ["Answer: 4"] * 5
-        assert reply.usage == Usage(input=80, cached=20, output=25, reasoning=0)
+        assert reply.usage == Usage(80, 20, 25, 0, written=10)
         assert (len(server.requests), server.most_busy) == (5, 5)
         assert all("n" not in request.json for request in server.requests)
 
@@ -188,7 +218,7 @@ class TestStreaming:
         reply = await anthropic.complete(ask(), texts.append)
         assert texts == ["one ", "two ", "three"]
         assert reply.completions[0].text == "one two three"
-        assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0), "claude")
+        assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0, 0, 0), "claude")
 
     async def test_thinking_is_not_handed_over(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
         thinking = [

@@ -123,3 +123,12 @@ async def test_a_cancelled_probe_is_given_up(breaker: Breaker, clock: Clock) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert breaker.admit() is None
+
+
+def test_looking_at_a_breaker_changes_nothing(breaker: Breaker, clock: Clock) -> None:
+    assert (breaker.failures, breaker.waiting()) == (0, None)
+    fail(breaker, 3)
+    assert (breaker.failures, breaker.waiting()) == (3, 10.0)
+    clock.now = 12.0
+    assert breaker.waiting() == 0.0
+    assert breaker.state is State.OPEN  # `admit` would have let a probe pass

@@ -92,6 +92,16 @@ async def test_same_seed_same_bits_whatever_ran_before(provider: EmbeddedProvide
     assert five.usage.output == sum(len(completion.tokens) for completion in five.completions)
 
 
+async def test_copies_side_by_side_give_the_same_bits(provider: EmbeddedProvider) -> None:
+    other = EmbeddedProvider(threads=1, context=512, copy=1)
+    try:
+        ask = request((Message("user", "Name an animal."),), n=3)
+        first, second = await asyncio.gather(provider.complete(ask), other.complete(ask))
+    finally:
+        await other.close()
+    assert first.completions == second.completions
+
+
 async def test_same_seed_same_bits_in_another_process(provider: EmbeddedProvider) -> None:
     script = textwrap.dedent("""
         import asyncio

@@ -24,7 +24,7 @@ async def test_a_whole_answer(server: FaultServer, openai: OpenAIProvider) -> No
     (completion,) = reply.completions
     assert completion.text == "Answer: 4"
     assert completion.tokens == (Token("Answer: ", -0.1), Token("4", -0.1))
-    assert (reply.usage, reply.model, reply.retries) == (Usage(10, 0, 5, 0), "served", 0)
+    assert (reply.usage, reply.model, reply.retries) == (Usage(10, 0, 5, 0, 0, 0), "served", 0)
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/v1/chat/completions")
     assert request.headers["authorization"] == f"Bearer {KEY}"
@@ -82,7 +82,7 @@ class TestStreaming:
         assert texts == ["one ", "two ", "😀"]
         assert reply.completions[0].text == "one two 😀"
         assert [token.text for token in reply.completions[0].tokens] == texts
-        assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0), "served")
+        assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0, 0, 0), "served")
         assert server.requests[0].json["stream_options"] == {"include_usage": True}
 
     async def test_the_same_reply_as_without(self, server: FaultServer, openai: OpenAIProvider) -> None:

@@ -186,10 +186,10 @@ class TestUsage:
         [
             (None, Usage()),
             ({}, Usage()),
-            ({"prompt_tokens": 9, "completion_tokens": 3}, Usage(9, 0, 3, 0)),
-            ({"prompt_tokens": 9}, Usage(9, 0, None, None)),
+            ({"prompt_tokens": 9, "completion_tokens": 3}, Usage(9, 0, 3, 0, 0, 0)),
+            ({"prompt_tokens": 9}, Usage(9, 0, None, None, 0, 0)),
             ({"prompt_tokens": "9", "completion_tokens": -1}, Usage()),
-            ({"prompt_tokens": 9, "completion_tokens": 3, "prompt_cache_hit_tokens": 8}, Usage(9, 8, 3, 0)),
+            ({"prompt_tokens": 9, "completion_tokens": 3, "prompt_cache_hit_tokens": 8}, Usage(9, 8, 3, 0, 0, 0)),
             (
                 {
                     "prompt_tokens": 9,
@@ -197,19 +197,34 @@ class TestUsage:
                     "prompt_tokens_details": {"cached_tokens": 4},
                     "completion_tokens_details": {"reasoning_tokens": 2},
                 },
-                Usage(9, 4, 3, 2),
+                Usage(9, 4, 3, 2, 0, 0),
             ),
             (
                 {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": None},
-                Usage(9, 0, 3, 0),
+                Usage(9, 0, 3, 0, 0, 0),
             ),
         ],
     )
     def test_what_is_not_reported_is_unknown(self, reported: Any, usage: Usage) -> None:
         assert read_reply(chat_payload("4", usage=reported)).usage == usage
 
+    @pytest.mark.parametrize("name", ["cache_write_tokens", "cache_creation_input_tokens"])
+    def test_what_is_written_to_the_cache_is_told_apart(self, name: str) -> None:
+        usage = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2, name: 6}}
+        assert read_reply(chat_payload("4", usage=usage)).usage == Usage(9, 2, 3, 0, 6, 0)
+
+    @pytest.mark.parametrize("where", ["prompt_tokens_details", "completion_tokens_details"])
+    def test_audio_has_no_price_here(self, where: str) -> None:
+        usage = {"prompt_tokens": 9, "completion_tokens": 3}
+        assert read_reply(chat_payload("4", usage=usage | {where: {"audio_tokens": 1}})).usage.unpriced
+        assert not read_reply(chat_payload("4", usage=usage | {where: {"audio_tokens": 0}})).usage.unpriced
+
+    @pytest.mark.parametrize(("tier", "unpriced"), [("flex", True), ("priority", True), ("default", False)])
+    def test_another_service_tier_has_another_price(self, tier: str, unpriced: bool) -> None:
+        assert read_reply(chat_payload("4", service_tier=tier)).usage.unpriced is unpriced
+
     def test_reasoning_that_was_seen_but_not_counted_is_unknown(self) -> None:
-        assert read_reply(chat_payload("<think>hm</think>4")).usage == Usage(10, 0, 5, None)
+        assert read_reply(chat_payload("<think>hm</think>4")).usage == Usage(10, 0, 5, None, 0, 0)
 
 
 class TestReply:

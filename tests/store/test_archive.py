@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from odar.errors import InputError, UnknownName
 from odar.store.filters import Cursor, Filter
 from odar.store.record import DIRECT, Attempt, Record
 from odar.types import Candidate, Query, Step
-from support.traces import ago, make_record
+from support.traces import ago, make_answer, make_record
 
 
 def times(index: int) -> str:
@@ -62,6 +64,10 @@ FILTERS = [
     (Filter(min_cost=0.01), "c1 b2 a2"),
     (Filter(min_cost=0.01, max_cost=0.05), "c1 b2"),
     (Filter(max_cost=0.0005), "d1"),
+    (Filter(min_difficulty=0.9), "b1 a2"),
+    (Filter(min_difficulty=0.2, max_difficulty=0.95), "c1 b2 a2"),
+    (Filter(id="b"), "b2 b1"),
+    (Filter(id="b%"), ""),
     (Filter(since=times(3)), "d1 c1 b2"),
     (Filter(until=times(1)), "a1"),
     (Filter(since="2026-11-15T12:00:03+02:00", until="2026-11-15T10:00:04Z"), "c1 b2"),
@@ -179,12 +185,68 @@ async def test_the_overview_adds_up(filled):
         "hard": 1,
         "none": 1,
     }
-    assert view["paths"]["medium"]["latency_s"] == {"p50": 1.5, "p90": 2.0, "p99": 2.0}
+    assert view["paths"]["medium"]["latency_s"] == {"p50": 1.5, "p90": 2.0, "p95": 2.0, "p99": 2.0}
     counts = view["difficulty"]["counts"]
     assert (counts["simple"][10], counts["hard"][95], counts["medium"][50], counts["medium"][99]) == (1, 1, 2, 1)
     assert sum(map(sum, counts.values())) == 5  # the failed one has no difficulty
-    (day,) = view["days"]
-    assert (day["day"], day["queries"], day["calls"], day["cost_unknown"]) == ("2026-11-15", 6, 14, 1)
+    assert [(t["at"], t["path"], t["queries"], t["calls"], t["cost_unknown"]) for t in view["timeline"]] == [
+        ("2026-11-15", "hard", 1, 6, 0),
+        ("2026-11-15", "medium", 3, 6, 1),
+        ("2026-11-15", "none", 1, 0, 0),
+        ("2026-11-15", "simple", 1, 2, 0),
+    ]
+
+
+async def test_the_time_series_is_as_fine_as_asked(filled):
+    for step, moments in (("hour", ["2026-11-15T10"]), ("minute", ["2026-11-15T10:00"])):
+        timeline = (await filled.overview(step=step))["timeline"]
+        assert sorted({point["at"] for point in timeline}) == moments
+        assert sum(point["queries"] for point in timeline) == 6
+
+
+async def test_what_the_slow_agent_cost_is_known_where_its_price_is(opened, url):
+    store = opened(url)
+    store.put(make_record(cost=0.01))  # make_record's second call is the slow one, at the same cost
+    store.put(make_record(cost=0.03))
+    store.put(make_record(cost=None))
+    store.put(make_record(cost=5.0, error="gone"))  # a failed call is no slow answer
+    await store.flush()
+    slow = (await store.overview())["slow"]
+    assert (slow["calls"], slow["cost_unknown"]) == (2, 1)
+    assert slow["cost_usd"] == pytest.approx(0.04)
+
+
+async def test_a_path_that_the_caller_chose_says_nothing_of_thresholds(opened, url):
+    store = opened(url)
+    answer = make_answer("hard", difficulty=0.2)
+    decision = dataclasses.replace(answer.trace.decision, forced=True)
+    forced = dataclasses.replace(answer, trace=dataclasses.replace(answer.trace, decision=decision))
+    store.put(Record(Query("Why?"), forced))
+    store.put(make_record(path="simple", difficulty=0.2))
+    await store.flush()
+    difficulty = (await store.overview())["difficulty"]
+    assert difficulty["counts"]["hard"][20] == 1
+    assert sum(difficulty["routed"]["hard"]) == 0
+    assert difficulty["routed"]["simple"][20] == 1
+
+
+async def test_an_answer_by_a_model_named_by_the_caller_took_no_path(opened, url):
+    store = opened(url)
+    answer = make_answer("simple", models=("gpt", ""))
+    store.put(Record(Query("Hi"), answer))
+    await store.flush()
+    view = await store.overview()
+    assert list(view["paths"]) == ["direct"]
+    assert view["difficulty"]["routed"] == {}
+    assert (await store.page(Filter(path="direct"))).traces[0]["id"] == answer.trace.id
+
+
+async def test_a_page_shows_the_beginning_of_a_question_where_it_was_kept(opened, url):
+    store = opened(url, content=True)
+    store.put(make_record("Why? " * 100))
+    await store.flush()
+    assert (await store.page(Filter(text="why"))).traces[0]["question"] == "Why? " * 32
+    assert [t["id"] for t in store.export(Filter(text="why"))] == [t["id"] for t in store.export()]
 
 
 async def test_the_overview_of_nothing_and_of_a_part(filled):
@@ -204,7 +266,8 @@ async def test_percentiles_by_nearest_rank(opened, url):
     for index in range(1, 101):
         store.put(make_record(seconds=float(index)))
     await store.flush()
-    assert (await store.overview())["paths"]["medium"]["latency_s"] == {"p50": 50.0, "p90": 90.0, "p99": 99.0}
+    latency = (await store.overview())["paths"]["medium"]["latency_s"]
+    assert latency == {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "2026-13-01", ""])

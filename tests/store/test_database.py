@@ -12,7 +12,9 @@ from sqlalchemy import inspect, text
 from odar.errors import SettingsError, StoreError
 from odar.settings import StoreSettings
 from odar.store import migrations, schema
+from odar.store.archive import Archive
 from odar.store.database import Database, database_url
+from odar.store.keytable import all_keys
 
 
 @pytest.mark.parametrize(
@@ -71,18 +73,45 @@ def test_the_migrations_make_the_tables_that_the_code_expects(database):
 def test_a_migration_runs_once_and_a_newer_schema_is_refused(url, settings_of, monkeypatch):
     store = settings_of(url).store
     Database(store).close()
+    newest = len(migrations.MIGRATIONS)
     monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, _second])
     for _ in range(2):  # the second time there is nothing to do
         database = Database(store)
         with database.read() as connection:
-            assert migrations.schema_version(connection) == 2
+            assert migrations.schema_version(connection) == newest + 1
             assert "mood" in {c["name"] for c in inspect(connection).get_columns("traces")}
         database.close()
     monkeypatch.undo()
     with pytest.raises(
-        StoreError, match=r"the store has schema 2, this odar knows 1: upgrade odar, or point store\.url"
+        StoreError,
+        match=rf"the store has schema {newest + 1}, this odar knows {newest}: upgrade odar, or point store\.url",
     ):
         Database(store)
+
+
+def test_a_store_from_before_the_dashboard_is_brought_up_to_date(url, settings_of, monkeypatch):
+    store = settings_of(url).store
+    monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
+    old = Database(store)
+    with old.write() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO traces (id, started_at, day, profile, status, path, difficulty, bin, degraded, models, "
+                "calls, seconds, query_characters) VALUES ('old', '2026-11-01T00:00:00.000+00:00', '2026-11-01', "
+                "'p', 'ok', 'simple', 0.1, 10, FALSE, ',m,', 1, 1.0, 5)"
+            )
+        )
+        connection.execute(
+            text("INSERT INTO keys (id, name, prefix, digest, created_at) VALUES ('k', 'ann', 'p', 'd', '2026')")
+        )
+    old.close()
+    monkeypatch.undo()
+    database = Database(store)
+    with database.read() as connection:
+        assert [key.admin for key in all_keys(connection)] == [False]
+    view = Archive(database).overview()
+    assert (view["queries"], view["slow"]["calls"], view["difficulty"]["routed"]["simple"][10]) == (1, 0, 1)
+    database.close()
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(url, settings_of, monkeypatch):
@@ -121,7 +150,7 @@ def test_processes_that_start_at_once_make_one_database(url):
         process.stdin.write("go\n")
         process.stdin.flush()
     outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
-    assert outputs == ["1"] * 3
+    assert outputs == [str(len(migrations.MIGRATIONS))] * 3
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):

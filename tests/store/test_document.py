@@ -118,6 +118,14 @@ def test_without_content_figures_and_lengths_remain():
     assert document["answer"] == {"answer_characters": 1, "text_characters": 21}
 
 
+def test_without_content_the_form_of_an_answer_remains():
+    record = make_record("What is 2 plus 2?", text="Two. Answer: 4", started_at="2026-11-15T10:00:00.000+00:00")
+    document = to_document(record, content=False)
+    assert document["groups"] == [0, 0]  # both said 4
+    assert document["candidates"][0]["scaffold"] == [1]  # "Answer:"; the first token is control
+    assert document["candidates"][0]["control"] == [0]
+
+
 def test_an_image_is_only_its_size_without_content():
     record = Record(Query("?", (Image("image/png", b"secret", "https://host/me.png"),)), make_answer())
     image = to_document(record, content=False)["query"]["images"][0]

@@ -185,6 +185,13 @@ def test_what_is_stored_is_a_hash_and_a_prefix(database):
         assert secret[PREFIX_LENGTH:].encode() not in raw
 
 
+def test_an_admin_key_stays_one(database):
+    create_key(database, "ann")
+    create_key(database, "chief", admin=True)
+    with database.read() as connection:
+        assert {key.name: key.admin for key in all_keys(connection)} == {"ann": False, "chief": True}
+
+
 def test_a_name_is_free_again_once_its_key_is_revoked(database):
     first, _ = create_key(database, "ann")
     with pytest.raises(

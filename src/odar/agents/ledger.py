@@ -5,19 +5,16 @@ Money is reserved before a call at the most it could cost, and settled after it 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from odar.agents.prompt_size import most_tokens, writes_cache
 from odar.dispatch.catalogue import ModelCard
 from odar.errors import BudgetExceeded
 from odar.providers.base import Message
 from odar.types import NO_USAGE, Call, Spend, Usage
-
-IMAGE_TOKENS = 4096
-"""More than any provider in the catalogue bills for one image; only for reservations."""
-TURN_TOKENS = 16
-"""Room for what a chat template puts around a turn; only for reservations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +108,9 @@ class Ledger:
 
     def spend(self) -> Spend:
         """The sums so far."""
-        usage: Usage = NO_USAGE
-        cost: float | None = 0.0
-        for call in self.calls:
-            usage = usage + call.usage
-            cost = None if cost is None or call.cost_usd is None else cost + call.cost_usd
+        usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)
+        costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
+        cost = math.fsum(costs) if len(costs) == len(self.calls) else None
         return Spend(sum(call.samples for call in self.calls), usage, cost, self.seconds())
 
     def _committed(self) -> float:
@@ -125,7 +120,7 @@ class Ledger:
 
     @staticmethod
     def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None) -> float:
-        """The most one sample can cost: a token is at least one byte, an answer at most max_tokens."""
+        """The most one sample can cost: an answer has at most max_tokens."""
         if max_tokens is None:
             raise BudgetExceeded(f"max_cost cannot be kept without max_tokens; set how long {card.name} may answer")
         if card.price is None:
@@ -133,11 +128,15 @@ class Ledger:
                 f"the price of {card.name} is unknown, so max_cost cannot be kept; "
                 f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
             )
-        size = sum(
-            len(m.text.encode())
-            + sum(len(str(call).encode()) for call in m.tool_calls)
-            + TURN_TOKENS
-            + IMAGE_TOKENS * len(m.images)
-            for m in messages
-        )
-        return card.price.cost(Usage(size, 0, max_tokens, 0)) or 0.0
+        price, size = card.price, most_tokens(messages)
+        if price.up_to is not None and size > price.up_to:
+            raise BudgetExceeded(
+                f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
+                f"have {size:,}, so max_cost cannot be kept; shorten it"
+            )
+        if not price.free and price.written is None and writes_cache(messages):
+            raise BudgetExceeded(
+                f"what {card.name} charges for cache_control is unknown, so max_cost cannot be kept; "
+                f'add written = … to the price of [models."{card.name}"] in odar.toml'
+            )
+        return (size * price.dearest_input + max_tokens * price.output) / 1_000_000

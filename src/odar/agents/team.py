@@ -12,24 +12,22 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from odar.agents.billing import billed, one_line
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.agents.terms import Terms, agent_terms, plain_terms
 from odar.dispatch.catalogue import ModelCard
-from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError, ProviderTimeout
+from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError
 from odar.fusion.answers import extract_judgment, find_answer
 from odar.fusion.forms import canonical_json, fault_of
 from odar.observer import observed
-from odar.providers.base import Completion, Message, OnText, Provider, Reply, Request, Sampling
+from odar.providers.base import Completion, Message, OnText, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
-from odar.types import NO_USAGE, Call, Candidate, Query, Role, Step, Usage
+from odar.types import Candidate, Query, Role, Step
 
 Enough = Callable[[list[Candidate]], bool]
 """Looks at the answers so far and says whether they settle the question."""
-
-GRACE_S = 0.5
-"""A provider keeps its own time; one that does not is cut off this much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +36,11 @@ class Failure:
 
     role: Role
     error: OdarError
+    who: str = ""
+    """Who met it, where it was not the agent itself."""
 
     def __str__(self) -> str:
-        return f"{self.role} agent: {_one_line(self.error)}"
+        return f"{self.who or f'{self.role} agent'}: {one_line(self.error)}"
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Team:
     def _read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Everything the model is billed for reading: descriptions of tools are part of the prompt."""
         options = self.query.options
-        told = [f"{tool.name} {tool.description} {tool.parameters}" for tool in options.tools]
+        told = [f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools]
         told += [str(options.format.schema)] if options.format and options.format.schema else []
         return (*messages, Message("system", "\n".join(told))) if told else messages
 
@@ -171,27 +171,15 @@ class Team:
         """One request on the ledger. A failure is recorded, not raised."""
         provider = self.providers[card.provider]
         request = dataclasses.replace(request, timeout_s=min(request.timeout_s, self.ledger.time_left()))
-        held = self.ledger.reserve(card, self._read(request.messages), request.sampling.max_tokens, request.n)
-        started = self.ledger.seconds()
-
-        def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
-            cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
-            seconds = self.ledger.seconds() - started
-            call = Call(step, card.provider, card.name, samples, usage, cost, seconds, retries, error)
-            self.ledger.settle(held, call)
-
+        read = self._read(request.messages)
         try:
-            reply = await _within(provider, request, on_text)
+            reply = await billed(
+                self.ledger, step, card, request, read, lambda: provider.complete(request, on_text)
+            )
         except ProviderError as error:
-            settle(request.n, Usage() if error.may_be_billed else NO_USAGE, error=_one_line(error))
             self.failures.append(Failure(step.role, error))
             return []
-        except BaseException:
-            settle(request.n, Usage(), error="cancelled")
-            raise
-        reply = dataclasses.replace(reply, completions=reply.completions[: request.n])  # some servers send more
-        settle(max(1, len(reply.completions)), reply.usage, reply.retries)
-        return self._usable(reply, step, card)
+        return self._usable(dataclasses.replace(reply, completions=reply.completions[: request.n]), step, card)
 
     def _usable(self, reply: Reply, step: Step, card: ModelCard) -> list[Completion]:
         """Completions with text or a tool call; a model that spent all its tokens on thinking has neither."""
@@ -215,6 +203,7 @@ class Team:
             found = canonical_json(text)
         else:
             found = find_answer(text)
+        stated = found is not None or not self.prompts[step].marks
         if found is None:
             # A verifier that only says CORRECT has answered: with the proposal.
             found = proposal if judgment else text.strip()
@@ -227,6 +216,7 @@ class Team:
             judgment=judgment,
             finish=completion.finish,
             tool_calls=calls,
+            stated=stated,
             fault=fault_of(text, calls, options),
             wire=completion.wire,
         )
@@ -238,16 +228,6 @@ def _draft(candidate: Candidate) -> str:
     return "\n".join(part for part in (candidate.text.strip(), calls) if part)
 
 
-async def _within(provider: Provider, request: Request, on_text: OnText | None) -> Reply:
-    try:
-        async with asyncio.timeout(request.timeout_s + GRACE_S):
-            return await provider.complete(request, on_text)
-    except TimeoutError:
-        raise ProviderTimeout(
-            f"{provider.name} gave no answer within {request.timeout_s:g} s", provider=provider.name, retryable=True
-        ) from None
-
-
 def _single(request: Request, index: int) -> Request:
     """One of several samples."""
     return dataclasses.replace(request, n=1, sampling=_seeded(request.sampling, index))
@@ -256,7 +236,3 @@ def _single(request: Request, index: int) -> Request:
 def _seeded(sampling: Sampling, index: int) -> Sampling:
     """The sampling of one sample among several: with a seed, each gets its own, or all would be the same."""
     return sampling if sampling.seed is None else dataclasses.replace(sampling, seed=sampling.seed + index)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

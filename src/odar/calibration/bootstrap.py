@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean with its 95% interval."""
+class Interval(NamedTuple):
+    """A figure with its 95% interval.
 
-    mean: float
+    >>> str(Interval(0.5, 0.25, 0.75)), Interval(0.01, -0.02, 0.04).signed()
+    ('0.500 [0.250, 0.750]', '+0.010 [-0.020, +0.040]')
+    """
+
+    value: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return "{:.3f} [{:.3f}, {:.3f}]".format(*self)
+
+    def signed(self) -> str:
+        """A difference, with its signs."""
+        return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*self)
 
 
 def bootstrap_mean(values: ArrayLike, seed: int = 0, resamples: int = 10_000) -> Interval:

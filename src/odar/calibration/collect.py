@@ -1,6 +1,7 @@
-"""Run both agents on every item once: the fast answer, the slow verification, the slow samples.
+"""Run the agents on every item once, resumable to the item, bounded in concurrency and money.
 
-Resumable to the item, bounded in concurrency and money. Whatever is fitted later is a replay of these records.
+What is done with an item is a `Work`: `record` has it answered, verified and solved, for `odar calibrate`. Whatever
+is fitted later is a replay of these records.
 """
 
 from __future__ import annotations
@@ -8,16 +9,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
 from odar.calibration.items import Item
-from odar.calibration.records import Attempt, Record, RecordFile, attempt
+from odar.calibration.journal import Entry, Journal
+from odar.calibration.records import Attempt, Record, attempt
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, OdarError
-from odar.types import Candidate, Step
+from odar.types import Candidate, Role, Step
+
+T = TypeVar("T", bound=Entry)
+Work = Callable[[Odar, Item, Ledger, int | None], Awaitable[T]]
+"""What is done with one item: engine, item, ledger and seed in, an entry for the journal out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +38,17 @@ class Progress:
     failed: int
 
 
-def fingerprint(odar: Odar) -> str:
+def fingerprint(odar: Odar, seed: int | None = 42) -> str:
     """What records depend on: models, prompts and sampling. Other settings may change without collecting anew."""
-    facts = {
-        "fast": asdict(odar.settings.fast),
-        "slow": asdict(odar.settings.slow),
+    agents = {role.value: asdict(odar.settings.agent(role)) for role in Role}
+    for agent in agents.values():
+        del agent["timeout_s"]
+    fusion = odar.settings.fusion
+    facts: dict[str, Any] = {
+        **agents,
         "prompts": {step: prompt.md5 for step, prompt in odar.prompts.items()},
-        "samples": odar.settings.routing.samples,
+        "samples": (odar.settings.routing.samples, fusion.stop_confidence, fusion.first_wave),
+        "seed": seed,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -62,74 +73,80 @@ def worst_cost(odar: Odar, items: Sequence[Item]) -> float | None:
 async def collect(
     odar: Odar,
     items: Sequence[Item],
-    file: RecordFile,
+    file: Journal[T],
+    work: Work[T],
     *,
     concurrency: int = 4,
     budget_usd: float | None = None,
     seed: int | None = 42,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> list[tuple[str, OdarError]]:
-    """Record every item that is not in the file yet; returns the items that failed, with why.
+    """Do the work for every item that is not in the file yet; returns the items that failed, with why.
 
-    Stops before the budget is passed. A failed item has no record and is tried again by the next run.
+    Stops before the budget is passed. A failed item has no entry and is tried again by the next run.
     """
     todo = file.missing(items)
+    before = len(items) - len(todo)
     failures: list[tuple[str, OdarError]] = []
+    done = 0
     spent: float | None = 0.0
     slots = asyncio.Semaphore(concurrency)
 
     async def one(item: Item) -> None:
-        nonlocal spent
+        nonlocal done, spent
         async with slots:
+            needed = 0.0
             if budget_usd is not None:
-                needed = worst_cost(odar, [item])
-                if needed is None or spent is None or spent + needed > budget_usd:
+                worst = worst_cost(odar, [item])
+                if worst is None or spent is None or spent + worst > budget_usd:
                     failures.append((item.id, BudgetExceeded(f"the budget of ${budget_usd:g} does not cover it")))
                     return
+                needed = worst
                 spent += needed  # held back; settled below
-            else:
-                needed = 0.0
             ledger = odar.ledger()
             try:
-                record = await _record(odar, item, ledger, seed)
+                entry = await work(odar, item, ledger, seed)
             except OdarError as error:
                 failures.append((item.id, error))
             else:
-                file.append(record)
+                file.append(entry)
+                done += 1
             cost = ledger.spend().cost_usd
-            spent = None if spent is None or cost is None else spent - (needed or 0.0) + cost
-            on_progress(Progress(len(items) - len(file.missing(items)), len(items), spent, len(failures)))
+            spent = None if spent is None or cost is None else spent - needed + cost
+            on_progress(Progress(before + done, len(items), spent, len(failures)))
 
     await asyncio.gather(*(one(item) for item in todo))
     return failures
 
 
-async def _record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Record:
+async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Record:
+    """Everything that the three paths would do with an item, each call made once."""
     team = odar.team(item.query, ledger, seed)
-    fast = _needed(await team.answer(), team)
-    verify = _needed(await team.verify(fast[0]), team)
-    solves = _needed(await team.solve(odar.settings.routing.samples), team)
-    attempts = [_attempt(odar, item, candidate, team) for candidate in (fast[0], verify[0], *solves)]
+    fast = needed(await team.answer(), team)
+    verify = needed(await team.verify(fast[0]), team)
+    solves = needed(await odar.waves.sample(team, odar.settings.routing.samples), team)
     return Record(
         id=item.id,
         query=item.query.text,
         difficulty=odar.estimator.estimate(item.query).difficulty,
-        fast=attempts[0],
-        verify=attempts[1],
-        solves=tuple(attempts[2:]),
+        fast=_attempts(odar, item, fast, team)[0],
+        verify=_attempts(odar, item, verify, team)[0],
+        solves=_attempts(odar, item, solves, team),
+        solve_calls=sum(call.samples for call in ledger.calls if call.step is Step.SOLVE),
         effort=item.effort,
     )
 
 
-def _needed(candidates: list[Candidate], team: Team) -> list[Candidate]:
+def needed(candidates: list[Candidate], team: Team) -> list[Candidate]:
+    """The candidates; where there are none, what went wrong is raised."""
     if not candidates:
         raise team.failures[-1].error
     return candidates
 
 
-def _attempt(odar: Odar, item: Item, candidate: Candidate, team: Team) -> Attempt:
-    calls = [call for call in team.ledger.calls if call.step is candidate.step]
-    costs = [call.cost_usd for call in calls]
-    samples = sum(call.samples for call in calls)
-    known = sum(cost for cost in costs if cost is not None)
-    return attempt(item, odar.measured(candidate, team), None if None in costs else known / max(1, samples))
+def _attempts(odar: Odar, item: Item, candidates: Sequence[Candidate], team: Team) -> tuple[Attempt, ...]:
+    """The candidates of one step, each with an equal share of what the step cost."""
+    costs = [call.cost_usd for call in team.ledger.calls if call.step is candidates[0].step]
+    known = [cost for cost in costs if cost is not None]
+    share = sum(known) / len(candidates) if len(known) == len(costs) else None
+    return tuple(attempt(item, odar.scales.weigh(candidate, team), share) for candidate in candidates)

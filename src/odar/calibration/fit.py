@@ -1,36 +1,43 @@
-"""Records → calibration: statistics, skills and β, then thresholds, all judged on folds they were not fitted to."""
+"""Evidence → a setup: every part fitted, kept where it is clearly better, judged on folds it was not fitted to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.fusion_fit import FOLDS, FusionFit, fit_fusion
-from odar.calibration.policy import Outcomes, outcomes, path_votes, paths, votes_of
-from odar.calibration.records import Record
-from odar.calibration.votes import Array, Bools, Ints, Votes
-
-GRID_1 = (0.2, 0.3, 0.4)
-GRID_2 = (0.6, 0.7, 0.8)
-"""The thresholds that are tried (SPEC 2.7)."""
-WORSE = 0.01
-"""A loss beyond this on held-out folds is not installed."""
+from odar.calibration.estimator_fit import fit_estimator_part
+from odar.calibration.evidence import FAST, SOLVE, VERIFY, Evidence, FastAnswers
+from odar.calibration.fusion_fit import FusionFit, fit_fusion
+from odar.calibration.part import Part, folds
+from odar.calibration.policy import outcomes, path_votes
+from odar.calibration.posterior_fit import fit_posterior_part
+from odar.calibration.routing_fit import LOSS, Variant, fit_routing
+from odar.calibration.setup import Setup
+from odar.calibration.statistics_fit import fit_statistics
+from odar.calibration.votes import Array, Ints, Votes
+from odar.difficulty.estimator import LearnedEstimator
+from odar.difficulty.posterior import PosteriorDifficulty
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
-    """τ1 and τ2."""
+class Incumbents:
+    """What is in use today, and what may take its place."""
 
-    tau1: float
-    tau2: float
+    setup: Setup
+    estimator: LearnedEstimator | None
+    """The learned estimator in use; None where it is another kind, which is not fitted."""
+    posterior: PosteriorDifficulty
+    """The coefficients in use, or that would be if the path were chosen by the posterior."""
+    looks_first: bool
+    """Whether `routing.mode` is posterior."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a setting is expected to do, per item."""
+    """What a setup is expected to do, per item."""
 
     accuracy: Interval
     calls: Interval
@@ -43,118 +50,131 @@ class Expectation:
 class Fitted:
     """The result of a calibration, and the evidence for it."""
 
-    fusion: FusionFit
-    thresholds: Thresholds
-    means: Array
-    deviations: Array
+    setup: Setup
+    parts: tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]
     before: Expectation
     after: Expectation
-    difference: Interval
-    """Accuracy after minus before, paired by item."""
+    """On folds that nothing was fitted to."""
+    accuracy_gain: Interval
+    """After minus before, paired by item."""
+    price_gain: Interval
+    """The same for US dollars, or for calls where they are unknown or nothing is charged."""
     baselines: dict[str, Interval]
     """Accuracy of always Simple, always Medium, always Hard."""
+    moved: float
+    """The share of items that take another path than before."""
+    looks_first: bool
+    """Whether routing by the posterior was among the choices."""
 
     @property
-    def worse(self) -> bool:
-        """Whether this must not be installed (SPEC 5.10b): it loses on held-out folds, surely or by much."""
-        return self.difference.high < 0 or self.difference.mean < -WORSE
+    def worse(self) -> str:
+        """Why this must not be installed (SPEC 5.10b); empty where it may be."""
+        if self.accuracy_gain.high < 0 or self.accuracy_gain.value < -LOSS:
+            return "on held-out folds it is less often right than what is in use"
+        if self.price_gain.low > 0 and self.accuracy_gain.low <= 0:
+            return "on held-out folds it costs more than what is in use, and is not clearly more often right"
+        return ""
 
 
-def fit(
-    records: Sequence[Record],
-    current: Thresholds,
-    current_fusion: FusionFit,
-    varentropy_weight: float,
-    seed: int = 42,
-) -> Fitted:
-    """Fit everything on all records, and say what to expect from folds each part was not fitted to."""
-    votes = votes_of(records, varentropy_weight)
-    difficulty = np.array([record.difficulty for record in records])
-    everything = np.ones(len(records), dtype=bool)
-    fusion, aligned = _fit_fusion(votes, everything, current_fusion)
-    thresholds = _fit_thresholds(outcomes(records, aligned, fusion), difficulty, current)
-
-    old = outcomes(records, aligned, current_fusion)
-    before = old.under(paths(difficulty, current.tau1, current.tau2))
-    after = tuple(np.zeros(len(records)) for _ in range(3))
-    taken = np.zeros(len(records), dtype=np.int64)
-    always = np.zeros((len(records), 3))
-    fold = np.random.default_rng(seed).permutation(len(records)) % FOLDS
-    for held_out in range(FOLDS):
-        train, test = fold != held_out, fold == held_out
-        part, seen = _fit_fusion(votes, train, current_fusion)
-        new = outcomes(records, seen, part)
-        chosen = _fit_thresholds(_rows(new, train), difficulty[train], current)
-        path = paths(difficulty, chosen.tau1, chosen.tau2)
-        taken[test] = path[test]
-        always[test] = new.correct[test]
-        for whole, piece in zip(after, new.under(path), strict=True):
-            whole[test] = piece[test]
+def fit(evidence: Evidence, today: Incumbents, seed: int = 42) -> Fitted:
+    """Fit everything to all items, and say what to expect from folds that each part was not fitted to."""
+    setup, parts = fit_setup(evidence, today, seed)
+    size = len(evidence)
+    before, path_before = _walk(evidence, today.setup)
+    after = tuple(np.zeros(size) for _ in range(3))
+    path_after = np.zeros(size, dtype=np.int64)
+    always = np.zeros((size, 3))
+    fold = folds(size, seed)
+    for number in range(int(fold.max()) + 1):
+        test = fold == number
+        part, _ = fit_setup(evidence.rows(~test), today, seed)
+        unseen = evidence.rows(test)
+        values, path_after[test] = _walk(unseen, part)
+        always[test] = outcomes(unseen, part).correct
+        for whole, piece in zip(after, values, strict=True):
+            whole[test] = piece
     names = ("always simple", "always medium", "always hard")
+    priced = not np.isnan(before[2] + after[2]).any() and bool((before[2] + after[2]).any())
+    column = 2 if priced else 1
     return Fitted(
-        fusion=fusion,
-        thresholds=thresholds,
-        means=_mean(votes),
-        deviations=_deviation(votes),
-        before=_expectation(before, paths(difficulty, current.tau1, current.tau2)),
-        after=_expectation(after, taken),
-        difference=bootstrap_mean(after[0] - before[0]),
+        setup=setup,
+        parts=parts,
+        before=_expectation(before, path_before),
+        after=_expectation(after, path_after),
+        accuracy_gain=bootstrap_mean(after[0] - before[0]),
+        price_gain=bootstrap_mean(after[column] - before[column]),
         baselines={name: bootstrap_mean(always[:, column]) for column, name in enumerate(names)},
+        moved=float((path_before != path_after).mean()),
+        looks_first=today.looks_first,
     )
 
 
-def _fit_fusion(votes: Votes, train: Bools, current: FusionFit) -> tuple[FusionFit, Votes]:
-    """β and skills from the training rows of both paths that fuse, and all rows aligned by the training rows.
+def fit_setup(
+    evidence: Evidence, today: Incumbents, seed: int
+) -> tuple[Setup, tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]]:
+    """A setup for these items, and how its estimators did on folds of them."""
+    measured = replace(today.setup, statistics=fit_statistics(evidence))
+    measured = replace(measured, fusion=_fit_fusion(measured.align(evidence.votes), today.setup.fusion))
+    fast = evidence.fast
+    estimator = fit_estimator_part(fast, today.estimator, seed)
+    same = fit_posterior_part(fast, measured, today.posterior, seed=seed)
+    both = (
+        fit_posterior_part(fast, measured, today.posterior, estimator.held_out, seed) if estimator.better else same
+    )
+    variants = list(_variants(today, measured, fast, estimator, same, both))
+    right = _walk(evidence, today.setup)[0][0]
+    chosen = fit_routing(outcomes(evidence, measured), variants, today.setup.thresholds, right)
+    if chosen is None:
+        return today.setup, (estimator, both)
+    variant, thresholds = chosen
+    setup = replace(measured, thresholds=thresholds, estimator=variant.estimator, posterior=variant.posterior)
+    return setup, (estimator, both if variant.estimator else same)
 
-    The rule in use stays unless a fitted one does clearly better.
-    """
-    known = votes.rows(train)
-    aligned = replace(votes, energy=(votes.energy - _mean(known)) / _deviation(known))
-    both = [path_votes(aligned.rows(train), path) for path in (1, 2)]
+
+def _variants(
+    today: Incumbents,
+    measured: Setup,
+    fast: FastAnswers,
+    estimator: Part[LearnedEstimator],
+    same: Part[PosteriorDifficulty],
+    both: Part[PosteriorDifficulty],
+) -> Iterator[Variant]:
+    """Ways to a difficulty, the most fitted first; what is not clearly better by itself is not among them."""
+
+    def look(prior: Array, part: Part[PosteriorDifficulty]) -> tuple[PosteriorDifficulty | None, Array]:
+        if part.better:
+            return part.model, part.held_out
+        return today.posterior, measured.reconsider(prior, measured.look(today.posterior, prior, fast), fast)
+
+    if today.looks_first:
+        if estimator.better:
+            yield Variant(estimator.model, *look(estimator.held_out, both))
+        yield Variant(None, *look(fast.prior, same))
+        if same.better:
+            yield Variant(None, *look(fast.prior, replace(same, gain=None)))
+    if estimator.better:
+        yield Variant(estimator.model, None, estimator.held_out)
+    yield Variant(None, None, fast.prior)
+
+
+def _fit_fusion(aligned: Votes, in_use: FusionFit) -> FusionFit:
+    """β and skills from both paths that fuse; the rule in use stays unless a fitted one does clearly better."""
+    both = [path_votes(aligned, path) for path in (1, 2)]
     stacked = Votes(
         np.concatenate([part.energy for part in both]),
         np.concatenate([part.groups for part in both]),
         np.concatenate([part.correct for part in both]),
-        votes.sources,
+        aligned.sources,
     )
-    return fit_fusion(stacked, current), aligned
+    columns = list(aligned.sources)
+    found = fit_fusion(stacked, replace(in_use, skills=in_use.skills[columns]))
+    return replace(found, skills=found.skills[[columns.index(source) for source in (FAST, VERIFY, SOLVE)]])
 
 
-def _mean(votes: Votes) -> Array:
-    """μ per column; columns of one source share it."""
-    return np.array([np.nanmean(_of_source(votes, source)) for source in votes.sources])
-
-
-def _deviation(votes: Votes) -> Array:
-    """σ per column; columns of one source share it."""
-    found = np.array([np.nanstd(_of_source(votes, source)) for source in votes.sources])
-    return np.where(found > 0, found, 1.0)
-
-
-def _of_source(votes: Votes, source: int) -> Array:
-    """All energies of one source, the tails drawn in: one absurd answer must not move μ and σ."""
-    values = votes.energy[:, [i for i, each in enumerate(votes.sources) if each == source]].ravel()
-    known = values[np.isfinite(values)]
-    if known.size == 0:
-        return np.array([0.0])
-    return np.clip(known, *np.percentile(known, [1, 99]))
-
-
-def _fit_thresholds(result: Outcomes, difficulty: Array, current: Thresholds) -> Thresholds:
-    """The grid point with the most accuracy per cost among those that keep the accuracy of today (SPEC 2.7)."""
-
-    def score(point: Thresholds) -> tuple[float, float]:
-        right, calls, cost = result.under(paths(difficulty, point.tau1, point.tau2))
-        price = cost.mean()
-        return float(right.mean()), float(right.mean() / (price if price > 0 else calls.mean()))
-
-    least = score(current)[0]
-    points = [Thresholds(a, b) for a in GRID_1 for b in GRID_2]
-    return max((p for p in (current, *points) if score(p)[0] >= least), key=lambda p: score(p)[1])
-
-
-def _rows(result: Outcomes, index: Bools) -> Outcomes:
-    return Outcomes(result.correct[index], result.calls[index], result.cost[index])
+def _walk(evidence: Evidence, setup: Setup) -> tuple[tuple[Array, Array, Array], Ints]:
+    """Right or wrong, calls and cost of every item under a setup, and the path it takes."""
+    paths = setup.thresholds.paths(setup.difficulty(evidence.fast))
+    return outcomes(evidence, setup).under(paths), paths
 
 
 def _expectation(values: tuple[Array, ...], path: Ints) -> Expectation:

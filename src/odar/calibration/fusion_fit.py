@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from odar.calibration.votes import Array, Bools, Ints, Votes, fuse
+from odar.calibration.votes import Array, Bools, Ints, Votes, accuracy, fuse
 
 BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
@@ -33,6 +33,8 @@ class CrossFit:
 
     winners: Ints
     """The winning column of each question, chosen by a rule fitted without it."""
+    plain: Ints
+    """The same by the better of majority voting and "always the best source" on the other folds."""
     energy: Array
     """The aligned energies those rules saw."""
 
@@ -63,33 +65,48 @@ def fit_fusion(votes: Votes, incumbent: FusionFit | None = None) -> FusionFit:
     Choosing among settings overfits a little. So the best of them must lead the incumbent by two standard errors of
     the paired difference. Without an incumbent, it is the better of majority voting and "always the best source".
     """
+    # Where all candidates are right, or all wrong, every rule does the same: only the others tell rules apart.
+    contested = votes.rows(_contested(votes))
+    weights = {gamma: skill_weights(votes, gamma) for gamma in GAMMAS}
+    rules = [FusionFit(beta, gamma, weights[gamma]) for beta in BETAS for gamma in GAMMAS]
 
     def right(rule: FusionFit) -> Array:
-        winners = fuse(votes, rule.beta, rule.skills)
-        return np.asarray(votes.correct[np.arange(len(votes)), winners], dtype=np.float64)
+        winners = fuse(contested, rule.beta, rule.skills)
+        return np.asarray(contested.correct[np.arange(len(contested)), winners], dtype=np.float64)
 
-    def rule(beta: float, gamma: float) -> FusionFit:
-        return FusionFit(beta, gamma, skill_weights(votes, gamma))
+    scores = {id(rule): right(rule) for rule in rules}
+    holder = incumbent or plain_rule(votes)
+    best = max(rules, key=lambda rule: scores[id(rule)].sum())
+    lead = scores[id(best)] - right(holder)
+    mean, square = lead.sum() / len(votes), (lead**2).sum() / len(votes)
+    return best if mean > 2 * np.sqrt((square - mean**2) / len(votes)) else holder
 
-    def score(each: FusionFit) -> float:
-        return float(right(each).mean())
 
-    holder = incumbent or max((rule(0.0, 0.0), rule(0.0, max(GAMMAS))), key=score)
-    best = max((rule(beta, gamma) for beta in BETAS for gamma in GAMMAS), key=score)
-    lead = right(best) - right(holder)
-    return best if lead.mean() > 2 * lead.std() / np.sqrt(len(lead)) else holder
+def plain_rule(votes: Votes) -> FusionFit:
+    """The better of majority voting and "always the best source" on these questions."""
+    plain = [FusionFit(0.0, gamma, skill_weights(votes, gamma)) for gamma in (0.0, max(GAMMAS))]
+    return max(plain, key=lambda rule: accuracy(votes, fuse(votes, rule.beta, rule.skills)))
+
+
+def _contested(votes: Votes) -> Bools:
+    """Questions with a right and a wrong candidate."""
+    right = (votes.correct & votes.present).any(axis=1)
+    wrong = (~votes.correct & votes.present).any(axis=1)
+    return np.asarray(right & wrong)
 
 
 def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
     """Fit on all folds but one, choose on that one, and so on round: no question meets a rule that knows it."""
     fold = np.random.default_rng(seed).permutation(len(votes)) % folds
-    winners = np.zeros(len(votes), dtype=np.int64)
+    winners, plain = (np.zeros(len(votes), dtype=np.int64) for _ in range(2))
     energy = np.zeros_like(votes.energy)
     for held_out in range(folds):
         test, train = fold == held_out, fold != held_out
         aligned = standardize(votes.energy, train)
         seen = replace(votes, energy=aligned)
-        fit = fit_fusion(seen.rows(train))
+        holder = plain_rule(seen.rows(train))
+        fit = fit_fusion(seen.rows(train), holder)
         winners[test] = fuse(seen.rows(test), fit.beta, fit.skills)
+        plain[test] = fuse(seen.rows(test), holder.beta, holder.skills)
         energy[test] = aligned[test]
-    return CrossFit(winners, energy)
+    return CrossFit(winners, plain, energy)

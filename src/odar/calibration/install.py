@@ -1,18 +1,24 @@
-"""A fit → the calibration file: which statistics belong to which source, and the evidence beside them."""
+"""Between the engine and a fit: what is in use today, and the calibration file that a fit becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from odar import __version__
-from odar.calibration.fit import Fitted, Thresholds
+from odar.calibration.bootstrap import Interval
+from odar.calibration.evidence import Evidence
+from odar.calibration.fit import Expectation, Fitted, Incumbents
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.records import Record
+from odar.calibration.part import Part
+from odar.calibration.setup import Setup, Thresholds
+from odar.calibration.statistics_fit import fit_statistics
+from odar.calibration.votes import Array
+from odar.difficulty.estimator import LearnedEstimator
+from odar.difficulty.posterior import PosteriorDifficulty
 from odar.engine import Odar
 from odar.fusion.calibration import Calibration
 from odar.fusion.statistics import Statistics, StatisticsTable
@@ -22,58 +28,104 @@ STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
 """The step behind each source number of the votes."""
 
 
-def current_thresholds(odar: Odar) -> Thresholds:
-    """τ1 and τ2 as they are in use."""
-    return Thresholds(odar.settings.routing.tau1, odar.settings.routing.tau2)
+def incumbents(odar: Odar) -> Incumbents:
+    """What is in use today."""
+    routing = odar.settings.routing
+    sources = [odar.source(odar.cards[step.role][0].name, step) for step in STEPS]
+    skills = [
+        odar.fusion.skills.get((source.model, step), 1.0) for source, step in zip(sources, STEPS, strict=True)
+    ]
+    setup = Setup(
+        thresholds=Thresholds(routing.tau1, routing.tau2),
+        fusion=FusionFit(odar.fusion.beta, 0.0, np.array(skills)),
+        statistics=tuple(odar.calibration.statistics.find(source) for source in sources),
+        posterior=odar.posterior if routing.mode == "posterior" else None,
+        clearly_hard=routing.clearly_hard,
+    )
+    estimator = odar.estimator if isinstance(odar.estimator, LearnedEstimator) else None
+    # A mode that an earlier calibration chose may be chosen anew; one that the user or a profile set may not.
+    chosen_before = odar.settings.origins.get(("routing", "mode"), "").startswith("calibration")
+    return Incumbents(setup, estimator, odar.posterior, routing.mode == "posterior" or chosen_before)
 
 
-def current_fusion(odar: Odar) -> FusionFit:
-    """The fusion rule as it is in use, for the columns fast, verify and each slow sample."""
-    samples = odar.settings.routing.samples
-    steps = (Step.ANSWER, Step.VERIFY, *[Step.SOLVE] * samples)
-    skills = [odar.fusion.skills.get((odar.cards[step.role][0].name, step), 1.0) for step in steps]
-    return FusionFit(odar.fusion.beta, 0.0, np.array(skills))
+def statistics_alone(odar: Odar, evidence: Evidence, fitted: Fitted, made: dict[str, Any]) -> Calibration:
+    """μ and σ of these records; everything else as it is in use."""
+    skills = incumbents(odar).setup.fusion.skills
+    measured = _skilled(fit_statistics(evidence), skills)
+    return replace(odar.calibration, statistics=table(odar, measured), made=made_of(made), report=report(fitted))
 
 
-def to_calibration(odar: Odar, records: Sequence[Record], fitted: Fitted, command: str, data: str) -> Calibration:
+def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibration:
     """Everything that was fitted, ready to be written."""
-    entries = {}
-    for number, step in enumerate(STEPS):
-        values = [attempt.energy for record in records for attempt in _attempts(record, step)]
-        if any(value is not None for value in values):
-            entries[odar.source(odar.cards[step.role][0].name, step)] = Statistics(
-                mean=float(fitted.means[number]),
-                deviation=float(fitted.deviations[number]),
-                count=sum(value is not None for value in values),
-                skill=float(fitted.fusion.skills[number]),
-            )
+    setup, before = fitted.setup, odar.calibration
+    settings: dict[str, float | str] = {
+        "routing.tau1": setup.thresholds.tau1,
+        "routing.tau2": setup.thresholds.tau2,
+        "fusion.beta": setup.fusion.beta,
+    }
+    if fitted.looks_first:
+        settings["routing.mode"] = "prior" if setup.posterior is None else "posterior"
     return Calibration(
-        statistics=StatisticsTable(entries),
-        settings={
-            "routing.tau1": fitted.thresholds.tau1,
-            "routing.tau2": fitted.thresholds.tau2,
-            "fusion.beta": fitted.fusion.beta,
-        },
-        made={
-            "command": command,
-            "data": data,
-            "items": len(records),
-            "date": datetime.now(UTC).date().isoformat(),
-            "odar": __version__,
-        },
+        statistics=table(odar, _skilled(setup.statistics, setup.fusion.skills)),
+        settings=settings,
+        posterior=posterior_document(odar, setup.posterior),
+        estimator=before.estimator if setup.estimator is None else setup.estimator.document(),
+        made=made_of(made),
         report=report(fitted),
     )
+
+
+def table(odar: Odar, statistics: tuple[Statistics | None, ...]) -> StatisticsTable:
+    """Statistics under the sources they belong to; those of other sources stay."""
+    sources = [odar.source(odar.cards[step.role][0].name, step) for step in STEPS]
+    measured = {source: known for source, known in zip(sources, statistics, strict=True) if known is not None}
+    return StatisticsTable({**odar.calibration.statistics.entries, **measured})
+
+
+def posterior_document(odar: Odar, posterior: PosteriorDifficulty | None) -> Any:
+    """What the file holds for these coefficients; None for the shipped ones."""
+    if posterior is None or posterior is odar.posterior:
+        return odar.calibration.posterior
+    return posterior.document()
+
+
+def made_of(made: dict[str, Any]) -> dict[str, Any]:
+    """How a calibration came about, with date and version."""
+    return {**made, "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
 
 
 def report(fitted: Fitted) -> dict[str, Any]:
     """The evidence as plain data."""
     return {
-        "before": asdict(fitted.before),
-        "after": asdict(fitted.after),
-        "accuracy_difference": asdict(fitted.difference),
-        "baselines": {name: asdict(interval) for name, interval in fitted.baselines.items()},
+        "before": _expectation(fitted.before),
+        "after": _expectation(fitted.after),
+        "accuracy_gain": _interval(fitted.accuracy_gain),
+        "price_gain": _interval(fitted.price_gain),
+        "moved": fitted.moved,
+        "baselines": {name: _interval(interval) for name, interval in fitted.baselines.items()},
+        "parts": [part_report(part) for part in fitted.parts],
     }
 
 
-def _attempts(record: Record, step: Step) -> tuple[Any, ...]:
-    return {Step.ANSWER: (record.fast,), Step.VERIFY: (record.verify,), Step.SOLVE: record.solves}[step]
+def part_report(part: Part[Any]) -> dict[str, Any]:
+    """The evidence for one part as plain data."""
+    gain = None if part.gain is None else _interval(part.gain)
+    return {"part": part.name, "measure": part.measure, "gain": gain, "better": part.better, "note": part.note}
+
+
+def _skilled(statistics: tuple[Statistics | None, ...], skills: Array) -> tuple[Statistics | None, ...]:
+    pairs = zip(statistics, skills, strict=True)
+    return tuple(known and replace(known, skill=float(skill)) for known, skill in pairs)
+
+
+def _expectation(expected: Expectation) -> dict[str, Any]:
+    return {
+        "accuracy": _interval(expected.accuracy),
+        "calls": _interval(expected.calls),
+        "cost_usd": None if expected.cost_usd is None else _interval(expected.cost_usd),
+        "mix": dict(zip(("simple", "medium", "hard"), expected.mix, strict=True)),
+    }
+
+
+def _interval(interval: Interval) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in interval._asdict().items()}

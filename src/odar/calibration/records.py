@@ -1,23 +1,17 @@
-"""What the agents did with each item, kept line by line: collected once, fitted and replayed as often as one likes.
-
-A record is appended and flushed to disk when its item is finished, so that a killed run loses at most the items
-that were in flight; a half-written last line is dropped when the file is opened again.
-"""
+"""What the agents did with each item, reduced to what fitting needs: collected once, replayed at will."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from odar.calibration.items import Item
-from odar.errors import InputError
+from odar.calibration.journal import Journal
 from odar.types import Candidate, Step
 
-FORMAT = "odar-records-1"
+FORMAT = "odar-records-2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +28,9 @@ class Attempt:
     """Generated tokens."""
     judgment: bool | None = None
     cost_usd: float | None = None
-    """This sample's share of its call."""
+    """Its share of what this step cost."""
+    stated: bool = True
+    """Whether it marked its final answer, where it was told to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,11 @@ class Record:
     fast: Attempt
     verify: Attempt
     solves: tuple[Attempt, ...]
+    """As many as the Hard path takes: fewer than `routing.samples` where fewer settled the answer (SPEC 5.12)."""
+    solve_calls: int
+    """Samples that were paid for; a batch may have held more than were needed."""
     effort: float | None = None
+    """Human time or length of the reference reasoning, where the data has it (SPEC 2.5)."""
 
 
 def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt:
@@ -63,58 +63,15 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt
         tokens=sum(not token.control for token in candidate.tokens),
         judgment=candidate.judgment,
         cost_usd=cost_usd,
+        stated=candidate.stated,
     )
 
 
-class RecordFile:
-    """Records in a JSONL file; the first line says what made them.
-
-    Args:
-        path: the file; made if it is not there.
-        made_by: what the records depend on (models, prompts, sampling). A file made by something else is refused.
-    """
+class RecordFile(Journal[Record]):
+    """Records in a file, and what made them: models, prompts, sampling."""
 
     def __init__(self, path: Path, made_by: str) -> None:
-        self.path = path
-        self.records: list[Record] = []
-        header = {"format": FORMAT, "made_by": made_by}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
-            whole = text[
-                : text.rfind("\n") + 1
-            ]  # a last line without its end was being written when we were killed
-            lines = whole.splitlines()
-            if lines and json.loads(lines[0]) != header:
-                raise InputError(
-                    f"{path} was made with other models, prompts or settings; move it away, or go back to those"
-                )
-            found = [_record(json.loads(line)) for line in lines[1:]]
-            self.records = list({record.id: record for record in found}.values())  # two runs may have met here
-            if not lines or whole != text:
-                self._write(whole or json.dumps(header) + "\n")
-        except OSError as error:
-            raise InputError(f"{path} cannot be used: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is not a file of records ({error!r}); move it away to start anew") from None
-
-    def append(self, record: Record) -> None:
-        """Add a record; it is on the disk when this returns."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(record), ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.records.append(record)
-
-    def missing(self, items: Iterable[Item]) -> list[Item]:
-        """The items that have no record yet."""
-        done = {record.id for record in self.records}
-        return [item for item in items if item.id not in done]
-
-    def _write(self, text: str) -> None:
-        part = self.path.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(self.path)
+        super().__init__(path, {"format": FORMAT, "made_by": made_by}, asdict, _record)
 
 
 def _record(row: dict[str, Any]) -> Record:

@@ -53,14 +53,18 @@ def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
     ([0], [1])
     """
     # A candidate without an energy counts as an average one: it votes, but is not preferred.
-    own = np.where(votes.present, -np.nan_to_num(votes.energy, nan=0.0), -np.inf)
+    present = votes.present
+    own = np.where(present, -np.nan_to_num(votes.energy, nan=0.0), -np.inf)
     if np.isinf(beta):
         return np.asarray(own.argmax(axis=1))
-    scaled = np.where(votes.present, beta * np.where(votes.present, own, 0.0), -np.inf)
-    top = scaled.max(axis=1, keepdims=True)
-    weights = np.where(votes.present, skills * np.exp(scaled - top), 0.0)
-    same = votes.groups[:, :, None] == votes.groups[:, None, :]
-    totals = np.where(votes.present, (same * weights[:, None, :]).sum(axis=2), -np.inf)
+    scaled = np.where(present, beta * np.where(present, own, 0.0), -np.inf)
+    weights = skills * np.exp(scaled - scaled.max(axis=1, keepdims=True))  # exp(−∞) = 0: the absent have no weight
+    totals = np.where(present, weights, -np.inf)
+    for one in range(votes.groups.shape[1]):  # the columns are few, the rows many
+        for other in range(one + 1, votes.groups.shape[1]):
+            same = present[:, one] & (votes.groups[:, one] == votes.groups[:, other])
+            totals[:, one] += np.where(same, weights[:, other], 0.0)
+            totals[:, other] += np.where(same, weights[:, one], 0.0)
     # Among candidates of the heaviest answer the one of lowest energy speaks; between answers of equal weight, too.
     heaviest = totals >= totals.max(axis=1, keepdims=True) * (1 - 1e-12)
     return np.asarray(np.where(heaviest, own, -np.inf).argmax(axis=1))

@@ -20,6 +20,7 @@ from odar.errors import InputError
 from odar.images import load_image
 from odar.question import check_text
 from odar.settings import Settings
+from odar.store.alignment_file import alignment_file
 from odar.store.recorder import record, warm_up
 from odar.summary import summary
 from odar.types import Answer, Decision, Path, Query
@@ -99,7 +100,7 @@ async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch:
     """The answer, and whether the person watching has already seen it."""
     stream = AnswerStream() if watch and sys.stdout.isatty() else None
     with _status(watch and sys.stderr.isatty()) as tell:
-        async with Odar(settings) as odar:
+        async with Odar(settings, served=alignment_file(settings.store)) as odar:
             answer = await odar.aask(text, on_text=_first(tell, stream), on_decision=tell, **options)
     return answer, stream is not None and stream.finish(answer.answer)
 

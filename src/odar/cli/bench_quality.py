@@ -6,9 +6,10 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,49 +17,81 @@ from odar.errors import InputError
 
 if TYPE_CHECKING:
     from odar.evals.fusion_bench import GroupResult
+    from odar.types import Query
+
+T = TypeVar("T")
+LOSS = 0.005
+"""Half a point: more than this, a fusion rule must not lose."""
 
 
 @click.command("difficulty")
 @click.option("--data", metavar="DIR", help="Folder with gsm8k/test.jsonl. Default: the starter questions.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def difficulty(data: str | None, as_json: bool) -> None:
-    """Queries a second and p50/p99 of all 24 features and the score, on one core, and where the time goes."""
-    from odar.calibration.items import starter_items
+    """Queries a second and p50/p99 of all 24 features and the score, on one core, and where the time goes.
+
+    Every query is computed in full, nothing is remembered from one to the next but words.
+    """
     from odar.difficulty.estimator import LearnedEstimator
     from odar.difficulty.features import FeatureExtractor
-    from odar.difficulty.text import clean, mask_latex
-    from odar.types import Query
 
     _one_core()
-    if data:
-        file = Path(data).expanduser() / "gsm8k" / "test.jsonl"
-        try:
-            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
-        except (OSError, ValueError) as error:
-            raise InputError(f"{file} cannot be read: {error}") from None
-        queries = [Query(row["question"]) for row in rows]
-    else:
-        queries = [item.query for item in starter_items()]
+    queries = _questions(data)
     extractor, estimator = FeatureExtractor(), LearnedEstimator.load()
-    extractor.phi_batch(queries)  # loads the parser and fills the caches
+    extractor.phi_batch(queries)  # loads the parser and meets the words
     batch = min(_seconds(lambda: extractor.phi_batch(queries)) for _ in range(3))
-    masked = [mask_latex(clean(query.text)) for query in queries]
-    parsing = min(_seconds(lambda: extractor.syntax.analyse(masked)) for _ in range(3))
     single = sorted(_seconds(lambda query=query: estimator.estimate(query)) for query in queries)
+    shares = _shares(queries)
     body = {
         "queries": len(queries),
         "queries_per_s": len(queries) / batch,
         "p50_ms": 1e3 * statistics.median(single),
         "p99_ms": 1e3 * single[int(0.99 * len(single))],
-        "share_of_parsing": parsing / batch,
+        "share": shares,
         "load": os.getloadavg()[0],
     }
     if as_json:
         click.echo(json.dumps(body))
         return
     click.echo(f"{len(queries)} queries, one core, load {body['load']:.1f}")
-    click.echo(f"batched   {body['queries_per_s']:.0f} queries/s (parsing {body['share_of_parsing']:.0%} of it)")
+    click.echo(f"batched   {body['queries_per_s']:.0f} queries/s")
     click.echo(f"single    p50 {body['p50_ms']:.2f} ms, p99 {body['p99_ms']:.2f} ms")
+    click.echo("share     " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
+
+
+def _questions(data: str | None) -> list[Query]:
+    """GSM8K's test questions from the folder, or else the starter questions."""
+    from odar.calibration.items import starter_items
+    from odar.types import Query
+
+    if not data:
+        return [item.query for item in starter_items()]
+    file = Path(data).expanduser() / "gsm8k" / "test.jsonl"
+    try:
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from None
+    return [Query(row["question"]) for row in rows]
+
+
+def _shares(queries: list[Query]) -> dict[str, float]:
+    """What part of the time goes to the parse and to each group of features."""
+    from odar.difficulty.domain import default_classifier
+    from odar.difficulty.features import lexical_features, semantic_features, structural_features
+    from odar.difficulty.syntax import SpacyAnalyser
+    from odar.difficulty.text import clean, mask_latex
+
+    texts = [clean(query.text) for query in queries]
+    masked, words = [mask_latex(text) for text in texts], [text.split() for text in texts]
+    parses, classifier = SpacyAnalyser().analyse(masked), default_classifier()
+    groups = {
+        "parse": lambda: SpacyAnalyser().analyse(masked),
+        "lexical": lambda: [*map(lexical_features, texts, masked, words)],
+        "other structural": lambda: [*map(structural_features, queries, parses)],
+        "semantic": lambda: [semantic_features(q, len(w), classifier) for q, w in zip(queries, words, strict=True)],
+    }
+    seconds = {name: min(_seconds(work) for _ in range(3)) for name, work in groups.items()}
+    return {name: spent / sum(seconds.values()) for name, spent in seconds.items()}
 
 
 @click.command("routing")
@@ -102,21 +135,39 @@ def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None
     from odar.evals.fusion_bench import pairs as draw_pairs
 
     panel = load_panel(data)
+    wanted: dict[str, Sequence[Sequence[int]]] = {
+        "groups": list(random_groups(panel, groups, seed)),
+        "pairs": list(draw_pairs(panel, pairs or None, seed)),
+    }
     results: dict[str, list[GroupResult]] = {
-        "groups": [measure_group(panel, members, seed) for members in random_groups(panel, groups, seed)],
-        "pairs": [measure_group(panel, members, seed) for members in draw_pairs(panel, pairs or None, seed)],
+        kind: [measure_group(panel, members, seed) for members in _visibly(found, kind, quiet=as_json)]
+        for kind, found in wanted.items()
     }
     if as_json:
         click.echo(json.dumps({kind: [asdict(each) for each in found] for kind, found in results.items()}))
         return
-    click.echo(f"{'models':>7} {'best single':>12} {'majority':>9} {'argmin':>7} {'fitted':>7} {'margin':>8}")
+    click.echo(f"{'models':>6} {'best':>6} {'majority':>9} {'argmin':>7} {'plain':>6} {'fitted':>7} {'margin':>8}")
     for each in results["groups"]:
-        figures: list[Any] = [each.best_single, each.majority, each.argmin, each.fitted]
-        shown = "{:>12.3f} {:>9.3f} {:>7.3f} {:>7.3f}".format(*figures)
-        click.echo(f"{len(each.models):>7} {shown} {each.margin:>+8.4f}")
+        figures = [each.best_single, each.majority, each.argmin, each.plain, each.fitted]
+        shown = "{:>6.3f} {:>9.3f} {:>7.3f} {:>6.3f} {:>7.3f}".format(*figures)
+        click.echo(f"{len(each.models):>6} {shown} {each.margin:>+8.4f}")
+    click.echo("plain: the better of best and majority, as other folds tell; margin: fitted − plain\n")
     for kind, found in results.items():
-        margins = [each.margin for each in found]
-        click.echo(f"{len(margins)} {kind}: worst margin {min(margins):+.4f}, mean {statistics.mean(margins):+.4f}")
+        for name, margins in (
+            ("margin", [each.margin for each in found]),
+            ("in hindsight", [each.hindsight_margin for each in found]),
+        ):
+            low = sum(margin < -LOSS for margin in margins)
+            summary = f"worst {min(margins):+.4f}, mean {statistics.mean(margins):+.4f}, {low} below −{LOSS:g}"
+            click.echo(f"{len(margins)} {kind}, {name}: {summary}")
+
+
+def _visibly(work: Sequence[T], name: str, *, quiet: bool) -> Iterable[T]:
+    """The same things one by one, with a progress bar that goes away at the end."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(work, name, console=Console(stderr=True, quiet=quiet), transient=True)
 
 
 def _one_core() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from odar.cli.options import settings_options
-from odar.difficulty.base import ESTIMATORS
+from odar.difficulty.base import open_estimator
 from odar.dispatch.experts import route_expert
 from odar.dispatch.strategy import Strategy
 from odar.errors import InputError
+from odar.fusion.calibration import load_calibration
 from odar.settings import Settings
 from odar.types import Decision, Query
 
@@ -37,7 +38,8 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     """
     if (query is None) == (file is None):
         raise InputError('give a query or --file; try: odar difficulty "Who wrote Hamlet?"')
-    estimator = ESTIMATORS[settings.routing.estimator]()
+    fitted = load_calibration(settings.calibration).estimator
+    estimator = open_estimator(settings.routing.estimator, fitted)
     strategy = Strategy(settings.routing.tau1, settings.routing.tau2, settings.routing.samples)
     for text in _queries(file) if file else [query or ""]:
         decision = strategy.decide(estimator.estimate(Query(text)))

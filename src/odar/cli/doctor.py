@@ -17,6 +17,7 @@ from odar.cli.options import settings_options
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.settings import AgentSettings, Settings
+from odar.store.alignment_file import alignment_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def _configuration(settings: Settings) -> list[Finding]:
 
 async def _agents(settings: Settings) -> list[Finding]:
     found: list[Finding] = []
-    async with Odar(settings) as odar:
+    async with Odar(settings, served=alignment_file(settings.store)) as odar:
+        found += _energies(odar)
         for role, agent in (("fast", settings.fast), ("slow", settings.slow)):
             found.append(await _agent(odar, role, agent))
     if settings.fast.model == settings.slow.model:
@@ -88,6 +90,19 @@ async def _agents(settings: Settings) -> list[Finding]:
         if not card.logprobs:
             text = f"{card.name} returns no log-probabilities; its answers cannot be weighed by free energy"
             found.append(Finding(f"{role} log-probs", True, text))
+    return found
+
+
+def _energies(odar: Odar) -> list[Finding]:
+    """Where served energies have moved away from those the pair was calibrated with."""
+    rows = odar.alignment_report()
+    moved = [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]
+    found = []
+    if moved:
+        text = f"served energies drift from the calibrated ones: {', '.join(moved)}"
+        found.append(Finding("alignment", True, text, "odar models --drift; if it lasts, run odar calibrate again"))
+    if odar.alignment.complaint:
+        found.append(Finding("alignment", True, f"served energies are not kept: {odar.alignment.complaint}"))
     return found
 
 

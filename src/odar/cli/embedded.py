@@ -6,8 +6,9 @@ from odar.settings import Settings
 
 
 def uses_embedded(settings: Settings) -> bool:
-    """Whether one of the agents runs inside this process."""
-    providers = {settings.card(agent.model).provider for agent in (settings.fast, settings.slow)}
+    """Whether one of the agents, or the surrogate, runs inside this process."""
+    names = [settings.fast.model, settings.slow.model, settings.fusion.surrogate]
+    providers = {settings.card(name).provider for name in names if name}
     return any(settings.providers[name].kind == "embedded" for name in providers)
 
 

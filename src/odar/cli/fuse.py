@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
+from typing import Any
 
 import click
 
+from odar.calibration.bootstrap import Interval
 from odar.cli.options import settings_options
-from odar.evals.fusion_file import apply_rules, load_questions, oracle, stop_early
+from odar.evals.fusion_file import RuleResult, StoppingResult, apply_rules, load_questions, oracle, stop_early
 from odar.fusion.choose import Fusion
-from odar.fusion.stopping import Stopping
 from odar.settings import Settings
 
 
@@ -23,7 +24,8 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
     """Apply every fusion rule to the recorded candidates in FILE and compare their accuracy.
 
     FILE has one JSON object a line: gold (the right answer) and candidates, each with text or answer, and tokens
-    with log-probabilities where there are any. docs/reference/file-formats.md has it in full.
+    with log-probabilities where there are any; it may be compressed (.gz). `odar sample` makes such files, and
+    docs/reference/file-formats.md has the format in full.
 
     \b
     odar fuse samples.jsonl
@@ -34,25 +36,34 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
     results = apply_rules(questions, fusion.beta, fusion.missing_limit, seed)
     best = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
     sizes = sum(len(question.candidates) for question in questions) / len(questions)
-    stops = {level: stop_early(questions, best, Stopping(level)) for level in (1.0, 0.9, 0.8)}
+    levels = ((1.0, 1), (0.9, 1), (0.8, fusion.first_wave), (0.8, 1))
+    stops = [stop_early(questions, best, level, first, seed) for level, first in levels]
     ceiling = oracle(questions)
     if as_json:
         body = {
             "questions": len(questions),
             "candidates": sizes,
             "oracle": ceiling,
-            "rules": [asdict(result) for result in results],
-            "stopping": [{"confidence": c, "candidates": n, "accuracy": a} for c, (n, a) in stops.items()],
+            "rules": [_plain(result) for result in results],
+            "stopping": [_plain(result) for result in stops],
         }
         click.echo(json.dumps(body, ensure_ascii=False))
         return
-    click.echo(f"{len(questions)} questions, {sizes:.1f} candidates each; oracle {ceiling:.3f}\n")
-    click.echo(f"{'rule':20} {'accuracy [95%]':>22}  {'against majority [95%]':>25}")
-    for result in sorted(results, key=lambda result: -result.accuracy.mean):
-        difference = result.against_majority
-        against = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-        click.echo(f"{result.rule:20} {result.accuracy!s:>22}  {against:>25}")
-    click.echo(f"\n{'stopping early':20} {'accuracy':>22}  {'mean candidates':>25}")
-    for level, (looked, right) in stops.items():
-        name = "arithmetic only" if level == 1.0 else f"confidence {level:g}"
-        click.echo(f"{name:20} {right:>22.3f}  {looked:>25.2f}")
+    click.echo(f"{len(questions)} questions, {sizes:.1f} candidates each; oracle {ceiling:.3f}; 95% intervals\n")
+    click.echo(f"{'rule':19}{'accuracy':9}{'against majority':25} {'against argmin'}")
+    for result in sorted(results, key=lambda result: -result.accuracy.value):
+        against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
+        click.echo(f"{result.rule:19}{result.accuracy.value:<9.3f}{against}")
+    click.echo(f"\n{'stopping early':19}{'accuracy':9}{'against all samples':25} slow samples (saved)")
+    for stop in stops:
+        name = "arithmetic only" if stop.confidence == 1.0 else f"confidence {stop.confidence:g}"
+        if stop.first_look > 1:
+            name = f"{stop.confidence:g}, looks from {stop.first_look}"
+        figures = f"{stop.accuracy:<9.3f}{stop.against_all.signed():25} {stop.slow_calls:.2f} ({stop.saved:.0%})"
+        click.echo(f"{name:19}{figures}")
+
+
+def _plain(result: RuleResult | StoppingResult) -> dict[str, Any]:
+    """A result as plain data, intervals by name."""
+    found = {field.name: getattr(result, field.name) for field in fields(result)}
+    return {name: value._asdict() if isinstance(value, Interval) else value for name, value in found.items()}

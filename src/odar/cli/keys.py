@@ -18,7 +18,7 @@ from odar.types import Path
 
 if TYPE_CHECKING:
     from odar.store.database import Database
-    from odar.store.keys import Key, Limits
+    from odar.store.keys import Key
     from odar.store.tally import Spent, Totals
 
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
@@ -46,6 +46,7 @@ def command() -> None:
 @click.option("--rate", metavar="N/min", help="Requests a minute (or N/s, N/hour), per server process.")
 @click.option("--models", metavar="A,B", help="Only these models.")
 @click.option("--paths", metavar="A,B", help="Only these paths: simple, medium, hard.")
+@click.option("--admin", is_flag=True, help="May read every key's traces in the dashboard, not only its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @settings_options
 def create(
@@ -55,6 +56,7 @@ def create(
     rate: str | None,
     models: str | None,
     paths: str | None,
+    admin: bool,
     as_json: bool,
     settings: Settings,
 ) -> None:
@@ -70,7 +72,7 @@ def create(
         budget_day, budget_month, None if rate is None else parse_rate(rate), _names(models), _paths(paths)
     )
     with _database(settings) as database:
-        key, secret = create_key(database, name, limits)
+        key, secret = create_key(database, name, limits, admin=admin)
     if as_json:
         click.echo(json.dumps({**_figures(key), "secret": secret}))
         return
@@ -110,7 +112,7 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
         table.add_column(title, overflow="fold")
     for key in keys:
         figures = [_money(spent.get((key.id, period))) for period in (day, day[:7])]
-        limits = _limits(key.limits) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
+        limits = _limits(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
         table.add_row(escape(key.name), f"{key.prefix}…", *figures, escape(limits))
     Console(highlight=False).print(table)
 
@@ -171,7 +173,7 @@ def _paths(text: str | None) -> tuple[str, ...] | None:
 
 def _figures(key: Key) -> dict[str, Any]:
     shown = {"id": key.id, "name": key.name, "prefix": key.prefix, "created_at": key.created_at}
-    return {**shown, "revoked_at": key.revoked_at, **dataclasses.asdict(key.limits)}
+    return {**shown, "revoked_at": key.revoked_at, "admin": key.admin, **dataclasses.asdict(key.limits)}
 
 
 def _spent(key: Key, totals: Totals, day: str) -> dict[str, Any]:
@@ -188,8 +190,8 @@ def _money(spent: Spent | None) -> str:
     return f"${spent.usd:.4f}" + (f" +{spent.unknown} unknown" if spent.unknown else "")
 
 
-def _limits(limits: Limits) -> str:
-    parts = []
+def _limits(key: Key) -> str:
+    limits, parts = key.limits, ["admin"] if key.admin else []
     if limits.budget_day_usd is not None:
         parts.append(f"${limits.budget_day_usd:g}/day")
     if limits.budget_month_usd is not None:

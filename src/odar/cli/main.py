@@ -14,9 +14,11 @@ from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, Us
 
 COMMANDS = {
     "ask": "Answer a question.",
+    "batch": "Answer a file of questions.",
     "bench": "Measure what ODAR itself costs, and what it gains.",
     "calibrate": "Fit ODAR to your own models and questions.",
     "config": "Show the effective settings and where each came from.",
+    "eval": "Collect a panel once, replay every policy on it, report.",
     "fuse": "Compare fusion rules on recorded candidates.",
     "difficulty": "Show how hard a query looks, and why.",
     "doctor": "Check what is installed, reachable and configured.",
@@ -24,9 +26,11 @@ COMMANDS = {
     "keys": "Make, list and revoke API keys.",
     "models": "List the models of the catalogue.",
     "pull": "Fetch the embedded model's weights ahead of time.",
+    "sample": "Record one fast and several slow answers, for `odar fuse`.",
     "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
     "top": "Watch a running gateway, live.",
     "traces": "List, show and export recorded traces.",
+    "train": "Learn the difficulty estimator from your own data.",
 }
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),

@@ -8,19 +8,23 @@ import json
 import click
 
 from odar.cli.options import settings_options
-from odar.dispatch.catalogue import FREE, Price
+from odar.dispatch.catalogue import Price
 from odar.settings import Settings
 
 
 @click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--drift", is_flag=True, help="Show what each model was calibrated with and what it serves now.")
 @settings_options
-def command(as_json: bool, settings: Settings) -> None:
+def command(as_json: bool, drift: bool, settings: Settings) -> None:
     """List the models ODAR knows: where they live, what they can do, what they cost.
 
     Prices are US dollars per million tokens, input/cached input/output. Add or override entries with
     [models."name"] in odar.toml; any other model of a provider goes by provider/model.
     """
+    if drift:
+        _show_drift(settings, as_json=as_json)
+        return
     cards = [settings.card(name) for name in sorted(settings.models)]
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(card) for card in cards], ensure_ascii=False))
@@ -41,7 +45,44 @@ def command(as_json: bool, settings: Settings) -> None:
     Console(highlight=False).print(table)
 
 
+def _show_drift(settings: Settings, *, as_json: bool) -> None:
+    """μ ± σ of free energies by model and step, calibrated and served."""
+    from odar.engine import Odar
+    from odar.store.alignment_file import alignment_file
+
+    rows = Odar(settings, served=alignment_file(settings.store)).alignment_report()
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(row) for row in rows], ensure_ascii=False))
+        return
+    if not rows:
+        click.echo("nothing is calibrated (odar calibrate), and nothing with log-probabilities was served yet")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for name in ("model", "step", "aligned by", "served", "calibrated", "running", "drift z"):
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        z = "-" if row.drift_z is None else f"{row.drift_z:+.1f}" + (" drifts" if row.drifting else "")
+        name = f"{row.model} by {row.scorer}" if row.scorer else row.model
+        table.add_row(
+            name,
+            row.step,
+            row.used,
+            f"{row.seen:,}",
+            _spread(row.calibrated_mean, row.calibrated_deviation),
+            _spread(row.running_mean, row.running_deviation),
+            z,
+        )
+    Console(highlight=False).print(table)
+
+
+def _spread(mean: float | None, deviation: float | None) -> str:
+    return "-" if mean is None or deviation is None else f"{mean:.3f}±{deviation:.3f}"
+
+
 def _price(price: Price | None) -> str:
     if price is None:
         return "unknown"
-    return "free" if price == FREE else f"{price.input:g}/{price.cached:g}/{price.output:g}"
+    return "free" if price.free else f"{price.input:g}/{price.cached:g}/{price.output:g}"

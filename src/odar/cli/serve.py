@@ -36,6 +36,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     from odar.gateway.logs import Logs, to_descriptor
     from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import check_binding, make_server
+    from odar.store.alignment_file import alignment_file
     from odar.store.store import open_store
 
     gateway = dataclasses.replace(
@@ -60,13 +61,14 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
         content=settings.store.content,
     )
     logs.install()
-    app = create_app(settings, keys=keys, recorder=StoredRecord(store, settings.profile), logs=logs)
+    record, served = StoredRecord(store, settings.profile), alignment_file(settings.store)
+    app = create_app(settings, keys=keys, recorder=record, logs=logs, traces=store, served=served)
     app.state.service.metrics.watch_store(store.health)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
-    news = [f"listening on http://{shown}:{number}"]
+    news = [f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"]
     if keys.empty():
         news.append("no key is configured: only this machine can connect (make keys with `odar keys`)")
     for line in news:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 from odar.registry import Registry
 from odar.types import Estimate, Query
@@ -32,3 +33,22 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
     group="odar.estimators",
 )
 """Estimators by name; each entry makes one when called without arguments."""
+
+
+def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None) -> Estimator:
+    """An estimator by its registered name, or the file that `odar train estimator` wrote.
+
+    The learned one has the weights that a calibration found, where there are any.
+
+    >>> open_estimator("length").name
+    'length'
+    """
+    if name not in ESTIMATORS.names() and name.endswith(".json"):
+        from odar.difficulty.estimator import LearnedEstimator
+
+        return LearnedEstimator.load(Path(name).expanduser())
+    if calibrated is None or name != "learned":
+        return ESTIMATORS[name]()
+    from odar.difficulty.estimator import calibrated_estimator
+
+    return calibrated_estimator(calibrated)

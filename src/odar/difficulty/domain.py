@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import IO, Protocol, cast
@@ -22,6 +22,7 @@ FORMAT = "odar-domain/1"
 BUCKETS = 1 << 16
 
 _IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text looks like these
+_CACHED = 40  # characters: longer words are rare, and a cache of them would be large
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 
 
@@ -91,15 +92,25 @@ def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     CRC-32, not `hash()`: the same buckets in every process. A bigram's bucket mixes those of its two words.
     The text begins and ends with a mark of its own: how a query opens says much about what it asks.
     """
-    tokens = ["0" if t[0].isdigit() else t for t in _TOKEN.findall(query.text.lower())]
+    tokens = _TOKEN.findall(query.text.lower())
     marked = [_IMAGE if query.images else _START, *tokens, _END]
-    words = np.array([zlib.crc32(t.encode()) for t in marked], dtype=np.uint32)
+    words = np.array([_crc(t) if len(t) <= _CACHED else _crc.__wrapped__(t) for t in marked], dtype=np.uint32)
     pairs = words[:-1] * np.uint32(2654435761) + words[1:]
     pairs ^= pairs >> np.uint32(15)
     buckets = np.concatenate([words, pairs]) & np.uint32(BUCKETS - 1)
-    index, count = np.unique(buckets, return_counts=True)
-    value = 1.0 + np.log(count)
-    return index.astype(np.int64), value / np.sqrt(value @ value)
+    # np.unique with counts, at a third of its time
+    buckets.sort()
+    first = np.ones(len(buckets) + 1, dtype=bool)
+    np.not_equal(buckets[1:], buckets[:-1], out=first[1:-1])
+    starts = first.nonzero()[0]
+    value = 1.0 + np.log(starts[1:] - starts[:-1])
+    return buckets[starts[:-1]].astype(np.int64), value / np.sqrt(value @ value)
+
+
+@lru_cache(maxsize=1 << 15)
+def _crc(token: str) -> int:
+    """One word's hash; all numbers have the same."""
+    return zlib.crc32(b"0" if token[0].isdigit() else token.encode())
 
 
 @cache

@@ -17,13 +17,20 @@ from odar.difficulty.features import FEATURES, FeatureExtractor
 from odar.errors import InputError
 from odar.types import Estimate, Query
 
-FORMAT = "odar-estimator/1"
+FORMAT = "odar-estimator/2"
 Array = NDArray[np.float64]
+COUNTS = (
+    "char_length", "word_count", "token_count", "sentence_count", "clause_count", "question_marks", "parse_depth",
+    "logical_connectives",
+)  # fmt: skip
+"""Features that enter as ln(1 + count): the tenth sentence adds less than the second (docs/lab-notes.md)."""
+_PARTS = ("mean", "scale", "low", "high")
+_IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How φ is standardised inside the model: clipped to the range seen in training, then centred and scaled.
+    """How φ is standardised inside the model: counts as logarithms, clipped to the range seen, centred, scaled.
 
     The clip keeps a 100 kB query from being called hard for its length alone.
     """
@@ -36,8 +43,9 @@ class Scaling:
     @classmethod
     def fit(cls, x: Array, tail: float = 0.005) -> Scaling:
         """Means and deviations of the clipped features; constant ones get scale 1, flags stay unclipped."""
+        flags = ((x == 0) | (x == 1)).all(axis=0) & ~_IS_COUNT
+        x = _logarithmic(x)
         low, high = np.quantile(x, tail, axis=0), np.quantile(x, 1 - tail, axis=0)
-        flags = ((x == 0) | (x == 1)).all(axis=0)
         low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
         clipped = np.clip(x, low, high)
         deviation = clipped.std(axis=0)
@@ -45,7 +53,7 @@ class Scaling:
 
     def __call__(self, x: Array) -> Array:
         """φ on the scale of the weights."""
-        return (np.clip(x, self.low, self.high) - self.mean) / self.scale
+        return (np.clip(_logarithmic(x), self.low, self.high) - self.mean) / self.scale
 
 
 class LearnedEstimator:
@@ -54,6 +62,7 @@ class LearnedEstimator:
     Parameters:
         learning_rate, batch_size, l2, epochs: as the paper.
         seeds: one run each; weights are averaged, which for a linear unit is the ensemble's mean logit.
+        start: an estimator to begin with, keep the scaling of, and be drawn back to: λ‖W − W_start‖².
         extractor: what computes φ(x) in `estimate`; None is the shipped one.
 
     Attributes:
@@ -65,13 +74,13 @@ class LearnedEstimator:
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 24))
-    >>> y = 1 / (1 + np.exp(-x[:, 0]))
+    >>> y = 1 / (1 + np.exp(-x[:, 3]))
     >>> model = LearnedEstimator(epochs=60, learning_rate=0.01, l2=0.0).fit(x, y)
     >>> bool(np.corrcoef(model.predict(x), y)[0, 1] > 0.95)
     True
     """
 
-    name = "learned/1"
+    name = "learned/2"
 
     def __init__(
         self,
@@ -81,6 +90,7 @@ class LearnedEstimator:
         l2: float = 0.01,
         epochs: int = 50,
         seeds: Sequence[int] = (42, 123, 456),
+        start: LearnedEstimator | None = None,
         extractor: FeatureExtractor | None = None,
     ) -> None:
         self.learning_rate = learning_rate
@@ -88,6 +98,7 @@ class LearnedEstimator:
         self.l2 = l2
         self.epochs = epochs
         self.seeds = seeds
+        self.start = start
         self.extractor = extractor
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
@@ -100,7 +111,7 @@ class LearnedEstimator:
         if not len(target) or not np.isfinite(features).all() or not ((target >= 0) & (target <= 1)).all():
             raise InputError("training needs at least one row, finite features and targets in [0, 1]")
         weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight, float)
-        self.scaling_ = Scaling.fit(features)
+        self.scaling_: Scaling = self.start.scaling_ if self.start else Scaling.fit(features)
         z, weight = self.scaling_(features), weight / weight.mean()
         fits = [self._adam(z, target, weight, np.random.default_rng(seed)) for seed in self.seeds]
         stacked = np.mean(fits, axis=0)
@@ -133,17 +144,13 @@ class LearnedEstimator:
             contributions=tuple(zip(FEATURES, x.tolist(), parts.tolist(), strict=True)),
         )
 
-    def save(self, path: Path) -> None:
-        """Write weights, scaling and what made them as readable JSON."""
-        scaling = {
-            key: dict(zip(FEATURES, np.round(getattr(self.scaling_, key), 6).tolist(), strict=True))
-            for key in ("mean", "scale", "low", "high")
-        }
-        document = {
+    def document(self) -> dict[str, Any]:
+        """Weights, scaling and what made them as plain data."""
+        return {
             "format": FORMAT,
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
             "bias": round(self.bias_, 6),
-            "scaling": scaling,
+            "scaling": scaling_document(self.scaling_),
             "training": {
                 "learning_rate": self.learning_rate,
                 "batch_size": self.batch_size,
@@ -154,7 +161,10 @@ class LearnedEstimator:
             },
             "about": self.about_,
         }
-        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+    def save(self, path: Path) -> None:
+        """Write `document` as readable JSON."""
+        path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", "utf-8")
 
     @classmethod
     def load(cls, path: Path | None = None) -> LearnedEstimator:
@@ -164,10 +174,14 @@ class LearnedEstimator:
             raw = json.loads(source.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{source}: not an estimator file ({error})") from error
-        return cls._from_document(raw, str(source))
+        model = cls.from_document(raw, str(source))
+        if path is not None:
+            model.name = f"{cls.name} ({path.name})"
+        return model
 
     @classmethod
-    def _from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+    def from_document(cls, raw: Any, name: str) -> LearnedEstimator:
+        """From what `document` gave; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
         if found != FORMAT:
             raise InputError(
@@ -184,9 +198,7 @@ class LearnedEstimator:
             )
             model.weights_ = _vector(raw["weights"], f"{name}: weights")
             model.bias_ = float(raw["bias"])
-            model.scaling_ = Scaling(
-                *(_vector(raw["scaling"][key], f"{name}: {key}") for key in ("mean", "scale", "low", "high"))
-            )
+            model.scaling_ = scaling_from(raw["scaling"], name)
             model.runs_, model.about_ = training["runs"], raw["about"]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
@@ -194,7 +206,8 @@ class LearnedEstimator:
 
     def _adam(self, z: Array, target: Array, weight: Array, rng: np.random.Generator) -> Array:
         """One run: (W, b) in one vector. The bias is not regularised."""
-        theta = np.zeros(z.shape[1] + 1)
+        origin = np.append(self.start.weights_, self.start.bias_) if self.start else np.zeros(z.shape[1] + 1)
+        theta = origin.copy()
         first, second = np.zeros_like(theta), np.zeros_like(theta)
         padded = np.column_stack([z, np.ones(len(z))])
         shrink = np.append(np.full(z.shape[1], self.l2), 0.0)
@@ -206,7 +219,7 @@ class LearnedEstimator:
                 batch, w = padded[rows], weight[rows]
                 d = _sigmoid(batch @ theta)
                 slope = 2 * w * (d - target[rows]) * d * (1 - d) / len(rows)
-                gradient = slope @ batch + 2 * shrink * theta
+                gradient = slope @ batch + 2 * shrink * (theta - origin)
                 step += 1
                 first = 0.9 * first + 0.1 * gradient
                 second = 0.999 * second + 0.001 * gradient**2
@@ -215,9 +228,27 @@ class LearnedEstimator:
         return theta
 
 
+def scaling_document(scaling: Scaling) -> dict[str, dict[str, float]]:
+    """A scaling as plain data, by the features' names."""
+    rounded = {key: np.round(getattr(scaling, key), 6).tolist() for key in _PARTS}
+    return {key: dict(zip(FEATURES, values, strict=True)) for key, values in rounded.items()}
+
+
+def scaling_from(raw: Any, name: str) -> Scaling:
+    """The scaling that `scaling_document` described; `name` is the file's, for errors."""
+    try:
+        return Scaling(*(_vector(raw[key], f"{name}: {key}") for key in _PARTS))
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
+
+
 def _sigmoid(logit: Array) -> Array:
     # clipped: exp would overflow where σ has long been 0 or 1 to every digit
     return 1 / (1 + np.exp(-np.clip(logit, -40, 40)))
+
+
+def _logarithmic(x: Array) -> Array:
+    return np.where(_IS_COUNT, np.log1p(np.maximum(x, 0)), x)
 
 
 def _vector(values: Mapping[str, float], where: str) -> Array:
@@ -234,3 +265,10 @@ def _vector(values: Mapping[str, float], where: str) -> Array:
 def shipped_estimator() -> LearnedEstimator:
     """The estimator that comes with ODAR; loaded once."""
     return LearnedEstimator.load()
+
+
+def calibrated_estimator(document: Mapping[str, Any]) -> LearnedEstimator:
+    """The estimator that a calibration holds; traces tell it from the shipped one by its name."""
+    model = LearnedEstimator.from_document(document, "the calibration's estimator")
+    model.name = "calibrated/1"
+    return model

@@ -61,38 +61,58 @@ class FeatureExtractor:
         return np.array(rows) if rows else np.zeros((0, len(FEATURES)))
 
     def _row(self, query: Query, masked: str, parse: Syntax) -> list[float]:
-        text = query.text
-        words = text.split()
-        counts = semantic.count_terms(terms(text))
-        vocabulary = semantic.vocabularies()
-        choice = semantic.is_multiple_choice(text)
-        domain = (self.classifier or default_classifier()).probabilities(query)
+        words = query.text.split()
         return [
-            lexical.char_length(text),
-            lexical.word_count(words),
-            lexical.token_count(text),
-            lexical.avg_word_length(words),
-            lexical.max_word_length(words),
-            lexical.readability(masked),
-            lexical.has_digit(text),
-            lexical.has_math_symbol(text),
-            parse.sentences,
-            parse.clauses,
-            structural.question_marks(text),
-            structural.has_image(query),
-            parse.depth,
-            structural.logical_connectives(text),
-            semantic.tfidf(counts, vocabulary["math"]),
-            semantic.tfidf(counts, vocabulary["code"]),
-            semantic.tfidf(counts, vocabulary["logic"]),
-            semantic.difficulty_density(text, len(words)),
-            choice,
-            semantic.is_open_ended(text, choice),
-            semantic.is_proof(text),
-            float(domain[_MATH]),
-            float(domain[_CODE]),
-            float(domain[_LOGIC]),
+            *lexical_features(query.text, masked, words),
+            *structural_features(query, parse),
+            *semantic_features(query, len(words), self.classifier or default_classifier()),
         ]
+
+
+def lexical_features(text: str, masked: str, words: list[str]) -> list[float]:
+    """f1-f8; `masked` is the text without its LaTeX."""
+    return [
+        lexical.char_length(text),
+        lexical.word_count(words),
+        lexical.token_count(text),
+        lexical.avg_word_length(words),
+        lexical.max_word_length(words),
+        lexical.readability(masked),
+        lexical.has_digit(text),
+        lexical.has_math_symbol(text),
+    ]
+
+
+def structural_features(query: Query, parse: Syntax) -> list[float]:
+    """f9-f14."""
+    return [
+        parse.sentences,
+        parse.clauses,
+        structural.question_marks(query.text),
+        structural.has_image(query),
+        parse.depth,
+        structural.logical_connectives(query.text),
+    ]
+
+
+def semantic_features(query: Query, words: int, classifier: DomainClassifier) -> list[float]:
+    """f15-f24."""
+    text, vocabulary = query.text, semantic.vocabularies()
+    counts = semantic.count_terms(terms(text))
+    choice = semantic.is_multiple_choice(text)
+    domain = classifier.probabilities(query)
+    return [
+        semantic.tfidf(counts, vocabulary["math"]),
+        semantic.tfidf(counts, vocabulary["code"]),
+        semantic.tfidf(counts, vocabulary["logic"]),
+        semantic.difficulty_density(text, words),
+        choice,
+        semantic.is_open_ended(text, choice),
+        semantic.is_proof(text),
+        float(domain[_MATH]),
+        float(domain[_CODE]),
+        float(domain[_LOGIC]),
+    ]
 
 
 def phi(query: Query) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
@@ -23,6 +24,10 @@ _has_letter = re.compile(r"\w").search
 _QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
 _PUNCTUATION = re.compile(r"[^\w\s\']")
 _SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
+_LONGEST = 100
+
+_GAP = re.compile(r"(?<=\S) (?=\S)")
+_BPE_LIMIT = 500_000  # bpe-openai refuses a million characters
 
 
 def char_length(text: str) -> float:
@@ -41,7 +46,7 @@ def token_count(text: str) -> float:
     >>> token_count("Is Paris the capital of France?")
     7.0
     """
-    return float(len(_bpe().encode_ordinary(text)))
+    return float(sum(len(_bpe().encode_ordinary(piece)) for piece in _pieces(text)))
 
 
 def avg_word_length(words: list[str]) -> float:
@@ -63,13 +68,12 @@ def readability(masked: str) -> float:
     >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
     (20.0, 0.0)
     """
-    words = _plain_words(masked)
-    if not words:
+    syllables = _word_syllables(masked)
+    if not syllables:
         return 0.0
     # textstat does not count sentences of two words or fewer
-    sentences = max(1, sum(len(_plain_words(piece)) > 2 for piece in _SENTENCE.findall(masked)))
-    syllables = sum(map(_syllables, words))
-    grade = 0.39 * len(words) / sentences + 11.8 * syllables / len(words) - 15.59
+    sentences = max(1, sum(len(_word_syllables(piece)) > 2 for piece in _SENTENCE.findall(masked)))
+    grade = 0.39 * len(syllables) / sentences + 11.8 * sum(syllables) / len(syllables) - 15.59
     return min(20.0, max(0.0, grade))
 
 
@@ -87,15 +91,35 @@ def has_math_symbol(text: str) -> float:
     return float(bool(_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
 
 
-def _plain_words(text: str) -> list[str]:
-    return [word for word in text.split() if _has_letter(word)]
+def _word_syllables(text: str) -> list[int]:
+    """Syllables of each word; what has no letter or digit is no word."""
+    counts = [_syllables(word) if len(word) <= _LONGEST else _long_syllables(word) for word in text.split()]
+    return [count for count in counts if count]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=1 << 15)
 def _syllables(word: str) -> int:
-    # Hyphenation patterns need no more than this: a 100 kB "word" is not one.
-    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:100])).lower()
+    """How many syllables, 0 for no word."""
+    if not _has_letter(word):
+        return 0
+    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word)).lower()
     return len(_hyphenator().positions(bare)) + 1
+
+
+def _long_syllables(word: str) -> int:
+    # hyphenation patterns need no more than the beginning: a 100 kB "word" is not one, and not worth keeping
+    return max(1, _syllables(word[:_LONGEST])) if _has_letter(word) else 0
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that the tokenizer accepts, cut before single blanks, where no token can lie across."""
+    start = 0
+    while len(text) - start > _BPE_LIMIT:
+        gap = _GAP.search(text, start + _BPE_LIMIT // 2, start + _BPE_LIMIT)
+        end = gap.start() if gap else start + _BPE_LIMIT
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 @cache

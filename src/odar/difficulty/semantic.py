@@ -50,7 +50,8 @@ def difficulty_density(text: str, words: int) -> float:
     """
     lower = text.lower()
     # a plain search first: most queries hold no marker, and the whole-word pattern costs thirty times as much
-    return sum(m in lower and p.search(lower) is not None for m, p in _marker_patterns()) / words if words else 0.0
+    there = [pattern for marker, pattern in _marker_patterns() if marker in lower]
+    return sum(pattern.search(lower) is not None for pattern in there) / words if words else 0.0
 
 
 def is_multiple_choice(text: str) -> float:
@@ -59,8 +60,9 @@ def is_multiple_choice(text: str) -> float:
     >>> is_multiple_choice("Pick one: (A) red (B) blue"), is_multiple_choice("Plan A) is good")
     (1.0, 0.0)
     """
-    found = set(_OPTION.findall(text))
-    return float({"A", "B"} <= found or _OPTIONS_HEADING.search(text) is not None)
+    if "A" in text and "B" in text and {"A", "B"} <= set(_OPTION.findall(text)):
+        return 1.0
+    return float(":" in text and _OPTIONS_HEADING.search(text) is not None)
 
 
 def is_open_ended(text: str, multiple_choice: float) -> float:

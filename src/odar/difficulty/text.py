@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 PLACEHOLDER = "formula"
 """What a LaTeX block becomes before readability and parsing: an ordinary noun, so that syntax survives."""
@@ -11,14 +12,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 # Pandoc's rule for inline maths: no blank after the opening "$" nor before the closing one, and no digit
 # after the closing one. "$5 and $7" is money and stays.
-_LATEX_BLOCK = re.compile(
-    r"\$\$.{1,4000}?\$\$"
-    r"|\\\[.{1,4000}?\\\]"
-    r"|\\\(.{1,4000}?\\\)"
-    r"|\\begin\{(\w{1,20}\*?)\}.{0,4000}?\\end\{\1\}"
-    r"|(?<![\\$])\$(?=[^\s$])[^$\n]{0,400}?(?<![\s\\])\$(?!\d)",
-    re.DOTALL,
-)
+_INLINE = re.compile(r"(?<![\\$])\$(?=[^\s$])[^$\n]{0,400}?(?<![\s\\])\$(?!\d)")
+_OPENER = re.compile(r"\$\$|\\[\[(]|\\begin\{(\w{1,20}\*?)\}|\$")
+_CLOSERS = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
+_LONGEST_BLOCK = 4000
 _LATEX_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[^{}]{0,200}\})*")
 _TERM = re.compile(r"[a-z][a-z'+#]*")
 
@@ -41,8 +38,11 @@ def mask_latex(text: str) -> str:
     'It costs $5, not $7.'
     """
     if "$" in text or "\\" in text:
-        text = _LATEX_BLOCK.sub(PLACEHOLDER, text)
-        text = _LATEX_COMMAND.sub(PLACEHOLDER, text)
+        pieces, position = [], 0
+        for start, end in _latex_blocks(text):
+            pieces += [text[position:start], PLACEHOLDER]
+            position = end
+        text = _LATEX_COMMAND.sub(PLACEHOLDER, "".join([*pieces, text[position:]]))
     return text
 
 
@@ -52,7 +52,9 @@ def has_latex(text: str) -> bool:
     >>> has_latex(r"\frac{1}{2}"), has_latex("C:/temp"), has_latex("$5 or $6")
     (True, False, False)
     """
-    return ("$" in text or "\\" in text) and bool(_LATEX_COMMAND.search(text) or _LATEX_BLOCK.search(text))
+    if "$" not in text and "\\" not in text:
+        return False
+    return _LATEX_COMMAND.search(text) is not None or any(True for _ in _latex_blocks(text))
 
 
 def terms(text: str) -> list[str]:
@@ -62,3 +64,28 @@ def terms(text: str) -> list[str]:
     ['prove', "euler's", 'theorem', 'in', 'c++', 'twice']
     """
     return _TERM.findall(text.lower())
+
+
+def _latex_blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Where blocks begin and end. In linear time: a pattern would read on from every opener that nothing closes."""
+    closers: dict[str, int] = {}
+    position = 0
+    while opener := _OPENER.search(text, position):
+        end = _block_end(text, opener, closers)
+        if end:
+            yield opener.start(), end
+        position = end or opener.start() + 1
+
+
+def _block_end(text: str, opener: re.Match[str], closers: dict[str, int]) -> int:
+    """Where the block that is opened here ends, or 0; `closers` remembers where each closer is next."""
+    mark, name = opener[0], opener[1]
+    if mark == "$":
+        inline = _INLINE.match(text, opener.start())
+        return inline.end() if inline else 0
+    closer = rf"\end{{{name}}}" if name else _CLOSERS[mark]
+    earliest = opener.end() + (0 if name else 1)
+    at = closers.get(closer, 0)
+    if 0 <= at < earliest:
+        at = closers[closer] = text.find(closer, earliest)
+    return at + len(closer) if 0 <= at <= opener.end() + _LONGEST_BLOCK else 0

@@ -25,15 +25,48 @@ class Price:
     input: float
     cached: float
     output: float
+    written: float | None = None
+    """Input that the provider writes to its cache; None is unknown."""
+    written_1h: float | None = None
+    """The same where it is kept for an hour."""
+    up_to: int | None = None
+    """Longest prompt, in tokens, that these prices hold for; None is any."""
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing costs anything."""
+        return not (self.input or self.cached or self.output or self.written or self.written_1h)
+
+    @property
+    def dearest_input(self) -> float:
+        """The most that one token of a prompt can cost, as far as is known."""
+        return max(self.input, self.cached, self.written or 0.0, self.written_1h or 0.0)
 
     def cost(self, usage: Usage) -> float | None:
-        """What this usage costs; None where a count is unknown and would matter."""
-        if self == FREE:
+        """What this usage costs; None where a count or a price is unknown and would matter."""
+        if self.free:
             return 0.0
-        if usage.input is None or usage.output is None:
+        if usage.input is None or usage.output is None or usage.unpriced:
             return None
-        cached = usage.cached or 0
-        return ((usage.input - cached) * self.input + cached * self.cached + usage.output * self.output) / 1_000_000
+        if self.up_to is not None and usage.input > self.up_to:
+            return None
+        cached, written = usage.cached or 0, usage.written or 0
+        fresh, writing = usage.input - cached - written, self._cost_of_writing(usage)
+        if fresh < 0 or writing is None:  # counts that contradict each other are no counts
+            return None
+        total = fresh * self.input + cached * self.cached + writing + usage.output * self.output
+        return total / 1_000_000
+
+    def _cost_of_writing(self, usage: Usage) -> float | None:
+        """What filling the cache costs, in millionths of a dollar."""
+        if not usage.written:
+            return 0.0
+        if usage.written_1h is None:  # nobody said how much of it is dearer
+            return None
+        brief = usage.written - usage.written_1h
+        if brief < 0 or (brief and self.written is None) or (usage.written_1h and self.written_1h is None):
+            return None
+        return brief * (self.written or 0.0) + usage.written_1h * (self.written_1h or 0.0)
 
 
 FREE = Price(0.0, 0.0, 0.0)
@@ -52,6 +85,8 @@ class ModelCard:
     """Tokens, prompt and answer together."""
     images: bool = False
     logprobs: bool = False
+    prompt_logprobs: bool = False
+    """Whether it can score a given text."""
     n: bool = False
     """Whether one request may ask for several samples."""
     price: Price | None = None

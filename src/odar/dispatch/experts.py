@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -49,10 +49,11 @@ def route_expert(query: Query) -> Routed:
         return Routed(Expert.MULTIMODAL, "modality: image")
     rules = _rules()
     text = query.text[:_READ].lower()
-    hits = {expert: sorted(set(pattern.findall(text))) for expert, pattern in rules.keywords.items()}
+    words = set(_WORD.findall(text))
+    hits = {expert: keywords.found(text, words) for expert, keywords in rules.keywords.items()}
     best = max(Expert, key=lambda expert: len(hits.get(expert, ())))  # the first of equals, in the order of Expert
     if hits.get(best):
-        return Routed(best, "keywords: " + ", ".join(hits[best][:5]))
+        return Routed(best, "keywords: " + ", ".join(sorted(hits[best])[:5]))
     for expert, name, pattern in rules.questions:
         if pattern.search(text):
             return Routed(expert, f"question type: {name}")
@@ -63,18 +64,46 @@ _READ = 20_000
 """Characters that are looked at: a field shows early, and a megabyte is not worth reading for it."""
 
 
+_WORD = re.compile(r"\w+")
+
+
+class Keywords:
+    """Which of an expert's keywords are in a text, as whole words; of keywords that overlap, the first.
+
+    A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
+    that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
+
+    >>> text = "is a linked list in c++ a list?"
+    >>> sorted(Keywords(["linked list", "c++", "lis"]).found(text, set(text.split())))
+    ['c++', 'linked list']
+    """
+
+    def __init__(self, keywords: Iterable[str]) -> None:
+        listed = list(keywords)
+        phrases = [keyword for keyword in listed if not _WORD.fullmatch(keyword)]
+        parts = {word for phrase in phrases for word in _WORD.findall(phrase)}
+        self._words = frozenset(listed) - frozenset(phrases) - parts
+        self._phrases = tuple(keyword for keyword in listed if keyword not in self._words)
+        # in the order of the list: where two begin at one place, the first wins
+        self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
+
+    def found(self, text: str, words: set[str]) -> set[str]:
+        """The keywords in a lower-case text, of which `words` are the words."""
+        hits = words & self._words
+        if any(phrase in text for phrase in self._phrases):
+            hits.update(self._pattern.findall(text))
+        return hits
+
+
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    keywords: Mapping[Expert, re.Pattern[str]]
+    keywords: Mapping[Expert, Keywords]
     questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
 
 
 @cache
 def _rules() -> _Rules:
     tree = tomllib.loads(resources.files("odar.dispatch").joinpath("experts.toml").read_text(encoding="utf-8"))
-    keywords = {
-        Expert(name): re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, words)) + r")(?!\w)")
-        for name, words in tree["keywords"].items()
-    }
+    keywords = {Expert(name): Keywords(words) for name, words in tree["keywords"].items()}
     questions = tuple((Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"])
     return _Rules(keywords, questions)

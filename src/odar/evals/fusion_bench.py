@@ -37,12 +37,23 @@ class GroupResult:
     best_single: float
     majority: float
     argmin: float
+    plain: float
+    """The better of majority and best single, which of them (and which single) chosen on other folds."""
     fitted: float
     oracle: float
 
     @property
     def margin(self) -> float:
-        """The fitted rule against the better of the two plain ones."""
+        """The fitted rule against the better of the two plain ones, both with the same knowledge."""
+        return self.fitted - self.plain
+
+    @property
+    def hindsight_margin(self) -> float:
+        """The same against the better one as known from all questions.
+
+        Of two equal models, the one that leads on four folds is behind on the fifth. So this is negative there, for
+        any rule that has to choose between them.
+        """
         return self.fitted - max(self.best_single, self.majority)
 
 
@@ -92,6 +103,7 @@ def measure_group(panel: Panel, members: Sequence[int], seed: int) -> GroupResul
         best_single=float(votes.correct.mean(axis=0).max()),
         majority=accuracy(aligned, majority(aligned)),
         argmin=accuracy(aligned, fuse(aligned, np.inf, np.ones(len(members)))),
+        plain=accuracy(votes, fitted.plain),
         fitted=accuracy(votes, fitted.winners),
         oracle=oracle(votes),
     )

@@ -15,7 +15,9 @@ The format, one JSON object a line; researchers bring their own samples:
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,14 +27,15 @@ from typing import Any
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.calibration.votes import Array
 from odar.errors import InputError
 from odar.fusion.answers import extract_answer
 from odar.fusion.choose import Fusion
 from odar.fusion.energy import Alignment, measure
-from odar.fusion.equivalence import equivalent, group
+from odar.fusion.equivalence import equivalent
 from odar.fusion.rules import RULES
 from odar.fusion.stopping import Stopping
-from odar.types import Candidate, Step, Token
+from odar.types import Candidate, Role, Step, Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,24 @@ class RuleResult:
     accuracy: Interval
     against_majority: Interval
     """Paired difference to plain voting."""
+    against_argmin: Interval
+    """Paired difference to the paper's rule, the single candidate of lowest free energy."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingResult:
+    """What stopping early saves, and what it costs."""
+
+    confidence: float
+    first_look: int
+    """Slow samples before the first look."""
+    slow_calls: float
+    """Mean slow samples per question."""
+    saved: float
+    """The share of all slow samples that were not needed."""
+    accuracy: float
+    against_all: Interval
+    """Paired difference to looking at every sample."""
 
 
 def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]:
@@ -59,15 +80,20 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
     Raises:
         InputError: the file cannot be read, or a line is not a recorded question; names the line.
     """
+    file = Path(path).expanduser()
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        lines = raw.decode("utf-8").split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     questions = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                questions.append(_question(json.loads(line), varentropy_weight))
+                row = json.loads(line)
+                if number == 1 and "format" in row:
+                    continue  # the first line of what `odar sample` writes
+                questions.append(_question(row, varentropy_weight))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
                 raise InputError(f"{path}, line {number} is not a recorded question: {why}") from None
@@ -78,15 +104,18 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
 
 def apply_rules(questions: Sequence[Question], beta: float, missing_limit: float, seed: int) -> list[RuleResult]:
     """Every registered rule, the paper's argmin beside our own, and a single candidate for comparison."""
-    settings = {f"fep β={beta:g}": Fusion("fep", beta, missing_limit), "fep β=inf (argmin)": Fusion("fep")}
+    argmin = "fep β=inf (argmin)"
+    settings = {f"fep β={beta:g}": Fusion("fep", beta, missing_limit), argmin: Fusion("fep")}
     settings |= {name: Fusion(name, missing_limit=missing_limit) for name in sorted(RULES.names()) if name != "fep"}
-    right = {
-        name: np.array([q.correct[fusion.choose(q.candidates).winner] for q in questions], dtype=float)
-        for name, fusion in settings.items()
-    }
+    right = {name: _right(questions, fusion) for name, fusion in settings.items()}
     right["mean candidate"] = np.array([np.mean(q.correct) for q in questions])
     return [
-        RuleResult(name, bootstrap_mean(each, seed), bootstrap_mean(each - right["majority"], seed))
+        RuleResult(
+            name,
+            bootstrap_mean(each, seed),
+            bootstrap_mean(each - right["majority"], seed),
+            bootstrap_mean(each - right[argmin], seed),
+        )
         for name, each in right.items()
     ]
 
@@ -96,16 +125,35 @@ def oracle(questions: Sequence[Question]) -> float:
     return float(np.mean([any(q.correct) for q in questions]))
 
 
-def stop_early(questions: Sequence[Question], fusion: Fusion, stopping: Stopping) -> tuple[float, float]:
-    """Mean candidates looked at, and accuracy, if sampling stops once the answer is settled (SPEC 5.12)."""
-    looked, right = [], []
+def stop_early(
+    questions: Sequence[Question], fusion: Fusion, confidence: float, first_look: int = 1, seed: int = 0
+) -> StoppingResult:
+    """Slow samples one by one, until the answer is settled (SPEC 5.12); the fast answer is there in any case."""
+    stopping, looked, all_slow, right = Stopping(confidence), [], [], []
     for question in questions:
-        groups = group([candidate.answer for candidate in question.candidates])
-        size = len(groups)
-        taken = next((k for k in range(1, size) if stopping.decided(groups[:k], size - k)), size)
+        roles = [candidate.role for candidate in question.candidates]
+        slow = [i for i, role in enumerate(roles) if role is Role.SLOW]
+        groups = fusion.groups([question.candidates[i] for i in slow])
+        taken = next(
+            (k for k in range(first_look, len(slow)) if stopping.decided(groups[:k], len(slow) - k)), len(slow)
+        )
+        seen = sorted({*range(len(roles))} - {*slow[taken:]})
+        winner = fusion.choose([question.candidates[i] for i in seen]).winner
         looked.append(taken)
-        right.append(question.correct[fusion.choose(question.candidates[:taken]).winner])
-    return float(np.mean(looked)), float(np.mean(right))
+        all_slow.append(len(slow))
+        right.append(question.correct[seen[winner]])
+    return StoppingResult(
+        confidence=confidence,
+        first_look=first_look,
+        slow_calls=float(np.mean(looked)),
+        saved=1 - sum(looked) / max(1, sum(all_slow)),
+        accuracy=float(np.mean(right)),
+        against_all=bootstrap_mean(np.array(right, dtype=float) - _right(questions, fusion), seed),
+    )
+
+
+def _right(questions: Sequence[Question], fusion: Fusion) -> Array:
+    return np.array([q.correct[fusion.choose(q.candidates).winner] for q in questions], dtype=np.float64)
 
 
 def _question(row: dict[str, Any], weight: float) -> Question:

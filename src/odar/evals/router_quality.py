@@ -11,24 +11,17 @@ APGR is the area under PGR over ten bins of c; CPT(x) the least share of strong 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from odar.calibration.bootstrap import Interval as Interval  # one of the figures below
 from odar.errors import InputError
 
 Array = NDArray[np.float64]
 
 BINS = 10
-
-
-class Interval(NamedTuple):
-    """A figure with a bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.difficulty.base import Estimator
-from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, unsureness
+from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, features_of, unsureness
 from odar.errors import InputError
 from odar.evals.router_quality import Interval, apgr, auroc, bootstrap, cpt, oracle_score
 from odar.types import Query
@@ -49,6 +49,8 @@ class Outcomes:
     confidence: Array | None = None
     """The weak model's mean token probability, where it was recorded."""
     tokens: Array | None = None
+    unanswered: Array | None = None
+    """1 where the weak model stated no answer."""
 
 
 def load_routellm(folder: Path) -> Outcomes:
@@ -90,25 +92,30 @@ def load_mmlu_pair(folder: Path, weak: str = PAIR[0], strong: str = PAIR[1]) -> 
         strong=np.array([found[strong][r]["correct"] for r in both], dtype=float),
         confidence=np.array([found[weak][r]["mean_token_probability"] for r in both], dtype=float),
         tokens=np.array([found[weak][r]["response_tokens"] for r in both], dtype=float),
+        unanswered=np.array([found[weak][r]["answer"] is None for r in both], dtype=float),
     )
 
 
 def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[RouterRow]:
     """Every router on one set."""
     rng = np.random.default_rng(seed)
-    prior = np.array([estimator.estimate(Query(prompt)).difficulty for prompt in outcomes.prompts])
+    estimates = [estimator.estimate(Query(prompt)) for prompt in outcomes.prompts]
+    prior = np.array([estimate.difficulty for estimate in estimates])
     scores = {
         "random": rng.random(len(prior)),
         "length": np.array([len(prompt) for prompt in outcomes.prompts], dtype=float),
         estimator.name: prior,
     }
     if outcomes.confidence is not None and outcomes.tokens is not None:
-        scores["posterior (cross-validated)"] = _posterior(outcomes, prior, seed)
+        phi = [known for estimate in estimates if (known := features_of(estimate)) is not None]
+        features = np.array(phi) if len(phi) == len(prior) else None
+        scores["posterior (cross-validated)"] = _posterior(outcomes, prior, features, seed)
     scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
-    return [_row(outcomes, name, score, rng) for name, score in scores.items()]
+    return [router_row(outcomes, name, score, rng) for name, score in scores.items()]
 
 
-def _row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Generator) -> RouterRow:
+def router_row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Generator) -> RouterRow:
+    """One router, by every figure of the field; `odar eval report` uses it too."""
     weak, strong = outcomes.weak, outcomes.strong
     return RouterRow(
         data=outcomes.name,
@@ -120,7 +127,7 @@ def _row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Generator) 
     )
 
 
-def _posterior(outcomes: Outcomes, prior: Array, seed: int) -> Array:
+def _posterior(outcomes: Outcomes, prior: Array, features: Array | None, seed: int) -> Array:
     """The posterior of each question by a fit that has not seen it."""
     assert outcomes.confidence is not None
     assert outcomes.tokens is not None
@@ -131,8 +138,15 @@ def _posterior(outcomes: Outcomes, prior: Array, seed: int) -> Array:
         known = AnswerStatistics.fit(outcomes.confidence[train], outcomes.tokens[train])
         unsure = (unsureness(outcomes.confidence) - known.unsureness_mean) / known.unsureness_scale
         length = (np.log1p(outcomes.tokens) - known.log_tokens_mean) / known.log_tokens_scale
-        model = PosteriorDifficulty().fit(prior[train], unsure[train], length[train], 1 - outcomes.weak[train])
-        scores[test] = model.predict(prior[test], unsure[test], length[test])
+        optional = {"unanswered": outcomes.unanswered, "features": features}
+        seen, new = (
+            {name: column[rows] for name, column in optional.items() if column is not None}
+            for rows in (train, test)
+        )
+        model = PosteriorDifficulty().fit(
+            prior[train], unsure[train], length[train], 1 - outcomes.weak[train], **seen
+        )
+        scores[test] = model.predict(prior[test], unsure[test], length[test], **new)
     return scores
 
 

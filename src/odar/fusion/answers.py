@@ -13,6 +13,7 @@ _MARKER = re.compile(
 _SENTENCE = re.compile(
     r"\bthe (?:final |correct )?answer is[:：]?\s+(.+?)(?:[.!](?=\s|$)|$)", re.IGNORECASE | re.MULTILINE
 )
+_HASHES = re.compile(r"^####[ \t]*(\S[^\n]{0,80})\s*\Z", re.MULTILINE)
 _BOXED = "\\boxed{"
 _JUDGMENT = re.compile(
     r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(not[ ]+|in)?correct|(?<!not )\b(INCORRECT|CORRECT)\b", re.IGNORECASE
@@ -35,7 +36,8 @@ def extract_answer(text: str) -> str:
 def find_answer(text: str) -> str | None:
     """The marked final answer, or None.
 
-    The last `Answer:` wins, however it is written; without one, the last `\\boxed{}`, then "the answer is …".
+    The last `Answer:` wins, however it is written; without one, the last `\\boxed{}`, then a closing `#### 42` as
+    GSM8K has it, then "the answer is …".
 
     >>> find_answer("so we get \\\\boxed{\\\\frac{1}{2}}")
     '\\\\frac{1}{2}'
@@ -49,6 +51,8 @@ def find_answer(text: str) -> str | None:
         end = match.start()
     if (boxed := _last_boxed(text)) is not None:
         return boxed
+    if hashes := _HASHES.search(text):
+        return _unwrap(hashes.group(1))
     sentences = _SENTENCE.findall(text)
     return _unwrap(sentences[-1]) if sentences else None
 

@@ -22,10 +22,12 @@ class Calibration:
     """What was fitted, and the evidence for it."""
 
     statistics: StatisticsTable
-    settings: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, float | str] = field(default_factory=dict)
     """Fitted settings by key, such as fusion.beta; they rank above the profile and below the user's own."""
     posterior: Mapping[str, Any] | None = None
-    """Coefficients of the posterior difficulty, where the fast agent's log-probs allowed a fit."""
+    """Coefficients of the posterior difficulty; None for the shipped ones."""
+    estimator: Mapping[str, Any] | None = None
+    """Weights of the estimator that takes the place of the shipped one; None for the shipped ones."""
     made: Mapping[str, Any] = field(default_factory=dict)
     """Command, data, versions."""
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class Calibration:
             "report": dict(self.report),
             "settings": {key: _portable(value) for key, value in self.settings.items()},
             "posterior": self.posterior,
+            "estimator": self.estimator,
             "sources": self.statistics.to_rows(),
         }
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -52,8 +55,9 @@ class Calibration:
                 raise SettingsError(f"{origin} has format {body.get('format')!r}; this version reads {FORMAT!r}")
             return cls(
                 statistics=StatisticsTable.from_rows(body["sources"]),
-                settings={key: float(value) for key, value in body["settings"].items()},
+                settings={key: _setting(value) for key, value in body["settings"].items()},
                 posterior=body["posterior"],
+                estimator=body.get("estimator"),  # files of before 2026-11-16 have none
                 made=body["made"],
                 report=body["report"],
             )
@@ -81,5 +85,13 @@ def load_calibration(name: str) -> Calibration:
         raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
 
 
-def _portable(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
+def _portable(value: float | str) -> float | str:
+    return value if isinstance(value, str) or math.isfinite(value) else str(value)
+
+
+def _setting(value: Any) -> float | str:
+    """A number, "inf" among them, or a word such as a routing mode."""
+    try:
+        return float(value)
+    except ValueError:
+        return str(value)

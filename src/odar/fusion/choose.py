@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from odar.fusion.basis import Basis
 from odar.fusion.equivalence import Equivalence, group
 from odar.fusion.forms import call_key
 from odar.fusion.rules import RULES, Array, Ballot
@@ -65,16 +66,15 @@ class Fusion:
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score")
-        ballot, note = self._ballot([candidates[i] for i in scored])
+        ballot, basis = self._ballot([candidates[i] for i in scored])
         keys = decide(ballot)
         best = max(
-            range(len(scored)), key=lambda i: (*(key[i] for key in keys), *_last_resort(candidates[scored[i]]))
+            range(len(scored)), key=lambda i: (*(key[i] for key in keys), *last_resort(candidates[scored[i]]))
         )
         weights = np.zeros(len(candidates))
         weights[scored] = keys[0]
-        reason = note or ("lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}")
-        scorer = f"{self.rule} (uncalibrated)" if note else self.rule
-        return Verdict(scored[best], scorer, reason, tuple(weights.tolist()))
+        reason = "lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}"
+        return Verdict(scored[best], f"{self.rule}{basis.mark}", basis.reason(reason), tuple(weights.tolist()))
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
         """A number per candidate; equal answers share it, as do calls of the same tools with the same arguments."""
@@ -92,7 +92,7 @@ class Fusion:
         pool = slow or list(range(len(candidates)))
         groups = self.groups(candidates)
         votes = {i: sum(groups[j] == groups[i] for j in pool) for i in pool}
-        winner = max(pool, key=lambda i: (votes[i], *_last_resort(candidates[i])))
+        winner = max(pool, key=lambda i: (votes[i], *last_resort(candidates[i])))
         weights = tuple(votes.get(i, 0) / len(pool) for i in range(len(candidates)))
         judgment = candidates[winner].judgment
         if len(pool) > 1:
@@ -103,29 +103,23 @@ class Fusion:
             scorer, how = "slow", "the slow answer"
         return Verdict(winner, scorer, f"{why}; {how}", weights)
 
-    def _ballot(self, candidates: Sequence[Candidate]) -> tuple[Ballot, str]:
-        """The arrays a rule sees, and a note where models could not be made comparable (SPEC 5.5).
-
-        Aligned and raw energies never meet: if one candidate has no alignment statistics, all are compared raw.
-        """
+    def _ballot(self, candidates: Sequence[Candidate]) -> tuple[Ballot, Basis]:
+        """The arrays a rule sees, and on what basis their energies are compared."""
+        basis = Basis.of(candidates)
         energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
-        uncalibrated = sorted({c.model for c in candidates if c.energy is not None and c.energy.aligned is None})
-        note = f"raw free energy: no alignment statistics for {', '.join(uncalibrated)}" if uncalibrated else ""
-        values = [e.free_energy if note or e.aligned is None else e.aligned for e in energies]
-        logprobs = [
-            np.array([t.logprob for t in c.tokens if t.logprob is not None and not t.control]) for c in candidates
-        ]
+        values = [e.free_energy if basis.raw or e.aligned is None else e.aligned for e in energies]
+        sureness = np.array([confidences(candidate) for candidate in candidates])
         return (
             Ballot(
                 free_energy=np.array(values),
-                mean_logprob=np.array([each.mean() for each in logprobs]),
-                mean_probability=np.array([np.exp(each).mean() for each in logprobs]),
-                lowest_window=np.array([_lowest_window(each) for each in logprobs]),
+                mean_logprob=sureness[:, 0],
+                mean_probability=sureness[:, 1],
+                lowest_window=sureness[:, 2],
                 groups=np.array(self.groups(candidates), dtype=np.int64),
                 skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
                 beta=self.beta,
             ),
-            note,
+            basis,
         )
 
 
@@ -134,18 +128,25 @@ def missing_share(candidates: Sequence[Candidate]) -> float:
 
     A candidate whose provider lists no tokens counts as all missing, at four characters a token.
     """
-    total = missing = 0
-    for candidate in candidates:
-        counted = [token for token in candidate.tokens if not token.control]
-        if counted:
-            total += len(counted)
-            missing += sum(token.logprob is None for token in counted)
-        else:
-            characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
-            estimate = -(-characters // _CHARACTERS_PER_TOKEN)
-            total += estimate
-            missing += estimate
+    counts = [token_counts(candidate) for candidate in candidates]
+    total, missing = (sum(each) for each in zip(*counts, strict=True))
     return missing / total if total else 1.0
+
+
+def token_counts(candidate: Candidate) -> tuple[int, int]:
+    """Tokens of a candidate, and how many of them have no log-probability; control tokens count for neither."""
+    counted = [token for token in candidate.tokens if not token.control]
+    if counted:
+        return len(counted), sum(token.logprob is None for token in counted)
+    characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
+    estimate = -(-characters // _CHARACTERS_PER_TOKEN)
+    return estimate, estimate
+
+
+def confidences(candidate: Candidate) -> tuple[float, float, float]:
+    """Mean log-probability, mean probability and lowest window of a candidate that has log-probabilities."""
+    known = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
+    return float(known.mean()), float(np.exp(known).mean()), _lowest_window(known)
 
 
 def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
@@ -157,7 +158,7 @@ def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
     groups = Fusion().groups(candidates)
     order = sorted(
         range(len(candidates)),
-        key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *_last_resort(candidates[i])),
+        key=lambda i: (i == verdict.winner, not candidates[i].fault, weights[i], *last_resort(candidates[i])),
         reverse=True,
     )
     firsts = {group: i for i in reversed(order) for group in [groups[i]]}
@@ -179,6 +180,6 @@ def _lowest_window(logprobs: Array) -> float:
     return float((sums[width:] - sums[:-width]).min() / width)
 
 
-def _last_resort(candidate: Candidate) -> tuple[bool, str, str]:
+def last_resort(candidate: Candidate) -> tuple[bool, str, str]:
     """Breaks exact ties by content, never by position: slow before fast, then by text."""
     return candidate.role is Role.SLOW, candidate.text, candidate.step

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
+from odar.fusion.conclusion import conclusion
 from odar.fusion.quantity import parse_quantity
 
 
@@ -92,12 +93,18 @@ def canonical(answer: str) -> Form:
 def group(answers: Sequence[str]) -> list[int]:
     """A number per answer; equal answers share it. A bare number joins the only unit its value appears with.
 
+    Where one of the answers is a number, the question asks for one: prose then counts as the number it comes to.
+
     >>> group(["42", "42 km", "$7", "7 dollars", "Paris"])
     [0, 0, 1, 1, 2]
     >>> group(["5", "5 kg", "5 g"])
     [0, 1, 2]
+    >>> group(["18", "She sells 9 eggs for $2 each, so she makes 9 * 2 = 18 dollars."])
+    [0, 0]
     """
     forms = [canonical(answer) for answer in answers]
+    if any(form.kind == "number" for form in forms):
+        forms = [_concluded(form, answer) for form, answer in zip(forms, answers, strict=True)]
     units: dict[str, set[str]] = {}
     for form in forms:
         if form.kind == "number" and form.unit:
@@ -110,6 +117,15 @@ def group(answers: Sequence[str]) -> list[int]:
             form = Form("number", form.value, next(iter(seen)))
         result.append(numbers.setdefault(form, len(numbers)))
     return result
+
+
+def _concluded(form: Form, answer: str) -> Form:
+    """The number that prose comes to, where it comes to one; everything else as it is."""
+    if form.kind not in ("text", "formula"):
+        return form
+    last = conclusion(answer)
+    number = None if last is None else _number(_clean(last))
+    return form if number is None else number
 
 
 def equivalent(a: str, b: str) -> bool:

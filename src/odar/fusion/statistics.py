@@ -20,6 +20,8 @@ class Source:
     top_p: float
     max_tokens: int
     varentropy_weight: float
+    scorer: str = ""
+    """The surrogate whose log-probs these are; empty for the model's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,23 @@ class StatisticsTable:
         return cls({_read(Source, row): _read(Statistics, row) for row in rows})
 
 
+def source_to_row(source: Source) -> dict[str, Any]:
+    """A source as a JSON-ready row."""
+    return _as_dict(source)
+
+
+def source_from_row(row: Mapping[str, Any]) -> Source:
+    """Read what `source_to_row` wrote, among other things; raises KeyError where something is missing."""
+    source: Source = _read(Source, row)
+    return source
+
+
 def _as_dict(thing: Source | Statistics) -> dict[str, Any]:
     return {field.name: getattr(thing, field.name) for field in fields(thing)}
 
 
 def _read(kind: Any, row: Mapping[str, Any]) -> Any:
+    """A field with a default may be missing: files outlive the code that wrote them."""
     optional = {field.name for field in fields(kind) if field.default is not MISSING}
     known = (field.name for field in fields(kind) if field.name in row or field.name not in optional)
     return kind(**{name: row[name] for name in known})

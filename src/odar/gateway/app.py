@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from odar.gateway.chat import read_chat
 from odar.gateway.chat_reply import ChatStream, write_chat
+from odar.gateway.dashboard import dashboard_routes
 from odar.gateway.endpoint import Dialect, Endpoint
 from odar.gateway.exchange import ClientLeft, read_body
 from odar.gateway.fields import Fields, read_json
@@ -23,7 +24,7 @@ from odar.gateway.logs import Logs
 from odar.gateway.messages import read_messages
 from odar.gateway.messages_reply import MessageStream, write_message
 from odar.gateway.openapi import description
-from odar.gateway.ports import Keyring, Recorder
+from odar.gateway.ports import Keyring, Recorder, Traces
 from odar.gateway.refusals import Refusal, anthropic_body, openai_body, refusal_of
 from odar.gateway.reply import dump
 from odar.gateway.responses import read_responses
@@ -42,6 +43,7 @@ def create_app(
     *,
     keys: Keyring | None = None,
     recorder: Recorder | None = None,
+    traces: Traces | None = None,
     logs: Logs | None = None,
     **engine_options: Any,
 ) -> Starlette:
@@ -51,12 +53,13 @@ def create_app(
         settings: from `load_settings`.
         keys: who may ask; without one, requests from this machine only.
         recorder: where traces go; without one, nowhere.
+        traces: where the dashboard reads them; without one, it has none to show.
         logs: where each question gets a line; without one, nowhere.
         engine_options: for `Odar`, such as ready-made providers.
 
     `app.state.service` holds the engine, the gate, the breakers and the metrics.
     """
-    service = Service(settings, keys, recorder, logs=logs, **engine_options)
+    service = Service(settings, keys, recorder, traces, logs=logs, **engine_options)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -75,6 +78,7 @@ def create_app(
         Route("/readyz", plain.readyz),
         Route("/metrics", plain.metrics),
         Route("/openapi.json", plain.openapi),
+        *dashboard_routes(service),
     ]
     handlers: Any = {HTTPException: _http_error, Refusal: _refused, ClientLeft: _refused}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
@@ -106,8 +110,8 @@ class _Plain:
         raise Refusal(404, f"there is no model {wanted!r}; GET /v1/models lists them", "model_not_found", "model")
 
     async def feedback(self, request: Request) -> Response:
-        """An answer marked right or wrong."""
-        identify(request.scope["headers"], self._service.keys)
+        """An answer marked right or wrong, by the key that asked or an admin's."""
+        grant = identify(request.scope["headers"], self._service.keys)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
         fields = Fields(read_json(body, gateway.max_depth))
@@ -116,7 +120,8 @@ class _Plain:
         note = fields.text("note") or ""
         for name in fields.rest():
             raise fields.bad(name, "is unknown; known are trace_id, correct, note")
-        if not await self._service.recorder.feedback(trace_id, correct, note):
+        allowed = await self._service.may_see(trace_id, grant)
+        if not allowed or not await self._service.recorder.feedback(trace_id, correct, note):
             raise Refusal(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
         return _json({"trace_id": trace_id, "recorded": True})
 

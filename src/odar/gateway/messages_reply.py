@@ -35,10 +35,10 @@ def write_message(answer: Answer, ask: Ask) -> dict[str, Any]:
 
 def usage_of(usage: Usage) -> dict[str, Any]:
     """All that was really spent, over all calls; null where a provider did not say."""
-    fresh = None if usage.input is None else usage.input - (usage.cached or 0)
+    fresh = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
     return {
         "input_tokens": fresh,
-        "cache_creation_input_tokens": 0,
+        "cache_creation_input_tokens": usage.written or 0,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.output,
     }

@@ -5,9 +5,11 @@ The null implementations let everybody in and forget everything; `odar.store` br
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from odar.store.filters import Cursor, Filter, Page
 from odar.types import Call, Decision, Query, Spend, Trace
 
 
@@ -22,6 +24,9 @@ class Grant:
     """Paths that may be taken; None is any."""
     left_usd: float | None = None
     """What its budget still allows; no request may cost more. None is no budget."""
+    name: str = ""
+    admin: bool = False
+    """May read every key's traces; others read their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,26 @@ class Recorder(Protocol):
 
     async def close(self) -> None:
         """Write everything that is queued."""
+        ...
+
+
+class Traces(Protocol):
+    """What was written down, for the dashboard to read. `odar.store` has the real one."""
+
+    async def page(self, wanted: Filter, after: Cursor | None, limit: int) -> Page:
+        """Traces without their documents, newest first."""
+        ...
+
+    async def get(self, trace_id: str) -> dict[str, Any]:
+        """One trace with its document; raises UnknownName."""
+        ...
+
+    async def overview(self, wanted: Filter, step: str) -> dict[str, Any]:
+        """Sums and distributions."""
+        ...
+
+    def export(self, wanted: Filter) -> Iterator[dict[str, Any]]:
+        """Every trace with its document, oldest first; blocks while it reads."""
         ...
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from odar.errors import KeyRefused, UnknownName
 from odar.gateway.ports import Entry, Grant, Stop
 from odar.store.keys import Key
-from odar.store.record import CANCELLED, ERROR, Attempt, Record
+from odar.store.record import CANCELLED, ERROR, Attempt, Record, path_of
 from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Query, Spend
 
@@ -43,6 +43,8 @@ class StoredKeys:
             None if models is None else frozenset(models),
             None if paths is None else frozenset(paths),
             self._ring.left(key),
+            key.name,
+            key.admin,
             key,
         )
 
@@ -92,7 +94,7 @@ class StoredRecord:
             profile=self._profile,
             status=CANCELLED if entry.status == _CLIENT_LEFT else ERROR,
             error=entry.error,
-            path=entry.decision.path.value if entry.decision else None,
+            path=path_of(entry.decision) if entry.decision else None,
             decision=entry.decision,
             calls=entry.calls,
             spend=entry.spend or Spend(0, NO_USAGE, 0.0, entry.seconds),

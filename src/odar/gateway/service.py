@@ -14,7 +14,7 @@ from odar.gateway.ask import Ask
 from odar.gateway.gate import Gate
 from odar.gateway.logs import Logs
 from odar.gateway.metrics import Metrics
-from odar.gateway.ports import Entry, Grant, Keyring, NoKeys, NoRecord, Recorder
+from odar.gateway.ports import Entry, Grant, Keyring, NoKeys, NoRecord, Recorder, Traces
 from odar.gateway.refusals import Refusal, bad_field
 from odar.observer import tell
 from odar.providers.base import Provider
@@ -33,6 +33,7 @@ class Service:
         settings: the user's own; agents get room for long answers, and prompts that leave their form alone.
         keys: who may ask; without one, this machine only.
         recorder: where traces go.
+        traces: where they can be read again, for the dashboard.
         logs: where each question gets a line; without one, nowhere.
         engine_options: for `Odar`, such as ready-made providers.
     """
@@ -42,17 +43,20 @@ class Service:
         settings: Settings,
         keys: Keyring | None = None,
         recorder: Recorder | None = None,
+        traces: Traces | None = None,
         logs: Logs | None = None,
         **engine_options: Any,
     ) -> None:
         self.settings = settings
         self.keys: Keyring = keys or NoKeys()
         self.recorder: Recorder = recorder or NoRecord()
+        self.traces = traces
         self.logs = logs
         self.gate = Gate(settings.gateway.max_in_flight)
         self.metrics = Metrics(self.gate)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
+        self.metrics.watch_energies(self.odar.alignment_report)
         self._known = {name: self._usable(settings.card(name)) for name in settings.models}
 
     def models(self) -> list[tuple[str, str]]:
@@ -103,6 +107,19 @@ class Service:
         """Write what is queued, let go of connections."""
         await self.recorder.close()
         await self.odar.aclose()
+
+    async def may_see(self, trace_id: str, grant: Grant | None) -> bool:
+        """Whether a trace is this key's own; an admin sees all, and so does this machine where no keys exist."""
+        if grant is None or grant.admin or self.traces is None:
+            return True
+        try:
+            return bool((await self.traces.get(trace_id))["key_id"] == grant.key_id)
+        except UnknownName:
+            return False
+
+    def usable(self, name: str) -> bool:
+        """Whether a model of the catalogue can be asked: its provider is configured and has its key."""
+        return self._known.get(name) or self._usable(self.settings.card(name))
 
     def _named(self, name: str) -> str:
         try:

@@ -10,7 +10,7 @@ from odar.errors import ProviderError
 from odar.providers.anthropic_wire import StreamedMessage, messages_body, read_message
 from odar.providers.base import OnText, Reply, Request
 from odar.providers.http import HttpClient, RetryPolicy, model_count
-from odar.types import NO_USAGE
+from odar.types import NO_USAGE, Usage
 
 _VERSION = "2023-06-01"
 
@@ -55,8 +55,8 @@ class AnthropicProvider:
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """Answer the request; with `on_text` and n = 1, hand over the text as it comes.
 
-        n > 1 becomes n requests at the same time. What succeeded is returned, and its usage is the sum over
-        the successes; only if none did is the first failure raised.
+        n > 1 becomes n requests at the same time. What succeeded is returned, and only if none did is the first
+        failure raised. Usage is the sum, unknown where a failure may have been billed too.
         """
         if request.n <= 1:
             return await self._sample(request, on_text)
@@ -69,11 +69,14 @@ class AnthropicProvider:
             if isinstance(result, BaseException) and not isinstance(result, ProviderError):
                 raise result
         replies = [result for result in results if isinstance(result, Reply)]
+        failures = [result for result in results if isinstance(result, ProviderError)]
+        billed = any(failure.may_be_billed for failure in failures)
         if not replies:
-            raise next(result for result in results if isinstance(result, ProviderError))
+            failures[0].may_be_billed = billed
+            raise failures[0]
         return Reply(
             completions=tuple(completion for reply in replies for completion in reply.completions),
-            usage=sum((reply.usage for reply in replies), NO_USAGE),
+            usage=Usage() if billed else sum((reply.usage for reply in replies), NO_USAGE),
             model=replies[0].model,
             retries=sum(reply.retries for reply in replies),
         )

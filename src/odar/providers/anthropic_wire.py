@@ -153,13 +153,30 @@ def _usage(usage: Mapping[str, Any], *, thought: bool) -> Usage:
     fresh = count(usage.get("input_tokens"))
     cached = count(usage.get("cache_read_input_tokens")) or 0
     written = count(usage.get("cache_creation_input_tokens")) or 0
+    hourly = count((usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens"))
     output = count(usage.get("output_tokens"))
+    reasoning = count((usage.get("output_tokens_details") or {}).get("thinking_tokens"))
+    if reasoning is None and output is not None and not thought:
+        reasoning = 0
     return Usage(
         input=None if fresh is None else fresh + cached + written,
         cached=None if fresh is None else cached,
         output=output,
-        # Thinking is billed as output, and not counted apart.
-        reasoning=None if thought or output is None else 0,
+        reasoning=reasoning,
+        written=None if fresh is None else written,
+        written_1h=None if fresh is None else hourly if hourly is not None or written else 0,
+        unpriced=_has_surcharge(usage),
+    )
+
+
+def _has_surcharge(usage: Mapping[str, Any]) -> bool:
+    """Whether the bill holds more than tokens at their ordinary price."""
+    tools = usage.get("server_tool_use") or {}
+    return (
+        any(count(value) for value in tools.values())
+        or usage.get("service_tier") in ("priority", "batch")
+        or usage.get("speed") == "fast"
+        or usage.get("inference_geo") not in (None, "not_available", "global")
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from odar.conversation import NO_OPTIONS, Options, ToolCall, Wire
 from odar.conversation import Message as Message  # part of a provider's vocabulary
@@ -121,6 +121,26 @@ def check_translatable(messages: Iterable[Message], protocol: str) -> None:
                 status=400,
                 code="unsupported_content",
             )
+
+
+@runtime_checkable
+class TextScorer(Protocol):
+    """A provider that can tell how likely a given text is as the next turn."""
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """One completion: the text, with its log-probabilities. Keeps to the rules of `Provider.complete`."""
+        ...
+
+
+async def score_text(provider: Provider, request: Request, text: str) -> Reply:
+    """The text scored by a provider that can; ProviderError by one that cannot."""
+    if not isinstance(provider, TextScorer):
+        raise ProviderError(
+            f"{provider.name} cannot score a given text; choose another fusion.surrogate",
+            provider=provider.name,
+            may_be_billed=False,
+        )
+    return await provider.score(request, text)
 
 
 class Provider(Protocol):

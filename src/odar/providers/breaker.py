@@ -10,11 +10,11 @@ The state machine knows no I/O and takes its clock from outside.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import OnText, Provider, Reply, Request
+from odar.providers.base import OnText, Provider, Reply, Request, score_text
 
 _LONGEST = 8
 """The cooldown grows to this many times its first length."""
@@ -68,6 +68,15 @@ class Breaker:
         self.state, self._until = State.HALF_OPEN, now + self._cooldown
         return None
 
+    @property
+    def failures(self) -> int:
+        """How many in a row so far."""
+        return self._failures
+
+    def waiting(self) -> float | None:
+        """Seconds until a probe may pass; None where nothing is held back. Only looks, unlike `admit`."""
+        return None if self.state is State.CLOSED else max(0.0, self._until - self._clock())
+
     def succeeded(self) -> None:
         """The upstream answered, if only to refuse."""
         self.state, self._failures, self._cooldown = State.CLOSED, 0, self._first
@@ -97,6 +106,13 @@ class GuardedProvider:
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """Answer the request, unless the provider is known to be down."""
+        return await self._admitted(lambda: self._provider.complete(request, on_text))
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """Score the text, unless the provider is known to be down."""
+        return await self._admitted(lambda: score_text(self._provider, request, text))
+
+    async def _admitted(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
         wait = self.breaker.admit()
         if wait is not None:
             raise ProviderUnreachable(
@@ -109,7 +125,7 @@ class GuardedProvider:
                 may_be_billed=False,  # it never left
             )
         try:
-            reply = await self._provider.complete(request, on_text)
+            reply = await work()
         except ProviderError as error:
             if is_down(error):
                 self.breaker.failed()

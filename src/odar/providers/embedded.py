@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
 from odar.providers.base import Completion, Message, OnText, Reply, Request
+from odar.providers.forced import RefusedError, force
 from odar.providers.llamacpp import Chunk, Engine, EngineSettings, StoppedError, engines
 from odar.providers.weights import Progress, ensure_weights, weights_path, weights_status
-from odar.types import Token, Usage
+from odar.types import NO_USAGE, Token, Usage
 
 MODEL = "SmolLM2-135M-Instruct"
 
@@ -56,6 +58,7 @@ class EmbeddedProvider:
         context: tokens of prompt and answer together; 23 KB of memory for each token and parallel sample.
         parallel: samples that run in one batch; more of them run in several batches. Each keeps its prompt, and
             eight hold a fast, a verifying and five solving ones: no step evicts another (a third faster).
+        copy: a number other than 0 loads the model once more, beside the one the others share.
         progress: called while the weights are fetched, from another thread.
     """
 
@@ -66,19 +69,20 @@ class EmbeddedProvider:
         threads: int = 0,
         context: int = 2048,
         parallel: int = 8,
+        copy: int = 0,
         progress: Progress | None = None,
     ) -> None:
         self.name = name
         self._threads = threads
         self._context = context
         self._parallel = parallel
+        self._copy = copy
         self._progress = progress
         self._engine: Engine | None = None
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """Answer the request; with `on_text` and n = 1, hand over the text as it comes."""
         body = self._body(request)
-        given_up = threading.Event()
         loop = asyncio.get_running_loop()
 
         def hand_over(text: str) -> None:
@@ -88,15 +92,37 @@ class EmbeddedProvider:
         def on_piece(text: str) -> None:
             loop.call_soon_threadsafe(hand_over, text)
 
-        engine = self._acquire()
+        given_up = threading.Event()
         wanted = on_piece if on_text is not None and request.n == 1 else None
-        job = engine.submit(lambda: self._run(engine, request, body, wanted, given_up))
+        engine = self._acquire()
+        return await self._within(
+            request.timeout_s, given_up, lambda: self._run(engine, request, body, wanted, given_up)
+        )
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """The text with its log-probabilities as the next turn; one decoding step a token."""
+        prompt, given_up = self._prompt(request.messages), threading.Event()
+        engine = self._acquire()
+
+        def job() -> Reply:
+            with self._failures():
+                if not engine.loaded:
+                    self._fetch(engine)
+                forced = force(engine, prompt, text, given_up)
+            usage = Usage(forced.prompt, forced.cached, len(forced.tokens), 0, 0, 0)
+            return Reply((Completion(text, forced.tokens),), usage, model=f"{MODEL}-Q4_1")
+
+        return await self._within(request.timeout_s, given_up, job)
+
+    async def _within(self, timeout_s: float, given_up: threading.Event, job: Callable[[], Reply]) -> Reply:
+        """Run a job on the engine's thread, for so long at most."""
+        future = self._acquire().submit(job)
         try:
-            async with asyncio.timeout(request.timeout_s):
-                return await asyncio.wrap_future(job)
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.wrap_future(future)
         except TimeoutError:
             raise ProviderTimeout(
-                f"the embedded model did not finish within {request.timeout_s:g} s", provider=self.name
+                f"the embedded model did not finish within {timeout_s:g} s", provider=self.name
             ) from None
         except StoppedError:
             raise ProviderError("the embedded model was closed", provider=self.name) from None
@@ -125,7 +151,7 @@ class EmbeddedProvider:
 
     def _acquire(self) -> Engine:
         if self._engine is None:
-            settings = EngineSettings(weights_path(), self._threads, self._context, self._parallel)
+            settings = EngineSettings(weights_path(), self._threads, self._context, self._parallel, self._copy)
             self._engine = engines.acquire(settings)
         return self._engine
 
@@ -138,18 +164,28 @@ class EmbeddedProvider:
         given_up: threading.Event,
     ) -> Reply:
         """On the engine's thread: fetch, load, generate. Raises ProviderError or StoppedError."""
-        try:
+        samples: list[_Sample] = []
+        with self._failures():
             if not engine.loaded:
                 self._fetch(engine)
-            samples: list[_Sample] = []
             for first in range(0, request.n, self._parallel):
                 batch = [_Sample(on_piece) for _ in range(min(self._parallel, request.n - first))]
                 # llama.cpp gives sample i of a batch the seed s + i: later batches go on from there.
                 seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
                 engine.generate({**body, "n": len(batch), "seed": seed}, self._receiver(batch), given_up)
                 samples += batch
+        completions = tuple(sample.completion(request.logprobs) for sample in samples)
+        return Reply(completions, _usage(samples), model=f"{MODEL}-Q4_1")
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Whatever goes wrong on the engine's thread leaves it as a ProviderError or StoppedError."""
+        try:
+            yield
         except (ProviderError, StoppedError):
             raise
+        except RefusedError as error:
+            raise self._refused(error.error) from None
         except WeightsError as error:
             raise ProviderUnreachable(str(error), provider=self.name) from error
         except Exception as error:  # the runtime's own messages may quote the prompt: name the kind only
@@ -158,8 +194,6 @@ class EmbeddedProvider:
                 provider=self.name,
                 status=400,
             ) from error
-        completions = tuple(sample.completion(request.logprobs) for sample in samples)
-        return Reply(completions, _usage(samples), model=f"{MODEL}-Q4_1")
 
     def _fetch(self, engine: Engine) -> None:
         """Fetch the weights if need be; goes on when the request that began it has timed out."""
@@ -285,11 +319,13 @@ class _Sample:
 def _usage(samples: list[_Sample]) -> Usage:
     """The prompt counts once, as it is evaluated once; each sample reports its own output."""
     if not samples:
-        return Usage(0, 0, 0, 0)
+        return NO_USAGE
     first = samples[0].usage
     return Usage(
         input=first.get("prompt_tokens"),
         cached=(first.get("prompt_tokens_details") or {}).get("cached_tokens"),
         output=sum(int(sample.usage.get("completion_tokens", 0)) for sample in samples),
         reasoning=0,
+        written=0,
+        written_1h=0,
     )

@@ -47,6 +47,8 @@ _STATUS_OF_TYPE = {
 
 _NEVER_LATER = frozenset({"insufficient_quota"})
 """Codes that come with a retryable status although waiting does not help."""
+_GAVE_UP = frozenset({502, 504, 524})
+"""A proxy that no longer waits for the model: the answer may be there, and billed. Other errors cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Failures:
         body = self.redact(body)
         code, said = explain(body)
         refusal = self._refusal(f"HTTP {status}", status, code, said, retry_after(headers), body, prompts)
-        refusal.may_be_billed = False
+        refusal.may_be_billed = status in _GAVE_UP
         return refusal
 
     def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:

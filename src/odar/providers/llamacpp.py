@@ -8,6 +8,7 @@ for each slot keeps the order of the keys fixed. With both, prompt caching chang
 from __future__ import annotations
 
 import atexit
+import json
 import queue
 import secrets
 import threading
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +30,7 @@ _FLOOR_TOKENS_PER_S = 30.0
 """What any machine that can run the model at all reaches with one thread."""
 _SHORTEST_MEASURE_S = 0.5
 _SILENCE_S = 5.0
+_TOKENIZE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,17 @@ class EngineSettings:
     """Tokens of prompt and answer together, for each sample."""
     parallel: int
     """Samples that run in one batch."""
+    copy: int = 0
+    """Further copies of one model, to run several requests at once, differ in this alone."""
 
 
 class StoppedError(Exception):
     """The request was given up, or the engine closed, before the end."""
+
+
+@cache
+def _key() -> str:
+    return secrets.token_hex(32)
 
 
 def load_server(settings: EngineSettings, threads: int) -> Any:
@@ -67,8 +77,8 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
     params.cache_idle_slots = False
     params.warmup = False
     params.verbosity = -1
-    # The runtime opens a port on 127.0.0.1 that cannot be turned off: lock it and throw the key away.
-    params.api_keys = [secrets.token_hex(32)]
+    # The runtime opens a port on 127.0.0.1 that cannot be turned off: lock it. The key never leaves this process.
+    params.api_keys = [_key()]
     params.endpoint_slots = False
     return xllamacpp.Server(params)
 
@@ -179,6 +189,25 @@ class Engine:
             raise StoppedError
         if refusal:
             on_chunk(refusal)
+
+    def tokenize(self, text: str) -> list[Mapping[str, Any]]:
+        """The tokens of a text, each with its id and its piece. Call on the engine's thread.
+
+        Only the runtime's own port can do it; control tokens in the text are taken as plain text.
+        """
+        import http.client
+
+        self.prepare()
+        address = str(self._server.listening_address).removeprefix("http://")
+        body = json.dumps({"content": text, "with_pieces": True, "add_special": False, "parse_special": False})
+        connection = http.client.HTTPConnection(address, timeout=_TOKENIZE_S)
+        try:
+            headers = {"authorization": f"Bearer {_key()}", "content-type": "application/json"}
+            connection.request("POST", "/tokenize", body, headers)
+            tokens: list[Mapping[str, Any]] = json.loads(connection.getresponse().read())["tokens"]
+        finally:
+            connection.close()
+        return tokens
 
     def close(self) -> None:
         """Stop what runs, drop what waits, free the model. Idempotent, from any thread."""

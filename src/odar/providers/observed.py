@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from odar.observer import Observer, observed
-from odar.providers.base import OnText, Provider, Reply, Request
+from odar.providers.base import OnText, Provider, Reply, Request, score_text
 from odar.providers.pool import Guard
 
 
 class ObservedProvider:
-    """A provider, each of its calls a step of the query it is for; whatever else it can do, it does as before."""
+    """A provider, each of its calls a step of the query it is for."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
@@ -21,6 +19,11 @@ class ObservedProvider:
         """Answer the request."""
         return await self._provider.complete(request, on_text)
 
+    @observed("score")
+    async def score(self, request: Request, text: str) -> Reply:
+        """Score a text, where the provider can."""
+        return await score_text(self._provider, request, text)
+
     async def check(self) -> str:
         """The provider's own word."""
         return await self._provider.check()
@@ -28,9 +31,6 @@ class ObservedProvider:
     async def close(self) -> None:
         """Close the provider."""
         await self._provider.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._provider, name)
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:

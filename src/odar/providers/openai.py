@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from odar.providers.base import OnText, Reply, Request
 from odar.providers.http import HttpClient, RetryPolicy, model_count
 from odar.providers.openai_wire import StreamedReply, chat_body, read_reply
+from odar.providers.prompt_logprobs import read_scores, score_body
 
 
 class OpenAIProvider:
@@ -49,6 +51,12 @@ class OpenAIProvider:
         on_text = on_text if request.n == 1 else None
         body = chat_body(request, stream=on_text is not None)
         return await self._http.complete("/chat/completions", body, request, read_reply, StreamedReply, on_text)
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """The text with its log-probabilities as the next turn; vLLM can do it, and few others."""
+        body = score_body(request, text)
+        interpret = partial(read_scores, text=text)
+        return await self._http.complete("/chat/completions", body, request, interpret, StreamedReply, None)
 
     async def check(self) -> str:
         """How many models the server lists."""

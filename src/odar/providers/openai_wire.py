@@ -29,6 +29,8 @@ _UNLIKELY = -9999.0
 PROTOCOL = "openai"
 _SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
 """Fields of a delta that a `Piece` has its own words for."""
+_TIERS = frozenset({"batch", "flex", "priority", "scale", "ultrafast"})
+"""Service tiers whose prices are not the ordinary ones."""
 _FINISH = {"eos": "stop", "end_turn": "stop", "max_tokens": "length", "function_call": "tool_calls"}
 
 
@@ -73,8 +75,8 @@ def read_reply(payload: Mapping[str, Any]) -> Reply:
     >>> reply = read_reply({"choices": [{"message": {"content": "<think>hm</think>4"}}]})
     >>> reply.completions
     (Completion(text='4', tokens=(), finish='stop', tool_calls=()),)
-    >>> reply.usage
-    Usage(input=None, cached=None, output=None, reasoning=None)
+    >>> reply.usage.input is None
+    True
     """
     parts = sorted(payload["choices"], key=_index)
     if not parts:
@@ -96,7 +98,7 @@ class StreamedReply:
     def feed(self, payload: Mapping[str, Any]) -> Piece:
         """Take one event in; what it adds to the answer."""
         # Usage and model come in different events, depending on the server: the latest of each counts.
-        self._last |= {name: payload[name] for name in ("model", "usage") if payload.get(name)}
+        self._last |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
         for part in payload.get("choices") or ():
             if _index(part) == 0:
                 self._choice = self._choice or _Choice()
@@ -229,7 +231,7 @@ class _Tokens:
                 self._partial = bool(self._decoder.getstate()[0])
             # A token without any text is the end of the turn, as llama.cpp reports it.
             control = not (raw or token) or (token[:1] == "<" and _CONTROL.fullmatch(token) is not None)
-            self.read.append(Token(text, _logprob(entry.get("logprob")), control))
+            self.read.append(Token(text, logprob_of(entry.get("logprob")), control))
 
 
 def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[Mapping[str, Any] | None]) -> Reply:
@@ -239,22 +241,39 @@ def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[M
             choice.completion(Wire(PROTOCOL, part) if part else None)
             for choice, part in zip(choices, parts, strict=True)
         ),
-        usage=_usage(payload.get("usage") or {}, reasoned=any(choice.reasoned for choice in choices)),
+        usage=read_usage(
+            payload.get("usage") or {},
+            reasoned=any(choice.reasoned for choice in choices),
+            tier=payload.get("service_tier"),
+        ),
         model=model if isinstance(model, str) else "",
     )
 
 
-def _usage(usage: Mapping[str, Any], *, reasoned: bool) -> Usage:
+def read_usage(usage: Mapping[str, Any], *, reasoned: bool, tier: Any = None) -> Usage:
+    """What a server says it counted; `reasoned` is whether it was seen to reason."""
     prompt, completion = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
-    cached = count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
+    read, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    cached = count(read.get("cached_tokens"))
     if cached is None:
         cached = count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek's name for it
     if cached is None and prompt is not None:
         cached = 0
-    reasoning = count((usage.get("completion_tokens_details") or {}).get("reasoning_tokens"))
+    reasoning = count(made.get("reasoning_tokens"))
     if reasoning is None and completion is not None and not reasoned:
         reasoning = 0
-    return Usage(input=prompt, cached=cached, output=completion, reasoning=reasoning)
+    written = count(read.get("cache_write_tokens"))
+    if written is None:
+        written = count(read.get("cache_creation_input_tokens"))  # Qwen's name for it
+    return Usage(
+        input=prompt,
+        cached=cached,
+        output=completion,
+        reasoning=reasoning,
+        written=None if prompt is None else written or 0,
+        written_1h=None if prompt is None else 0,
+        unpriced=bool(count(read.get("audio_tokens")) or count(made.get("audio_tokens")) or tier in _TIERS),
+    )
 
 
 def _tail(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
@@ -273,7 +292,8 @@ def _text(content: Any) -> str:
     return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
 
 
-def _logprob(value: Any) -> float | None:
+def logprob_of(value: Any) -> float | None:
+    """A log-probability as a server reports it; None for what cannot be one."""
     return float(value) if isinstance(value, int | float) and _UNLIKELY < value <= 0 else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, exists, insert, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, or_, select, tuple_
 
 from odar.errors import InputError, UnknownName
 from odar.store.database import Database
@@ -18,6 +18,7 @@ from odar.store.schema import documents, feedback, traces
 
 _EXPORT_PAGE = 200
 _CANDIDATES_SHOWN = 5
+_PREVIEW = 160
 
 
 class Archive:
@@ -27,10 +28,12 @@ class Archive:
         self._database = database
 
     def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
-        """Traces without their documents, newest first."""
+        """Traces without their documents, newest first; with the beginning of the question, where it was kept."""
         wanted = wanted or Filter()
         place = tuple_(traces.c.started_at, traces.c.id)
-        query = _list().where(*conditions(wanted))
+        preview = func.substr(documents.c.question, 1, _PREVIEW).label("question")
+        query = _list(preview).outerjoin(documents, documents.c.trace_id == traces.c.id)
+        query = query.where(*conditions(wanted))
         if after is not None:
             query = query.where(place < tuple_(after.started_at, after.id))
         query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
@@ -80,10 +83,10 @@ class Archive:
             connection.execute(insert(feedback).values(trace_id=full, correct=correct, note=note, at=now))
         return full
 
-    def overview(self, wanted: Filter | None = None) -> dict[str, Any]:
+    def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
         """Counts, money, latencies and the difficulty histogram; see `overview.py`."""
         with self._database.read() as connection:
-            return overview(connection, conditions(wanted or Filter()))
+            return overview(connection, conditions(wanted or Filter()), step)
 
     def _place(self, trace_id: str) -> Cursor:
         with self._database.read() as connection:
@@ -107,10 +110,16 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
         found.append(c.degraded.is_(wanted.degraded))
     if wanted.model is not None:
         found.append(c.models.contains(f",{wanted.model},", autoescape=True))
-    if wanted.min_cost is not None:
-        found.append(c.cost_usd >= wanted.min_cost)
-    if wanted.max_cost is not None:
-        found.append(c.cost_usd <= wanted.max_cost)
+    for column, least, most in (
+        (c.cost_usd, wanted.min_cost, wanted.max_cost),
+        (c.difficulty, wanted.min_difficulty, wanted.max_difficulty),
+    ):
+        if least is not None:
+            found.append(column >= least)
+        if most is not None:
+            found.append(column <= most)
+    if wanted.id is not None:
+        found.append(_begins(wanted.id))
     if wanted.feedback is not None:
         said = select(feedback.c.trace_id)
         if wanted.feedback == "none":
@@ -122,7 +131,7 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
         hit = or_(
             d.question.icontains(wanted.text, autoescape=True), d.answer.icontains(wanted.text, autoescape=True)
         )
-        found.append(exists().where(d.trace_id == c.id, hit))
+        found.append(exists().where(d.trace_id == c.id, hit).correlate(traces))
     return found
 
 
@@ -148,12 +157,16 @@ def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
         return str(same)
     if exact:  # and no hint at what else there is: the answer may go to a stranger
         raise UnknownName("trace", trace_id, [])
-    # As a range, which the index serves; LIKE would read every id.
-    begins = select(traces.c.id).where(traces.c.id >= trace_id, traces.c.id < trace_id + "\U0010ffff")
+    begins = select(traces.c.id).where(_begins(trace_id))
     ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []
     if len(ids) != 1:
         raise UnknownName("trace", trace_id, ids)
     return str(ids[0])
+
+
+def _begins(prefix: str) -> ColumnElement[bool]:
+    """As a range, which the index serves; LIKE would read every id."""
+    return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
 
 
 def _moment(text: str) -> str:

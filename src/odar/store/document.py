@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odar.errors import StoreError
-from odar.store.record import OK, Attempt, Record
+from odar.fusion.choose import Fusion
+from odar.fusion.scaffold import scaffold_mask
+from odar.store.record import OK, Attempt, Record, path_of
 from odar.types import (
     Answer,
     Assignment,
@@ -55,6 +57,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "query": _query(record.query, content),
         "decision": None if decision is None else _decision(decision, content),
         "candidates": [_candidate(candidate, content) for candidate in base.candidates],
+        "groups": _groups(base.candidates),
         "calls": [_call(call, private) for call in base.calls],
         "spend": _plain(base.spend) | {"usage": _plain(base.spend.usage)},
         "extra": dict(record.extra),
@@ -64,7 +67,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         return document | {
             "status": OK,
             "error": None,
-            "path": trace.decision.path.value,
+            "path": path_of(trace.decision),
             "answer": _text("answer", whole.answer, content) | _text("text", whole.text, content),
             "verdict": _plain(trace.verdict),
             "prompts": dict(trace.prompts),
@@ -186,13 +189,21 @@ def _decision(decision: Decision, content: bool) -> dict[str, Any]:
 def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"step": candidate.step.value, "model": candidate.model}
     out |= _text("text", candidate.text, content) | _text("answer", candidate.answer, content)
-    out |= {"judgment": candidate.judgment, "finish": candidate.finish}
+    out |= {"judgment": candidate.judgment, "finish": candidate.finish, "stated": candidate.stated}
     out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
     # By column: a third of the bytes of one object per token, and the texts are easily left out.
     tokens = candidate.tokens
     out["logprobs"] = [token.logprob for token in tokens]
     out["control"] = [index for index, token in enumerate(tokens) if token.control]
+    # Which tokens are format (SPEC 5.4) can only be told from the texts, which may not be kept.
+    mask = scaffold_mask([token.text for token in tokens])
+    out["scaffold"] = [index for index, format_ in enumerate(mask) if format_ and not tokens[index].control]
     return out | {"tokens": [token.text for token in tokens]} if content else out
+
+
+def _groups(candidates: Sequence[Candidate]) -> list[int]:
+    """A number per candidate, the same for equal answers: what fusion saw, without the answers themselves."""
+    return Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates)
 
 
 def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
@@ -245,8 +256,14 @@ def _read_candidate(tree: Mapping[str, Any]) -> Candidate:
         tokens=_read_tokens(tree["tokens"], tree["logprobs"], set(tree["control"])),
         judgment=tree["judgment"],
         finish=tree["finish"],
-        energy=None if energy is None else Energy(**{k: _number(v) for k, v in energy.items()}),  # type: ignore[arg-type]
+        stated=tree.get("stated", True),
+        energy=None if energy is None else _read_energy(energy),
     )
+
+
+def _read_energy(tree: Mapping[str, Any]) -> Energy:
+    words = {name: tree.get(name, "") for name in ("origin", "scorer")}
+    return Energy(**{k: _number(v) for k, v in tree.items() if k not in words}, **words)  # type: ignore[arg-type]
 
 
 def _read_tokens(texts: Sequence[str], logprobs: Sequence[Any], control: set[int]) -> tuple[Token, ...]:

@@ -25,6 +25,11 @@ class Filter:
     min_cost: float | None = None
     max_cost: float | None = None
     """Traces of unknown cost are on neither side of a limit."""
+    min_difficulty: float | None = None
+    max_difficulty: float | None = None
+    """Traces without a difficulty are on neither side of a limit."""
+    id: str | None = None
+    """The beginning of the trace's id."""
     feedback: str | None = None
     """right, wrong or none."""
     text: str | None = None

@@ -49,6 +49,8 @@ class Key:
     created_at: str
     limits: Limits = Limits()
     revoked_at: str | None = None
+    admin: bool = False
+    """May read every key's traces, not only its own."""
 
     def __repr__(self) -> str:
         return f"Key(id={self.id!r}, name={self.name!r}, prefix={self.prefix!r})"

@@ -16,7 +16,9 @@ from odar.store.schema import keys, meta, spending
 from odar.store.tally import Spent, Totals
 
 
-def create_key(database: Database, name: str, limits: Limits | None = None) -> tuple[Key, str]:
+def create_key(
+    database: Database, name: str, limits: Limits | None = None, *, admin: bool = False
+) -> tuple[Key, str]:
     """A new key and its secret, which exists nowhere else.
 
     Raises:
@@ -27,7 +29,9 @@ def create_key(database: Database, name: str, limits: Limits | None = None) -> t
         raise InputError(f"key name {name!r} is empty or holds characters that do not print")
     secret = new_secret()
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
-    key = Key("key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), made_at, limits)
+    key = Key(
+        "key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), made_at, limits, None, admin
+    )
     with database.write() as connection:
         # The count first: it is locked until the end, so that of two keys of one name the second sees the first.
         _bump(connection)
@@ -110,6 +114,7 @@ def _row(key: Key) -> dict[str, Any]:
         "rate_per_min": limits.rate_per_min,
         "models": None if limits.models is None else json.dumps(limits.models),
         "paths": None if limits.paths is None else json.dumps(limits.paths),
+        "admin": key.admin,
     }
 
 
@@ -124,4 +129,13 @@ def _key(row: RowMapping) -> Key:
         names(row["models"]),
         names(row["paths"]),
     )
-    return Key(row["id"], row["name"], row["prefix"], row["digest"], row["created_at"], limits, row["revoked_at"])
+    return Key(
+        row["id"],
+        row["name"],
+        row["prefix"],
+        row["digest"],
+        row["created_at"],
+        limits,
+        row["revoked_at"],
+        bool(row["admin"]),
+    )

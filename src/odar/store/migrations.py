@@ -81,4 +81,14 @@ def _first_tables(connection: Connection) -> None:
         connection.execute(text(statement))
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first_tables]
+def _figures_for_the_dashboard(connection: Connection) -> None:
+    for statement in (
+        "ALTER TABLE traces ADD COLUMN forced BOOLEAN",
+        "ALTER TABLE traces ADD COLUMN slow_calls INTEGER",
+        "ALTER TABLE traces ADD COLUMN slow_cost_usd DOUBLE PRECISION",
+        "ALTER TABLE keys ADD COLUMN admin BOOLEAN NOT NULL DEFAULT FALSE",
+    ):
+        connection.execute(text(statement))
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_first_tables, _figures_for_the_dashboard]

@@ -73,6 +73,11 @@ class Record:
         return self.outcome.trace.candidates if isinstance(self.outcome, Answer) else self.outcome.candidates
 
     @property
+    def calls(self) -> tuple[Call, ...]:
+        """The lines of the bill."""
+        return self.outcome.trace.calls if isinstance(self.outcome, Answer) else self.outcome.calls
+
+    @property
     def spend(self) -> Spend:
         """What it cost."""
         return self.outcome.trace.spend if isinstance(self.outcome, Answer) else self.outcome.spend
@@ -88,6 +93,11 @@ class Record:
         images = sum(len(image.data) for image in self.query.images)
         texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.candidates)
         return 2048 + len(self.query.text) + images + texts
+
+
+def path_of(decision: Decision) -> str:
+    """The path that was chosen; where the caller named the model there is no slow one, and nothing was chosen."""
+    return decision.path.value if decision.assignment.slow else DIRECT
 
 
 def utc(moment: str) -> str:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from odar.store.document import dumps, to_document
 from odar.store.record import Charge, Record, known, utc
 from odar.store.schema import documents, spending, traces
-from odar.types import Answer
+from odar.types import Answer, Role
 
 BINS = 100
 """Resolution of the difficulty histogram."""
@@ -62,6 +62,8 @@ def make_row(record: Record, *, content: bool) -> Row:
         "query_characters": len(record.query.text),
         "answer_characters": None if answer is None else len(answer),
         "key_id": record.key_id,
+        "forced": decision and decision["forced"],
+        **_slow(record),
     }
     texts = {"question": _clean(record.query.text), "answer": _clean(answer)}
     empty = dict.fromkeys(texts)
@@ -105,10 +107,19 @@ def _bill(connection: Connection, items: Iterable[Charge]) -> None:
 
 
 def _models(record: Record) -> Iterable[str]:
-    outcome = record.outcome
-    calls = outcome.trace.calls if isinstance(outcome, Answer) else outcome.calls
-    yield from (call.model for call in calls)
+    yield from (call.model for call in record.calls)
     yield from (candidate.model for candidate in record.candidates)
+
+
+def _slow(record: Record) -> dict[str, Any]:
+    """How many answers the slow agent gave, and what they cost: the measure of "always slow"."""
+    answered = [call for call in record.calls if call.step.role is Role.SLOW and call.error is None]
+    costs = [known(call.cost_usd) for call in answered]
+    cost = sum(each for each in costs if each is not None)
+    return {
+        "slow_calls": sum(call.samples for call in answered),
+        "slow_cost_usd": None if None in costs else float(cost),
+    }
 
 
 def _clean(text: str | None) -> str | None:

@@ -36,6 +36,9 @@ traces = Table(
     Column("query_characters", BigInteger, nullable=False),
     Column("answer_characters", BigInteger),
     Column("key_id", Text),
+    Column("forced", Boolean),  # the caller chose the path; NULL in rows from before it was noted, as the next two
+    Column("slow_calls", Integer),  # answers by the slow agent, failed calls left out
+    Column("slow_cost_usd", Float),  # what they cost; NULL where unknown
     Index("traces_by_time", "started_at", "id"),
     Index("traces_by_day", "day"),
     Index("traces_by_key", "key_id", "started_at"),
@@ -73,6 +76,7 @@ keys = Table(
     Column("rate_per_min", Float),
     Column("models", Text),  # JSON list; NULL allows all
     Column("paths", Text),
+    Column("admin", Boolean, nullable=False),  # may read every key's traces
 )
 
 spending = Table(

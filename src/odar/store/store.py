@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -107,9 +107,13 @@ class Store:
         """
         return await self._after_flush(partial(self.archive.mark, trace_id, correct, note, exact=True))
 
-    async def overview(self, wanted: Filter | None = None) -> dict[str, Any]:
-        """Counts, money, latencies and the difficulty histogram."""
-        return await asyncio.to_thread(self.archive.overview, wanted or Filter())
+    async def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
+        """Counts, money, latencies and the difficulty histogram; a time series by day, hour or minute."""
+        return await asyncio.to_thread(self.archive.overview, wanted or Filter(), step)
+
+    def export(self, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
+        """Every trace with its document, oldest first. Reads as it goes: iterate beside the event loop."""
+        return self.archive.export(wanted)
 
     async def _after_flush(self, work: Callable[[], T]) -> T:
         """The trace may still be in the queue: if it is not found, look again after a flush."""

@@ -172,6 +172,7 @@ def _usage(usage: Usage) -> Attributes:
         {
             "gen_ai.usage.input_tokens": usage.input,
             "gen_ai.usage.cache_read.input_tokens": usage.cached,
+            "gen_ai.usage.cache_creation.input_tokens": usage.written or None,
             "gen_ai.usage.output_tokens": usage.output,
             "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
         }

@@ -120,9 +120,12 @@ class Spans:
             case "agent", (team, agent_step, *_):
                 attributes = of_agent(agent_step, team.cards[agent_step.role].id)
                 return f"invoke_agent {agent_step.role}", SpanKind.INTERNAL, attributes, None
-            case "chat", (provider, Request() as request, *rest):
+            case (("chat" | "score"), (provider, Request() as request, *rest)):
                 attributes = self._servers.get(provider.name, of_server(provider.name, None))
-                attributes = attributes | of_request(request, stream=bool(rest) and rest[0] is not None)
+                streams = step == "chat" and bool(rest) and rest[0] is not None
+                attributes = attributes | of_request(request, stream=streams)
+                if step == "score":
+                    attributes["odar.scoring"] = True  # the text of another model, to be scored and not answered
                 if self._content:
                     attributes["gen_ai.input.messages"] = input_messages(request.messages)
                 kind = SpanKind.INTERNAL if provider.name in self._inside else SpanKind.CLIENT

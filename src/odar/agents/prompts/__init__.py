@@ -52,6 +52,11 @@ class Prompt:
         return tuple(turns)
 
     @property
+    def marks(self) -> bool:
+        """Whether it asks for the final answer to be marked as such."""
+        return "answer:" in f"{self.system}{self.user}{self.closing}".lower()
+
+    @property
     def judges(self) -> bool:
         """Whether it asks for a verdict in so many words, so that one may be read from the reply."""
         return "judgment" in f"{self.system}{self.user}{self.closing}".lower()
@@ -70,6 +75,12 @@ def load_prompts(name: str) -> Mapping[Step, Prompt]:
         if not folder.is_dir():
             raise SettingsError(f"prompts = {name!r} is neither a folder nor one of: {', '.join(SETS)}")
     return {step: _read(folder.joinpath(f"{step}.toml"), f"{name}/{step}.toml") for step in Step}
+
+
+def prompt_steps(*names: str) -> dict[str, str]:
+    """The step of every prompt of these sets and of the shipped ones, by its MD5."""
+    sets = [load_prompts(name) for name in dict.fromkeys((*SETS, *names))]
+    return {prompt.md5: step.value for prompts in sets for step, prompt in prompts.items()}
 
 
 def _read(file: Any, label: str) -> Prompt:

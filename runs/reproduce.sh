@@ -1,0 +1,25 @@
+#!/bin/sh
+# From nothing to the report, on the embedded model, in one command: under 20 minutes on two cores, no key, no cost.
+#
+#   runs/reproduce.sh                 writes runs/starter/report.html
+#   ITEMS=236 runs/reproduce.sh       every starter question
+#   runs/reproduce.sh --samples 9     further options go to `odar eval collect`
+#
+# Interrupt it whenever you like; the same command goes on from there.
+set -eu
+cd "$(dirname "$0")/.."
+items=${ITEMS:-48} # six of each of the eight domains
+out=${OUT:-runs/starter}
+started=$(date +%s)
+
+if [ ! -x .venv/bin/odar ] || ! .venv/bin/python -c 'import matplotlib, pyarrow, scipy, statsmodels' 2>/dev/null; then
+  echo "installing odar[evals] into .venv"
+  [ -x .venv/bin/python ] || "${PYTHON:-python3}" -m venv .venv
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[evals]'
+fi
+.venv/bin/odar pull
+collect() { .venv/bin/odar eval collect starter --profile embedded --limit "$items" --out "$out" "$@"; }
+collect "$@" || collect "$@" # a busy machine may run into a timeout; the second run asks for nothing else
+.venv/bin/odar eval replay "$out"
+.venv/bin/odar eval report "$out" --out "$out/report.html" --figures "$out/figures"
+echo "done in $(( $(date +%s) - started )) s: $out/report.html"

@@ -1,0 +1,151 @@
+"""Breaks the code in one place at a time, in a copy, and shows that a test notices.
+
+    make mutants                 # all of them
+    python scripts/mutate.py λ   # those whose name holds this
+
+A mutant that survives is a hole in the tests: the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Mutant(NamedTuple):
+    """One way to break the code."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: str
+
+
+MUTANTS = (
+    Mutant(
+        "λ: its sign (5.3)", "fusion/energy.py", "energy + weight * variance", "energy - weight * variance", "fusion/test_energy.py"),
+    Mutant(
+        "E: not per character (5.1)",
+        "fusion/energy.py",
+        "float(-logprobs.sum() / characters)",
+        "float(-logprobs.sum() / logprobs.size)",
+        "fusion/test_energy.py"),
+    Mutant("E: its sign (5.1)", "fusion/energy.py", "float(-logprobs.sum()", "float(logprobs.sum()", "fusion/test_energy.py"),
+    Mutant("V: not squared (5.2)", "fusion/energy.py", "apart @ apart", "abs(apart).sum()", "fusion/test_energy.py"),
+    Mutant(
+        "V: scaffold counted (5.4)",
+        "fusion/energy.py",
+        "variance = varentropy(content)",
+        "variance = varentropy(logprobs)",
+        "fusion/test_energy.py"),
+    Mutant(
+        "z-score: not divided (5.5)",
+        "fusion/energy.py",
+        "(value - self.mean) / self.deviation",
+        "value - self.mean",
+        "fusion/test_energy.py"),
+    Mutant("z-score: not centred (5.5)", "fusion/energy.py", "(value - self.mean) /", "value /", "fusion/test_energy.py"),
+    Mutant(
+        "raw and aligned mixed (5.5)",
+        "fusion/choose.py",
+        "e.free_energy if basis.raw or e.aligned is None else e.aligned",
+        "e.free_energy if e.aligned is None else e.aligned",
+        "fusion/test_choose.py"),
+    Mutant("20% rule: the wrong way (5.6)", "fusion/choose.py", "missing > self.missing_limit", "missing < self.missing_limit", "fusion/test_choose.py"),
+    Mutant("argmin: argmax (5.7)", "fusion/rules.py", "    own = -ballot.free_energy\n    best", "    own = ballot.free_energy\n    best", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("β: turned round (5.10)", "fusion/rules.py", "np.log(ballot.skills) + ballot.beta * own", "np.log(ballot.skills) - ballot.beta * own", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("β: ignored (5.10)", "fusion/rules.py", "+ ballot.beta * own", "+ own", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("skills: ignored (5.10b)", "fusion/rules.py", "np.log(ballot.skills) + ", "", "fusion/test_rules.py fusion/test_choose.py"),
+    Mutant("answers: never equal (5.10)", "fusion/choose.py", "self.equivalence([candidates[i].answer for i in spoken])", "range(len(spoken))", "fusion/test_choose.py"),
+    Mutant("stopping: at any lead (5.12)", "fusion/stopping.py", ">= self.confidence", ">= 0.0", "fusion/test_stopping.py"),
+    Mutant("τ1: ≤ for < (1)", "dispatch/strategy.py", "< self.tau1", "<= self.tau1", "dispatch/test_strategy.py"),
+    Mutant("τ2: > for ≥ (1)", "dispatch/strategy.py", "< self.tau2", "<= self.tau2", "dispatch/test_strategy.py"),
+    Mutant("prompt MD5: of nothing (3.1)", "agents/prompts/__init__.py", "hashlib.md5(raw,", 'hashlib.md5(b"",', "agents/test_prompts.py"),
+    Mutant("cost: output left out (6.1)", "dispatch/catalogue.py", " + usage.output * self.output", "", "dispatch/test_catalogue.py"),
+    Mutant("cost: cached at full price (6.1)", "dispatch/catalogue.py", "cached * self.cached", "cached * self.input", "dispatch/test_catalogue.py"),
+    Mutant("cost: cache writes as plain input (6.1)", "dispatch/catalogue.py", "brief * (self.written or 0.0)", "brief * self.input", "dispatch/test_catalogue.py"),
+    Mutant("ledger: unknown counted as nothing (6.1)", "agents/ledger.py", "if len(costs) == len(self.calls) else None", "", "agents/test_ledger.py"),
+    Mutant("ledger: nothing held back (6.2)", "agents/ledger.py", "return held + spent + self._at_risk_usd", "return spent + self._at_risk_usd", "agents/test_ledger.py"),
+    Mutant("ledger: risk forgotten (6.2)", "agents/ledger.py", "return held + spent + self._at_risk_usd", "return held + spent", "agents/test_ledger.py"),
+    Mutant("limits: a client's own words free (6.2)", "agents/prompt_size.py", "max(_understood(message), _as_written(message))", "_understood(message)", "agents/test_prompt_size.py"),
+    Mutant("running: outliers not pulled in", "fusion/running.py", "values = np.clip(values, low - reach, high + reach)", "", "fusion/test_running.py"),
+    Mutant("running: counts never fade", "fusion/running.py", "max(0.0, day - self.day) / half_life", "0.0", "fusion/test_running.py"),
+    Mutant("running: used from the first", "store/alignment.py", "if r.count >= self._settings.floor", "", "store/test_alignment.py"),
+    Mutant("drift: any difference", "fusion/drift.py", "abs(z) > SURE and abs(shift) > SHIFT", "abs(z) > SURE", "fusion/test_drift.py"),
+    Mutant("surrogate: scored in vain (5.6)", "agents/judge.py", "self.fusion.choose(seen)", "self.fusion.choose(weighed)", "agents/test_surrogate.py"),
+)  # fmt: skip
+
+
+def main(wanted: str) -> int:
+    """Run every mutant whose name holds `wanted`; print a table; 1 if one survives."""
+    chosen = [mutant for mutant in MUTANTS if wanted in mutant.name]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in ("src", "tests"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        _hurry(copy / "tests" / "conftest.py")
+        print("| broken | noticed by | s |\n|---|---|---|", flush=True)
+        for mutant in chosen:
+            started = time.monotonic()
+            noticed = _noticed(copy, mutant)
+            survivors += noticed is None
+            print(f"| {mutant.name} | {noticed or '**nobody**'} | {time.monotonic() - started:.0f} |", flush=True)
+    print(f"\n{len(chosen) - survivors} of {len(chosen)} mutants were noticed")
+    return 1 if survivors else 0
+
+
+def _hurry(conftest: Path) -> None:
+    """Fewer examples, and no search for the smallest one: that it fails is enough."""
+    text = conftest.read_text()
+    quick = "max_examples=40, phases=[Phase.explicit, Phase.generate]"
+    text = text.replace("max_examples=100", quick).replace("import settings", "import Phase, settings")
+    conftest.write_text(text)
+
+
+def _noticed(copy: Path, mutant: Mutant) -> str | None:
+    """The first test that fails with this mutant in place; None if all pass."""
+    file = copy / "src" / "odar" / mutant.file
+    right = file.read_text()
+    if right.count(mutant.right) != 1:
+        raise SystemExit(
+            f"{mutant.name}: {mutant.right!r} occurs {right.count(mutant.right)} times in {mutant.file}"
+        )
+    file.write_text(right.replace(mutant.right, mutant.wrong))
+    try:
+        return _first_failure(copy, [f"tests/{name}" for name in mutant.tests.split()])
+    finally:
+        file.write_text(right)
+
+
+def _first_failure(copy: Path, tests: list[str]) -> str | None:
+    quick = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *quick, *tests],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    failed = [line for line in run.stdout.splitlines() if line.startswith("FAILED ")]
+    if run.returncode == 0:
+        return None
+    if run.returncode != 1 or not failed:
+        raise SystemExit(f"the tests could not be run:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
+    return failed[0].split()[1].removeprefix("tests/").split("[")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))

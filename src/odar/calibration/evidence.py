@@ -1,0 +1,122 @@
+"""Records as arrays: what was asked, what each candidate was worth, what each path cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from odar.calibration.records import Attempt, Record
+from odar.calibration.votes import Array, Bools, Ints, Votes
+from odar.difficulty.training import d_star
+from odar.fusion.equivalence import group
+
+FAST, VERIFY, SOLVE = 0, 1, 2
+"""Columns of the votes, and numbers of the sources: the fast answer, the verification, then the slow samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class FastAnswers:
+    """What is known of each item once the fast agent has answered; one entry per item in every array."""
+
+    prior: Array
+    """d(x) by the estimator in use."""
+    energy: Array
+    """Raw free energy of the fast answer; NaN where unknown."""
+    log_tokens: Array
+    """ln(1 + tokens) of it; NaN where unknown."""
+    unanswered: Bools
+    """Whether it marked no final answer, although it was told to."""
+    wrong: Bools
+    effort: Array
+    """Human time or length of a reference reasoning; NaN where unknown."""
+    features: Array | None
+    """(N, 24) φ(x); None where the estimator in use is not the learned one."""
+
+    def __len__(self) -> int:
+        return len(self.prior)
+
+    @property
+    def target(self) -> Array:
+        """d* (SPEC 2.5)."""
+        return d_star(self.wrong, self.effort)
+
+    def rows(self, index: Bools | Ints) -> FastAnswers:
+        """Some of the items."""
+        features = None if self.features is None else self.features[index]
+        return FastAnswers(
+            prior=self.prior[index],
+            energy=self.energy[index],
+            log_tokens=self.log_tokens[index],
+            unanswered=self.unanswered[index],
+            wrong=self.wrong[index],
+            effort=self.effort[index],
+            features=features,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that the three paths did with each item."""
+
+    fast: FastAnswers
+    votes: Votes
+    """All candidates of each item: fast, verify, solves. Energies are raw free energies."""
+    calls: Ints
+    """(N, 3) calls on each path."""
+    cost: Array
+    """(N, 3) US dollars on each path; NaN where unknown."""
+
+    def __len__(self) -> int:
+        return len(self.fast)
+
+    def rows(self, index: Bools | Ints) -> Evidence:
+        """Some of the items."""
+        return Evidence(self.fast.rows(index), self.votes.rows(index), self.calls[index], self.cost[index])
+
+
+def evidence_of(records: Sequence[Record], varentropy_weight: float, features: Array | None = None) -> Evidence:
+    """The records as arrays; `features` are φ of their queries, in the same order."""
+    fast = [record.fast for record in records]
+    answers = FastAnswers(
+        prior=np.array([record.difficulty for record in records]),
+        energy=np.array([free_energy_of(attempt, varentropy_weight) for attempt in fast]),
+        log_tokens=np.array([np.log1p(attempt.tokens) if attempt.tokens else np.nan for attempt in fast]),
+        unanswered=np.array([not attempt.stated for attempt in fast]),
+        wrong=np.array([not attempt.correct for attempt in fast]),
+        effort=np.array([np.nan if record.effort is None else record.effort for record in records]),
+        features=features,
+    )
+    return Evidence(
+        fast=answers,
+        votes=votes_of(records, varentropy_weight),
+        calls=np.array([[1, 2, 1 + record.solve_calls] for record in records]),
+        cost=np.array([[_sum(r.fast), _sum(r.fast, r.verify), _sum(r.fast, *r.solves)] for r in records]),
+    )
+
+
+def votes_of(records: Sequence[Record], varentropy_weight: float) -> Votes:
+    """All candidates of each record as one row."""
+    size = 2 + max(len(record.solves) for record in records)
+    energy = np.full((len(records), size), np.nan)
+    groups = np.full((len(records), size), -1, dtype=np.int64)
+    correct = np.zeros((len(records), size), dtype=bool)
+    for row, record in enumerate(records):
+        attempts = (record.fast, record.verify, *record.solves)
+        groups[row, : len(attempts)] = group([attempt.answer for attempt in attempts])
+        for column, attempt in enumerate(attempts):
+            energy[row, column] = free_energy_of(attempt, varentropy_weight)
+            correct[row, column] = attempt.correct
+    return Votes(energy, groups, correct, (FAST, VERIFY, *[SOLVE] * (size - 2)))
+
+
+def free_energy_of(attempt: Attempt, varentropy_weight: float) -> float:
+    """F = E + λ·V of a recorded attempt; NaN where it had no log-probabilities."""
+    if attempt.energy is None or attempt.varentropy is None:
+        return float("nan")
+    return attempt.energy + varentropy_weight * attempt.varentropy
+
+
+def _sum(*attempts: Attempt) -> float:
+    return float(sum(np.nan if attempt.cost_usd is None else attempt.cost_usd for attempt in attempts))

@@ -1,0 +1,211 @@
+"""Recorded traffic → what can be fitted to it.
+
+A trace holds the candidates of the one path that was taken, and feedback says whether the chosen answer was right.
+That tells how often the fast answer is wrong, and what free energies look like; it does not tell what another path,
+or another choice among the candidates, would have been worth. So β and skills stay as they are, and thresholds move
+with the difficulties: as many questions as before take each path, but others where the order has changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from odar.calibration.estimator_fit import fit_estimator_part
+from odar.calibration.evidence import FastAnswers
+from odar.calibration.fit import Incumbents
+from odar.calibration.part import Part
+from odar.calibration.posterior_fit import fit_posterior_part
+from odar.calibration.setup import Setup, Thresholds
+from odar.calibration.statistics_fit import statistics_of
+from odar.calibration.votes import Array
+from odar.difficulty.estimator import LearnedEstimator
+from odar.difficulty.features import FEATURES
+from odar.difficulty.posterior import PosteriorDifficulty
+from odar.fusion.equivalence import equivalent
+from odar.types import Step
+
+STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
+FEWEST_ENERGIES = 30
+"""Candidates of a step, below which its μ and σ stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a store holds for calibration."""
+
+    traces: int
+    """Of these models and prompts, answered."""
+    marked: int
+    """With feedback."""
+    fast: FastAnswers
+    """The fast answers of which it is known whether they were wrong."""
+    energies: Mapping[Step, Array]
+    """Free energies by step, of all traces."""
+    log_tokens: Array
+    """ln(1 + tokens) of every fast answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficFit:
+    """What was fitted to traffic."""
+
+    setup: Setup
+    measured: Mapping[Step, int]
+    """Candidates behind each μ and σ that was measured anew."""
+    estimator: Part[LearnedEstimator]
+    posterior: Part[PosteriorDifficulty]
+    before: tuple[float, float, float]
+    after: tuple[float, float, float]
+    """Shares of Simple, Medium and Hard among the fast answers with a known outcome."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from what is in use."""
+        return bool(self.measured) or self.estimator.better or self.posterior.better
+
+
+def read_traffic(
+    rows: Iterable[Mapping[str, Any]],
+    sources: Mapping[Step, tuple[str, str]],
+    estimator: LearnedEstimator | None,
+    varentropy_weight: float,
+) -> Traffic:
+    """Traces with their documents and feedback, as an archive exports them.
+
+    Args:
+        rows: the traces.
+        sources: model and MD5 of the prompt at each step; what others wrote is passed over.
+        estimator: the learned estimator in use; None takes the difficulties as they were recorded.
+        varentropy_weight: λ.
+    """
+    energies: dict[Step, list[float]] = defaultdict(list)
+    lengths: list[float] = []
+    known: list[tuple[float, float, float, bool, bool]] = []
+    features: list[Sequence[float]] = []
+    traces = marked = 0
+    for row in rows:
+        document = row["document"]
+        if document["verdict"] is None or not _same_agents(document, sources):
+            continue
+        traces += 1
+        marked += row["feedback"] is not None
+        fast: tuple[float, float, bool] | None = None
+        for candidate in document["candidates"]:
+            step, energy = Step(candidate["step"]), _free_energy(candidate, varentropy_weight)
+            energies[step].append(energy)
+            if step is Step.ANSWER and fast is None:
+                fast = energy, _log_tokens(candidate), not candidate.get("stated", True)
+                lengths.append(fast[1])
+        wrong = None if row["feedback"] is None else fast_is_wrong(document, row["feedback"]["correct"])
+        phi = _features(document)
+        if wrong is None or fast is None or (estimator is not None and phi is None):
+            continue
+        known.append((float(document["decision"]["estimate"]["difficulty"]), *fast, wrong))
+        features.append(phi or ())
+    table = np.array(features, dtype=np.float64) if estimator is not None and features else None
+    columns = np.array(known, dtype=np.float64).reshape(-1, 5).T
+    answers = FastAnswers(
+        prior=columns[0] if estimator is None or table is None else estimator.predict(table),
+        energy=columns[1],
+        log_tokens=columns[2],
+        unanswered=columns[3].astype(bool),
+        wrong=columns[4].astype(bool),
+        effort=np.full(len(known), np.nan),
+        features=table,
+    )
+    by_step = {step: np.array(values, dtype=np.float64) for step, values in energies.items()}
+    return Traffic(traces, marked, answers, by_step, np.array(lengths, dtype=np.float64))
+
+
+def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
+    """Whether the fast answer was wrong, if the chosen one was right or not; None where that does not follow.
+
+    It follows where the fast answer was chosen, or is the same as the chosen one, or differs from a right one.
+    """
+    candidates, winner = document["candidates"], document["verdict"]["winner"]
+    fast = next((i for i, candidate in enumerate(candidates) if candidate["step"] == Step.ANSWER), None)
+    if fast is None:
+        return None
+    if fast == winner:
+        return not correct
+    if not document["content"]:
+        return None
+    if equivalent(candidates[fast]["answer"], candidates[winner]["answer"]):
+        return not correct
+    return True if correct else None
+
+
+def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficFit:
+    """Fit what traffic can teach; each part takes the place of the one in use only where it is clearly better."""
+    statistics, measured = list(today.setup.statistics), {}
+    for number, step in enumerate(STEPS):
+        values = traffic.energies.get(step, np.zeros(0))
+        count = int(np.isfinite(values).sum())
+        if count >= FEWEST_ENERGIES:
+            before = statistics[number]
+            fresh = statistics_of(values, traffic.log_tokens if step is Step.ANSWER else None)
+            assert fresh is not None, "there are energies"
+            statistics[number] = replace(fresh, skill=before.skill if before else 1.0)
+            measured[step] = count
+    setup = replace(today.setup, statistics=tuple(statistics))
+    estimator = fit_estimator_part(traffic.fast, today.estimator, seed)
+    prior = estimator.held_out if estimator.better else None
+    posterior = fit_posterior_part(traffic.fast, setup, today.posterior, prior, seed)
+    fitted = replace(
+        setup,
+        estimator=estimator.model if estimator.better else None,
+        posterior=(posterior.model if posterior.better else today.posterior) if today.looks_first else None,
+    )
+    if len(traffic.fast):
+        fitted = replace(fitted, thresholds=same_shares(today.setup, fitted, traffic.fast))
+    return TrafficFit(
+        fitted, measured, estimator, posterior, _mix(today.setup, traffic.fast), _mix(fitted, traffic.fast)
+    )
+
+
+def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
+    """Thresholds that send as many of these questions down each path as before; today's where nothing moved."""
+    old, new = before.difficulty(fast), np.sort(after.difficulty(fast))
+    if np.array_equal(np.sort(old), new):
+        return before.thresholds
+    above = np.append(new, 1.0)  # nothing is above the last one
+    paths = before.thresholds.paths(old)
+    simple, easier = int((paths == 0).sum()), int((paths <= 1).sum())
+    return Thresholds(*(round(float(above[count]), 6) for count in (simple, easier)))
+
+
+def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:
+    if not len(fast):
+        return (0.0, 0.0, 0.0)
+    shares = np.bincount(setup.thresholds.paths(setup.difficulty(fast)), minlength=3) / len(fast)
+    return float(shares[0]), float(shares[1]), float(shares[2])
+
+
+def _same_agents(document: Mapping[str, Any], sources: Mapping[Step, tuple[str, str]]) -> bool:
+    """Whether every candidate is of a model and prompt that are in use: others have other statistics."""
+    prompts = document["prompts"]
+    return bool(document["candidates"]) and all(
+        (candidate["model"], prompts.get(candidate["step"])) == sources[Step(candidate["step"])]
+        for candidate in document["candidates"]
+    )
+
+
+def _free_energy(candidate: Mapping[str, Any], weight: float) -> float:
+    energy = candidate["energy"]
+    return float("nan") if energy is None else float(energy["energy"]) + weight * float(energy["varentropy"])
+
+
+def _log_tokens(candidate: Mapping[str, Any]) -> float:
+    count = len(candidate["logprobs"]) - len(candidate["control"])
+    return float(np.log1p(count)) if count else float("nan")
+
+
+def _features(document: Mapping[str, Any]) -> list[float] | None:
+    """φ(x) as it was recorded, whatever the estimator's weights were."""
+    shares = document["decision"]["estimate"]["contributions"]
+    return [float(value) for _, value, _ in shares] if [name for name, _, _ in shares] == list(FEATURES) else None

@@ -1,0 +1,69 @@
+"""What `odar calibrate` prints: before and after, part by part, within 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from odar.calibration.fit import Expectation, Fitted
+from odar.calibration.part import Part
+from odar.difficulty.posterior import PosteriorDifficulty
+from odar.engine import Odar
+
+
+def show(odar: Odar, fitted: Fitted, count: int) -> None:
+    """The evidence and what came of it."""
+    click.echo(f"\n{count} items; everything fitted is judged on held-out folds; 95% intervals\n")
+    click.echo(f"{'':7} {'accuracy':22} {'calls':>6} {'cost, $':>10}  simple / medium / hard")
+    for name, expected in (("before", fitted.before), ("after", fitted.after)):
+        figures = f"{expected.accuracy!s:22} {expected.calls.value:>6.2f} {_cost(expected):>10}"
+        click.echo(f"{name:7} {figures}  {_mix(expected)}")
+    click.echo(f"{'gain':7} {fitted.accuracy_gain.signed()}; {fitted.moved:.0%} of the items take another path\n")
+    for name, interval in fitted.baselines.items():
+        click.echo(f"{name:15} {interval}")
+    click.echo()
+    for part in fitted.parts:
+        click.echo(part_line(part, taken=_taken(fitted, part)))
+    setup, settings = fitted.setup, odar.settings
+    skills = ", ".join(
+        f"{name} {skill:.2f}" for name, skill in zip(("fast", "verify", "solve"), setup.fusion.skills, strict=True)
+    )
+    click.echo(
+        f"τ1, τ2      {settings.routing.tau1:g}, {settings.routing.tau2:g} → "
+        f"{setup.thresholds.tau1:g}, {setup.thresholds.tau2:g}"
+    )
+    click.echo(f"fusion      β {settings.fusion.beta:g} → {setup.fusion.beta:g}; skills {skills}")
+    if fitted.looks_first:
+        click.echo(f"mode        {settings.routing.mode} → {'prior' if setup.posterior is None else 'posterior'}")
+    if setup.posterior is not None:
+        click.echo(f"posterior   {coefficients(odar.posterior)} →\n            {coefficients(setup.posterior)}")
+
+
+def part_line(part: Part[Any], *, taken: bool) -> str:
+    """One part: fitted or not, and by how much it was better."""
+    if part.gain is None:
+        return f"{part.name:11} kept: {part.note}"
+    if not part.better:
+        verdict = "kept: not clearly better"
+    else:
+        verdict = "fitted" if taken else "kept: better by itself, but not for routing"
+    return f"{part.name:11} {verdict}\n{'':11} {part.measure}, gain {part.gain.signed()}"
+
+
+def coefficients(posterior: PosteriorDifficulty) -> str:
+    """The terms of first order: the rest is in the file."""
+    names = ("a", "prior", "F̃", "length")
+    return ", ".join(f"{name} {value:+.2f}" for name, value in zip(names, posterior.coef_, strict=False))
+
+
+def _taken(fitted: Fitted, part: Part[Any]) -> bool:
+    return part.model is not None and part.model in (fitted.setup.estimator, fitted.setup.posterior)
+
+
+def _cost(expected: Expectation) -> str:
+    return "unknown" if expected.cost_usd is None else f"{expected.cost_usd.value:.6f}"
+
+
+def _mix(expected: Expectation) -> str:
+    return " / ".join(f"{share:.0%}" for share in expected.mix)

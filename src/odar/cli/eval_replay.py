@@ -1,0 +1,143 @@
+"""`odar eval replay | compare`: policies on a panel, and two of them side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+import numpy as np
+
+from odar.errors import InputError
+from odar.evals.replay.outcome import Outcome
+from odar.evals.replay.policies import run, run_all
+from odar.evals.replay.tape import Tape, load_tape
+from odar.evals.router_quality import Interval
+from odar.evals.standing import Standing, paired, standings, strata_of
+
+
+@click.command("replay")
+@click.argument("panel")
+@click.option(
+    "--policy", "policies", multiple=True, metavar="POLICY", help="Repeatable. Default: odar and baselines."
+)
+@click.option("--against", default="odar", show_default=True, metavar="POLICY", help="Gains are against this one.")
+@click.option("--calibration", metavar="FILE", help="Replay with this one, not the one the panel was made with.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def replay(panel: str, policies: tuple[str, ...], against: str, calibration: str | None, as_json: bool) -> None:
+    """Replay policies on a panel, with no further call.
+
+    POLICY is odar, a baseline, or a list of them by name: baselines, fusion-rules, ablations, sweep-n,
+    sweep-lambda, sweep-beta, sweep-tau, all. Options follow a colon.
+
+    \b
+    odar eval replay runs/starter
+    odar eval replay runs/starter --policy odar:tau1=0.2,tau2=0.6 --policy best-of-n:n=3
+    odar eval replay runs/starter --policy odar:mode=prior,rule=majority,stop=none --policy ablations
+    """
+    tape = load_tape(panel, calibration)
+    reference = run(tape, against)
+    found = list(run_all(tape, policies or ("odar", "baselines")))
+    outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, Outcome)]
+    rows = standings(tape, outcomes, reference)
+    if as_json:
+        click.echo(json.dumps([_plain(asdict(row)) for row in rows], ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(f"{len(tape)} items, {tape.samples} slow samples each; gains are against {against}")
+        _print(rows)
+    for spec, each in found:
+        if isinstance(each, InputError):
+            click.echo(f"odar: {spec} is left out: {each}", err=True)
+
+
+@click.command("compare")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compare(first: str, second: str, as_json: bool) -> None:
+    """Compare A with B on the items they share. Each is PANEL or PANEL#POLICY; the policy is odar if left out.
+
+    \b
+    odar eval compare runs/starter#odar runs/starter#single-slow
+    odar eval compare runs/new-prompts runs/old-prompts
+    """
+    sides = [_side(first), _side(second)]
+    rows = [{key: i for i, key in enumerate(tape.items.keys)} for tape, _ in sides]
+    shared = [key for key in sides[0][0].items.keys if key in rows[1]]
+    if not shared:
+        raise InputError(f"{first} and {second} share no item: benchmark, id and seed must be the same")
+    picked = [[index[key] for key in shared] for index in rows]
+    scores = [outcome.score[places] for (_, outcome), places in zip(sides, picked, strict=True)]
+    calls = [float(outcome.calls[places].mean()) for (_, outcome), places in zip(sides, picked, strict=True)]
+    strata = strata_of(sides[0][0])
+    items = [(key.benchmark, key.id) for key in shared]
+    found = paired(scores[0], scores[1], items, [strata[i] for i in picked[0]])
+    body: dict[str, Any] = {
+        "items": len(shared),
+        "left_out": [len(index) - len(shared) for index in rows],
+        "accuracy": [float(score.mean()) for score in scores],
+        "calls": calls,
+        "only_first_right": int((scores[0] > scores[1]).sum()),
+        "only_second_right": int((scores[0] < scores[1]).sum()),
+        **asdict(found),
+    }
+    if as_json:
+        click.echo(json.dumps(_plain(body), ensure_ascii=False, allow_nan=False))
+        return
+    click.echo(
+        f"{len(shared)} items in both" + (f", {sum(body['left_out'])} left out" if any(body["left_out"]) else "")
+    )
+    for side, name in enumerate((first, second)):
+        click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {calls[side]:.2f} calls  {name}")
+    click.echo(f"A − B  {_shown(found.interval, '+.3f')}, p = {found.p:.4f} (bootstrap)")
+    click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}", nl=False)
+    click.echo("" if found.mcnemar is None else f"; McNemar p = {found.mcnemar:.4f}")
+
+
+def _side(text: str) -> tuple[Tape, Outcome]:
+    place, _, policy = text.partition("#")
+    tape = load_tape(place)
+    return tape, run(tape, policy or "odar")
+
+
+def _print(rows: Sequence[Standing]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name in ("policy", "accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
+        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=name != "policy")
+    for row in rows:
+        table.add_row(*_cells(row))
+    Console(highlight=False, width=None if Console().is_terminal else 140).print(table)
+
+
+def _cells(row: Standing) -> list[str]:
+    return [
+        row.name,
+        _shown(row.accuracy, ".3f"),
+        "–" if row.adjusted is None else _shown(row.gain.interval, "+.3f"),
+        "–" if row.adjusted is None else f"{row.adjusted:.3f}",
+        f"{row.calls:.2f}",
+        "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
+        f"{row.median_s:.1f} s",
+        f"{row.tail_s:.1f} s",
+        "–" if np.isnan(row.mix[0]) else " / ".join(f"{share:.0%}" for share in row.mix),
+    ]
+
+
+def _shown(interval: Interval, form: str) -> str:
+    return f"{interval.value:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
+
+
+def _plain(tree: Any) -> Any:
+    """Ready for JSON: named fields as objects, and NaN, which has no JSON, as null."""
+    if isinstance(tree, Interval):
+        return _plain(tree._asdict())
+    if isinstance(tree, dict):
+        return {name: _plain(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    return None if isinstance(tree, float) and not np.isfinite(tree) else tree

@@ -1,0 +1,62 @@
+// The candidates: their energies in one table with the verdict, then side by side with every token.
+
+import { h, longText } from "./dom.js";
+import { DASH, fixed, num, percent, plural, signed } from "./format.js";
+import { legend, tokenView } from "./tokens.js";
+
+const ROLES = { answer: "Fast, answer", verify: "Slow, verify", solve: "Slow, solve" };
+const CLIPPED = 160;
+
+/** Letters for groups of equal answers, A for the first candidate's. */
+export function letters(groups) {
+  const seen = [...new Set(groups)];
+  return groups.map((group) => String.fromCharCode(65 + (seen.indexOf(group) % 26)));
+}
+
+export function verdictCard(document) {
+  const { candidates, verdict } = document;
+  const named = document.groups ? letters(document.groups) : null;
+  const many = candidates.length > 1;
+  return h("section", { class: "card" },
+    h("header", {}, h("h2", {}, "Verdict"), verdict && h("p", {}, `decided by ${verdict.scorer}: ${verdict.reason}`)),
+    h("div", { class: "scroll" }, h("table", { class: "energies" },
+      h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character"], ["V", "Varentropy"], ["F", "E + λV"], ["F̃", "F, aligned by the model's μ and σ"], ["Weight", "Share of the answer"]].map(([name, title]) => h("th", { class: "r" }, h("abbr", { title }, name))))),
+      h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named?.[i]))))),
+    h("p", { class: "note" }, "E energy per character, V varentropy of the log-probabilities, F = E + λV, F̃ = (F − μ)/σ. Lower is surer.",
+      candidates.some((c) => c.energy && c.energy.aligned === null) ? " A model without F̃ has no alignment statistics for these prompts and settings." : "",
+      many && named ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter.` : ""));
+}
+
+function row(candidate, i, verdict, letter) {
+  const energy = candidate.energy ?? {};
+  const weight = verdict?.weights?.length ? num(verdict.weights[i]) : null;
+  const won = verdict?.winner === i;
+  return h("tr", { class: won ? "won" : null },
+    h("td", {}, String(i + 1)), h("td", { class: "nowrap" }, ROLES[candidate.step] ?? candidate.step, won && h("span", { class: "hidden" }, ", chosen")),
+    h("td", { class: "said", dir: "auto" }, letter && h("span", { class: "letter" }, letter), " ", candidate.answer === undefined ? h("span", { class: "dim" }, plural(candidate.answer_characters, "character")) : candidate.answer.slice(0, CLIPPED)),
+    h("td", { class: "r" }, fixed(energy.energy, 4)), h("td", { class: "r" }, fixed(energy.varentropy, 3)), h("td", { class: "r" }, fixed(energy.free_energy, 4)),
+    h("td", { class: "r lead" }, energy.aligned === null || energy.aligned === undefined ? DASH : signed(energy.aligned)),
+    h("td", { class: "r" }, weight === null ? DASH : h("span", { class: "share" }, h("span", { class: "track" }, h("i", { style: { width: percent(weight, 1) } })), percent(weight))));
+}
+
+export function candidatesCard(document) {
+  const { candidates, verdict } = document;
+  const named = document.groups ? letters(document.groups) : null;
+  const scored = candidates.some((candidate) => candidate.logprobs?.length);
+  return h("section", { class: "card" },
+    h("header", {}, h("h2", {}, plural(candidates.length, "candidate")), scored && legend()),
+    h("div", { class: "candidates" }, candidates.map((candidate, i) => one(candidate, i, verdict?.winner === i, candidates.length > 1 ? named?.[i] : null))));
+}
+
+function one(candidate, i, won, letter) {
+  const name = `${i + 1}. ${ROLES[candidate.step] ?? candidate.step}`;
+  const tokens = tokenView(candidate, name);
+  return h("article", { class: won ? "candidate won" : "candidate", "aria-label": name },
+    h("header", {}, h("h3", {}, name), letter && h("span", { class: "letter" }, letter), won && h("span", { class: "chip good" }, "Chosen"),
+      candidate.judgment !== null && h("span", { class: `chip ${candidate.judgment ? "good" : "bad"}` }, candidate.judgment ? "says correct" : "says incorrect"),
+      candidate.finish !== "stop" && h("span", { class: "chip warn" }, `ended by ${candidate.finish}`)),
+    h("p", { class: "by" }, candidate.model),
+    tokens ?? (candidate.text === undefined
+      ? h("p", { class: "dim" }, `${plural(candidate.text_characters, "character")}, not kept; the model gave no log-probabilities.`)
+      : h("div", {}, longText(candidate.text, "tokens"), h("p", { class: "readout" }, "The model gave no log-probabilities."))));
+}

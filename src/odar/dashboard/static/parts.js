@@ -1,0 +1,55 @@
+// Parts that several pages share: a segmented control, the empty state, a failure, feedback buttons.
+
+import { api } from "./api.js";
+import { fill, fresh, h } from "./dom.js";
+
+/** One of several choices, as radio buttons. */
+export function segments(label, choices, chosen, changed) {
+  const name = fresh("segment");
+  return h("div", { class: "segments", role: "radiogroup", "aria-label": label }, choices.map(([value, text]) =>
+    h("label", {}, h("input", { type: "radio", name, value, checked: value === chosen, onchange: () => changed(value) }), h("span", {}, text))));
+}
+
+/** A labelled select. Choices are [value, text]. */
+export function select(label, choices, chosen, changed) {
+  const node = h("select", { "aria-label": label, onchange: () => changed?.(node.value) },
+    choices.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+  return node;
+}
+
+/** What a page says when there is nothing to show, and what to do about it. */
+export function noTraces(session, time) {
+  if (!session.recording) {
+    return h("div", { class: "card empty" }, h("h2", {}, "Nothing is recorded"),
+      h("p", {}, "This server keeps no traces. Set store.enabled = true and start it again; the playground works without."));
+  }
+  return h("div", { class: "card empty" }, h("h2", {}, `No queries ${time}`),
+    h("p", {}, "Ask something in the ", h("a", { href: "#/playground" }, "playground"), ", or point a client here:"),
+    h("pre", {}, `curl ${location.origin}/v1/chat/completions -d '{\n  "model": "odar",\n  "messages": [{"role": "user", "content": "Is Paris the capital of France?"}]}'`));
+}
+
+/** Say what went wrong, and how to try again. A missing key is asked for elsewhere. */
+export function failed(node, error) {
+  if (error.status === 401) return;
+  fill(node, h("div", { class: "problem", role: "alert" }, error.message), h("button", { type: "button", onclick: () => dispatchEvent(new Event("odar-again")) }, "Try again"));
+}
+
+/** Right or wrong; the last word counts. */
+export function feedbackButtons(id, given) {
+  const said = h("span", { role: "status" });
+  const mark = (correct, text, tone) => h("button", { type: "button", class: tone, "aria-pressed": String(given?.correct === correct), onclick: () => send(correct) }, text);
+  const right = mark(true, "Right", "good"), wrong = mark(false, "Wrong", "bad");
+  async function send(correct) {
+    right.disabled = wrong.disabled = true;
+    try {
+      await api.feedback(id, correct);
+      right.setAttribute("aria-pressed", String(correct));
+      wrong.setAttribute("aria-pressed", String(!correct));
+      said.textContent = "Saved";
+    } catch (error) {
+      said.textContent = error.status === 404 ? "This query was not recorded, so it cannot be marked." : error.message;
+    }
+    right.disabled = wrong.disabled = false;
+  }
+  return h("div", { class: "rate", role: "group", "aria-label": "Was the answer right?" }, h("span", {}, "Was it right?"), right, wrong, said);
+}

@@ -1,0 +1,176 @@
+"""A panel as arrays: a row an item, a column a recorded answer. Tokens and texts stay on the disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odar.calibration.votes import Array, Bools, Ints
+from odar.errors import InputError
+from odar.evals.panel.entry import Key
+from odar.evals.panel.folder import panel_file
+from odar.evals.panel.header import Header
+from odar.evals.panel.parquet import open_panel, read_header
+from odar.evals.replay.grouping import Grouping
+from odar.fusion.calibration import load_calibration
+from odar.fusion.choose import last_resort
+from odar.types import Candidate, Step
+
+FAST, VERIFY, SOLVE = 0, 1, 2
+"""Columns: the fast answer, the verification, the first of the slow samples."""
+_REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
+_COUNTS = ("total", "missing", "length", "stated")
+_PLAIN = ("score", "prompt_usd", "output_usd", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What is known of each item before anybody answers it."""
+
+    keys: list[Key]
+    category: list[str]
+    metric: list[str]
+    stratum: list[str]
+    fold: Ints
+    query: list[str]
+    features: Array
+    """(N, 24): φ(x)."""
+    prior: Array
+    """(N,): d(x) at the time of collection."""
+    expert: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is known of each answer: columns are the fast one, the verification, then the slow samples."""
+
+    energy: Array
+    varentropy: Array
+    mean_logprob: Array
+    mean_probability: Array
+    lowest_window: Array
+    total: Array
+    missing: Array
+    length: Array
+    stated: Array
+    score: Array
+    prompt_usd: Array
+    output_usd: Array
+    seconds: Array
+    output: Array
+    """Generated tokens; NaN where the provider did not say."""
+    source: Ints
+    """Which of the header's sources wrote it."""
+    judgment: Array
+    """1 CORRECT, 0 INCORRECT, NaN where there is no verdict."""
+    order: Ints
+    """Columns of each row as exact ties are broken: slow before fast, then by text."""
+    grouping: Grouping
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """A panel, ready to be replayed."""
+
+    header: Header
+    items: Items
+    answers: Answers
+
+    def __len__(self) -> int:
+        return len(self.items.keys)
+
+    @property
+    def samples(self) -> int:
+        """Slow samples of each item."""
+        return int(self.answers.score.shape[1]) - SOLVE
+
+    def columns(self, *wanted: int) -> Bools:
+        """(N, M): these columns in every row."""
+        mask = np.zeros(self.answers.score.shape, dtype=bool)
+        mask[:, list(wanted)] = True
+        return mask
+
+    def benchmarks(self) -> Array:
+        """(N,): the benchmark of each item."""
+        return np.array([key.benchmark for key in self.items.keys])
+
+
+def load_tape(place: str | Path, calibration: str | None = None) -> Tape:
+    """The panel in a folder or file, a row group at a time.
+
+    Args:
+        place: the folder or file.
+        calibration: replay with this calibration, by name or file, in place of the one the panel was made with.
+
+    Raises:
+        InputError: there is none, it is empty, or its items have different numbers of answers.
+    """
+    path = panel_file(place)
+    header, file = read_header(path), open_panel(path)
+    if calibration is not None:
+        header = replace(header, calibration=json.loads(load_calibration(calibration).to_json()))
+    parts = [_part(file.read_row_group(i, columns=_COLUMNS), header, path) for i in range(file.num_row_groups)]
+    if not parts:
+        raise InputError(f"{place} holds no finished items yet; go on with odar eval collect")
+    items = {name: _join([part[0][name] for part in parts]) for name in parts[0][0]}
+    answers = {name: np.concatenate([part[1][name] for part in parts]) for name in parts[0][1]}
+    grouping = Grouping.join([part[2] for part in parts])
+    return Tape(header, Items(**items), Answers(**answers, grouping=grouping))
+
+
+_ATTEMPT = "attempts.list.element."
+_COLUMNS = [
+    "key", "category", "metric", "stratum", "fold", "query", "features", "difficulty", "expert",
+    *(_ATTEMPT + name for name in ("step", "model", "text", "answer", "judgment", "usage.output", *_PLAIN)),
+    *(_ATTEMPT + "figures." + name for name in (*_REALS, *_COUNTS)),
+]  # fmt: skip
+
+
+def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[str, Any], Grouping]:
+    """One row group as items, answers and groups."""
+    rows, width = table.num_rows, SOLVE + header.samples
+    nested = table.column("attempts").combine_chunks()
+    flat = nested.flatten()
+    if len(flat) != rows * width:
+        raise InputError(f"{path}: items with other than {width} answers; the panel is damaged, collect it anew")
+
+    def numbers(column: Any) -> Array:
+        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64).reshape(rows, width)
+
+    def texts(name: str) -> list[list[str]]:
+        values = flat.field(name).to_pylist()
+        return [values[i * width : (i + 1) * width] for i in range(rows)]
+
+    said, steps, models = texts("answer"), texts("step"), texts("model")
+    places = {(source["model"], source["step"]): i for i, source in enumerate(header.sources)}
+    figures = flat.field("figures")
+    answers = {
+        **{name: numbers(figures.field(name)) for name in (*_REALS, *_COUNTS)},
+        **{name: numbers(flat.field(name)) for name in _PLAIN},
+        "output": numbers(flat.field("usage").field("output")),
+        "judgment": numbers(flat.field("judgment").cast("float64")),
+        "source": np.array(
+            [[places[m, s] for m, s in zip(*row, strict=True)] for row in zip(models, steps, strict=True)]
+        ),
+        "order": np.array([_order(*row) for row in zip(steps, texts("text"), strict=True)]),
+    }
+    items = {name: table.column(name).to_pylist() for name in ("category", "metric", "stratum", "query", "expert")}
+    items["keys"] = [Key(*row.values()) for row in table.column("key").to_pylist()]
+    items["fold"] = table.column("fold").to_numpy()
+    items["prior"] = table.column("difficulty").to_numpy()
+    items["features"] = np.array(table.column("features").to_pylist())
+    return items, answers, Grouping.of_answers(said)
+
+
+def _order(steps: list[str], texts: list[str]) -> list[int]:
+    """As `Fusion.choose` breaks exact ties."""
+    ranks = [last_resort(Candidate(Step(step), "", text, "")) for step, text in zip(steps, texts, strict=True)]
+    return sorted(range(len(ranks)), key=ranks.__getitem__, reverse=True)
+
+
+def _join(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [each for part in parts for each in part]

@@ -1,0 +1,161 @@
+"""Everything a report shows, computed from a panel before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from odar.calibration.votes import Array, Bools
+from odar.errors import InputError
+from odar.evals.replay.outcome import Outcome
+from odar.evals.replay.policies import run_all, suites
+from odar.evals.replay.routing import posterior_of, prior_of, route
+from odar.evals.replay.setting import Setting
+from odar.evals.replay.tape import FAST, Tape
+from odar.evals.router_quality import oracle_score
+from odar.evals.routing_bench import Outcomes, RouterRow, router_row
+from odar.evals.standing import Standing, item_names, label_free, paired, standings, strata_of
+from odar.evals.statistics import Difference
+from odar.evals.taxonomy import Taxonomy, groups_of, taxonomy
+
+BINS = 8
+"""Bins of the calibration plots, of equal numbers of items."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routers:
+    """How well the choice between weak and strong is made (SPEC 7.6)."""
+
+    strong: str
+    """The policy that stands for the strong model; the fast agent is the weak one."""
+    rows: list[RouterRow]
+    scores: dict[str, Array]
+    weak: Array
+    strong_score: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """A panel, replayed in every way."""
+
+    tape: Tape
+    setting: Setting
+    outcomes: dict[str, Outcome]
+    left_out: dict[str, str]
+    """Policies this panel cannot show, and why."""
+    main: list[Standing]
+    groups: list[str]
+    """The group of each item: category, or subject."""
+    errors: Taxonomy
+    routers: Routers | str
+    """Or why there are none."""
+    reliability: dict[str, list[tuple[float, float, int]]]
+    """By estimate: (mean difficulty, share of fast answers that were wrong, items) of each bin."""
+    restratified: tuple[Difference, Difference]
+    """ODAR against single-fast by the drawn strata, and by label-free ones (SPEC 7.4)."""
+
+    @property
+    def odar(self) -> Outcome:
+        """ODAR as the panel's engine was set."""
+        return self.outcomes["odar"]
+
+    @property
+    def group_names(self) -> list[str]:
+        """The groups in order."""
+        return sorted(set(self.groups))
+
+    def mask(self, group: str) -> Bools:
+        """(N,): the items of a group."""
+        return np.array([each == group for each in self.groups])
+
+    def suite(self, name: str) -> list[Outcome]:
+        """The outcomes of a suite, as far as there are any."""
+        return [self.outcomes[spec] for spec in suites(self.tape)[name] if spec in self.outcomes]
+
+
+def gather(tape: Tape) -> Findings:
+    """Replay everything on a tape."""
+    outcomes: dict[str, Outcome] = {}
+    left_out: dict[str, str] = {}
+    for spec, found in run_all(tape, ["all"]):
+        if isinstance(found, InputError):
+            left_out[spec] = str(found)
+        else:
+            outcomes[spec] = found
+    setting, odar = Setting.of(tape.header), outcomes["odar"]
+    main = [odar, *(outcomes[spec] for spec in suites(tape)["baselines"] if spec in outcomes)]
+    prior = prior_of(tape, setting)
+    wrong = 1 - tape.answers.score[:, FAST]
+    estimates = {"prior": prior}
+    posterior, _ = posterior_of(tape, Setting.of(tape.header).changed({"mode": "posterior"}), prior)
+    if np.isfinite(posterior).any():
+        estimates["posterior"] = np.where(np.isnan(posterior), prior, posterior)
+    pair = odar.score, outcomes["single-fast"].score
+    return Findings(
+        tape=tape,
+        setting=setting,
+        outcomes=outcomes,
+        left_out=left_out,
+        main=standings(tape, main, odar),
+        groups=groups_of(tape),
+        errors=taxonomy(tape, setting, odar),
+        routers=_routers(tape, setting, outcomes, estimates),
+        reliability={name: reliability(values, wrong) for name, values in estimates.items()},
+        restratified=(
+            paired(*pair, item_names(tape), strata_of(tape)),
+            paired(*pair, item_names(tape), label_free(tape)),
+        ),
+    )
+
+
+def reliability(difficulty: Array, wrong: Array, bins: int = BINS) -> list[tuple[float, float, int]]:
+    """Mean difficulty, share of errors and number of items, in bins of equal numbers of items."""
+    parts = np.array_split(np.argsort(difficulty, kind="stable"), min(bins, len(difficulty)))
+    return [(float(difficulty[part].mean()), float(wrong[part].mean()), len(part)) for part in parts]
+
+
+def _routers(
+    tape: Tape, setting: Setting, outcomes: dict[str, Outcome], estimates: dict[str, Array]
+) -> Routers | str:
+    """The router's figures beside random, length and an oracle, by the code that scores `routellm_gsm8k`."""
+    weak = outcomes["single-fast"].score
+    strong = max((outcomes["single-slow"], outcomes["always-hard"]), key=lambda each: float(each.score.mean()))
+    if strong.score.mean() <= weak.mean():
+        return (
+            f"The strong side ({strong.name}, {strong.score.mean():.3f}) is no better than the fast agent "
+            f"({weak.mean():.3f}): there is no gap that a router could recover."
+        )
+    rng = np.random.default_rng(42)
+    scores: dict[str, Array] = {
+        "random": rng.random(len(tape)),
+        "length": np.array([len(text) for text in tape.items.query], dtype=np.float64),
+        **{f"difficulty, {name}": values for name, values in estimates.items()},
+        "oracle": oracle_score(weak, strong.score),
+    }
+    data = Outcomes("panel", tape.items.query, weak, strong.score)
+    try:
+        rows = [router_row(data, name, score, rng) for name, score in scores.items()]
+    except InputError as error:
+        return f"Router quality cannot be measured here: {error}."
+    return Routers(strong.name, rows, scores, weak, strong.score)
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Which (cost, accuracy) points no other is both cheaper than and as good as, the cheapest first.
+
+    >>> frontier([(1, 0.5), (2, 0.4), (3, 0.7)])
+    [0, 2]
+    """
+    best, kept = -np.inf, list[int]()
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
+        if points[i][1] > best:
+            best = points[i][1]
+            kept.append(i)
+    return kept
+
+
+def difficulty_that_counted(findings: Findings) -> Array:
+    """d of each item as ODAR routed by it."""
+    return route(findings.tape, findings.setting).difficulty

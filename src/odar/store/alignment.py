@@ -1,0 +1,147 @@
+"""By what a source's energies are aligned: the calibration's μ and σ, else those of served traffic (SPEC 5.5).
+
+Calibrated statistics stay the reference. Served energies stand in where there are none, once there are enough of
+them, and are compared with the calibrated ones where there are: drift is reported, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from odar.errors import StoreError
+from odar.fusion.drift import AlignmentRow, alignment_row
+from odar.fusion.energy import Alignment
+from odar.fusion.running import Running
+from odar.fusion.statistics import Source, StatisticsTable
+from odar.settings import AlignmentSettings
+from odar.store.alignment_file import AlignmentFile, Served
+
+CALIBRATED, RUNNING = "calibrated", "running"
+_SYNC_S = 30.0
+"""Between two looks at what other processes served; as much is lost if this one is killed."""
+_MOST_WAITING = 20_000
+"""Energies that may wait for the next sync; beyond it new ones are dropped, since more would change little."""
+_DAY_S = 86_400.0
+
+
+class Known(NamedTuple):
+    """μ and σ, and where they are from: calibrated or running."""
+
+    alignment: Alignment
+    origin: str
+
+
+class ServedAlignment:
+    """What one engine knows of its sources. Safe to use from any thread; nothing here waits for a disk but `sync`.
+
+    Args:
+        settings: whether to learn from traffic at all, and how much of it is needed.
+        calibrated: the reference.
+        file: where counts are kept; None keeps them in memory, for this engine alone.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: AlignmentSettings,
+        calibrated: StatisticsTable,
+        file: AlignmentFile | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.calibrated = calibrated
+        self.complaint: str | None = None
+        """Why the file could not be used, while it cannot."""
+        self._settings = settings
+        self._file = file
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._syncing = threading.Lock()
+        self._waiting: dict[Source, list[float]] = {}
+        self._size = 0
+        self._served: Served | None = None
+        self._ready: dict[Source, Alignment] = {}
+        self._sync_at = 0.0
+
+    def find(self, source: Source) -> Known | None:
+        """μ and σ of this source, or None: it is uncalibrated."""
+        calibrated = self.calibrated.find(source)
+        if calibrated is not None:
+            return Known(calibrated.alignment, CALIBRATED)
+        if not self._settings.running:
+            return None
+        if self._served is None:
+            self.sync()  # once: a file of some kilobytes
+        found = self._ready.get(source)
+        return None if found is None else Known(found, RUNNING)
+
+    def observe(self, source: Source, energy: float) -> None:
+        """Count a served candidate; microseconds, and never an error."""
+        if not self._settings.running:
+            return
+        with self._lock:
+            if self._size < _MOST_WAITING:
+                self._waiting.setdefault(source, []).append(energy)
+                self._size += 1
+            due = self._clock() >= self._sync_at
+            if due:
+                self._sync_at = self._clock() + _SYNC_S
+        if due:
+            threading.Thread(target=self.sync, name="odar-alignment", daemon=True).start()
+
+    def sync(self) -> None:
+        """Add what was counted to what all processes served, and read the sum; a failure is kept in `complaint`."""
+        with self._syncing:
+            with self._lock:
+                waiting, self._waiting, self._size = self._waiting, {}, 0
+                self._sync_at = self._clock() + _SYNC_S
+            day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
+            new = {source: Running.of(energies, day) for source, energies in waiting.items()}
+            self._served = self._stored(new, half_life)
+            faded = {source: running.faded(day, half_life) for source, running in self._served.items()}
+            found = {s: r.alignment() for s, r in faded.items() if r.count >= self._settings.floor}
+            self._ready = {source: alignment for source, alignment in found.items() if alignment is not None}
+
+    def close(self) -> None:
+        """Write what waits. Idempotent, and does nothing where there is no file."""
+        if self._file is not None and self._waiting:
+            self.sync()
+
+    def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
+        """Every source that is calibrated or was served, most served first.
+
+        Args:
+            steps: the step of each prompt, by its MD5.
+        """
+        if self._served is None or self._clock() >= self._sync_at:
+            self.sync()
+        day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
+        served = {s: r.faded(day, half_life) for s, r in (self._served or {}).items()}
+        sources = dict.fromkeys((*self.calibrated.entries, *served))
+        rows = [
+            alignment_row(
+                source,
+                steps.get(source.prompt_md5, source.prompt_md5[:8]),
+                self.calibrated.find(source),
+                served.get(source, Running()),
+                self._settings.floor,
+            )
+            for source in sources
+        ]
+        return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
+
+    def _stored(self, new: Served, half_life: float) -> Served:
+        """The sum of old and new, on disk if there is a file that can be used, else here."""
+        if self._file is not None:
+            try:
+                found = self._file.add(new, half_life) if new else self._file.load()
+                self.complaint = None
+                return found
+            except StoreError as error:
+                self.complaint = str(error)
+        total = dict(self._served or {})
+        for source, running in new.items():
+            total[source] = total.get(source, Running()).merged(running, half_life)
+        return total

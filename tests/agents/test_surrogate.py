@@ -1,0 +1,165 @@
+"""Surrogate scoring through the whole engine: Anthropic's answers, scored by a server that speaks vLLM's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from odar.config import load_settings
+from odar.difficulty.baselines import ConstantEstimator
+from odar.engine import Odar
+from odar.errors import SettingsError
+from odar.types import Candidate, Step
+from support.fault_server import FaultServer, answer, hang, no_logprobs, ok, status
+from support.payloads import message_payload
+from support.vllm import scorer
+
+PRICE = {"input": 1.0, "output": 10.0}
+
+
+@pytest.fixture
+async def servers():
+    async with FaultServer() as fast, FaultServer() as slow, FaultServer() as scores:
+        fast.behave(no_logprobs("Answer: four"))
+        slow.behave(answer(message_payload("Answer: five", usage={"input_tokens": 10, "output_tokens": 5})))
+        scores.behave(scorer("four"))
+        yield fast, slow, scores
+
+
+def engine(servers, *, slow_model="deep", judge_price=PRICE, **overrides) -> Odar:
+    fast, slow, scores = servers
+    settings = load_settings(
+        profile="embedded",
+        models={
+            "quick": {"provider": "fast", "logprobs": True, "price": PRICE},
+            "deep": {"provider": "slow", "price": PRICE},
+            "judge": {"provider": "scores", "prompt_logprobs": True, "price": judge_price},
+        },
+        providers={
+            "fast": {"kind": "openai", "base_url": fast.url},
+            "slow": {"kind": "anthropic", "base_url": slow.origin},
+            "scores": {"kind": "openai", "base_url": scores.url},
+        },
+        prompts="default",
+        fast__model="quick",
+        slow__model=slow_model,
+        calibration="",
+        routing__samples=3,
+        retry={"attempts": 1},
+        **{"fusion__surrogate": "judge", "fusion__stop_confidence": None, **overrides},
+    )
+    return Odar(settings, estimator=ConstantEstimator(0.5))
+
+
+async def test_the_surrogate_decides_where_nobody_has_logprobs(servers):
+    async with engine(servers) as odar:
+        got = await odar.aask("What is 2 + 2?", path="medium")
+    trace = got.trace
+    assert got.answer == "four"  # without it, the slow answer would have won
+    assert trace.verdict.scorer == "fep by surrogate judge (uncalibrated)"
+    assert "raw free energy by surrogate judge" in trace.verdict.reason
+    assert [candidate.energy.scorer for candidate in trace.candidates] == ["judge", "judge"]
+    assert trace.candidates[0].energy.free_energy < trace.candidates[1].energy.free_energy
+    assert trace.candidates[1].tokens == ()  # the model's own, of which there are none
+    assert trace.degradations == ()
+
+
+async def test_its_calls_are_on_the_bill(servers):
+    async with engine(servers) as odar:
+        got = await odar.aask("What is 2 + 2?", path="medium")
+    scoring = [call for call in got.trace.calls if call.scoring]
+    assert [(call.step, call.model) for call in scoring] == [(Step.ANSWER, "judge"), (Step.VERIFY, "judge")]
+    assert got.trace.spend.calls == 4
+    assert all(call.cost_usd == pytest.approx((7 * 1 + 1 * 10) / 1e6) for call in scoring)
+    assert got.trace.spend.cost_usd == pytest.approx(sum(call.cost_usd for call in got.trace.calls))
+
+
+async def test_it_scores_the_question_with_each_answer(servers):
+    async with engine(servers) as odar:
+        await odar.aask("What is 2 + 2?", path="hard")
+    bodies = [request.json for request in servers[2].requests]
+    assert len(bodies) == 4
+    assert {body["messages"][0]["content"] for body in bodies} == {"What is 2 + 2?"}
+    assert {body["messages"][-1]["content"] for body in bodies} == {"Answer: four", "Answer: five"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (status(500), "HTTP 500"),
+        (ok("no scores"), "cannot score a given text"),
+        (hang(), "no answer within"),
+    ],
+)
+async def test_a_surrogate_that_fails_leaves_it_to_the_next_rung(servers, fault, said):
+    servers[2].behave(fault)
+    async with engine(servers) as odar:
+        got = await odar.aask("What is 2 + 2?", path="medium", deadline_s=1.5)
+    assert (got.answer, got.trace.verdict.scorer) == ("five", "slow")
+    (reason,) = got.trace.degradations
+    assert reason.startswith("surrogate judge: ")
+    assert said in reason
+    assert [call.error is not None for call in got.trace.calls if call.scoring] == [True] * len(
+        [call for call in got.trace.calls if call.scoring]
+    )
+
+
+async def test_one_text_that_cannot_be_scored_spoils_them_all(servers):
+    """Energies of a surrogate and of nobody are never compared."""
+    servers[2].enqueue(status(400))
+    async with engine(servers) as odar:
+        got = await odar.aask("What is 2 + 2?", path="medium")
+    assert got.trace.verdict.scorer == "slow"
+    assert [candidate.energy for candidate in got.trace.candidates] == [None, None]
+
+
+@pytest.mark.parametrize("limit", [{"max_calls": 3}, {"max_cost_usd": 0.02}])
+async def test_it_keeps_within_the_limits(servers, limit):
+    """Two calls for the answers fit, two more for the scores do not."""
+    async with engine(servers, judge_price={"input": 1000.0, "output": 1000.0}) as odar:
+        got = await odar.aask("What is 2 + 2?", path="medium", **limit)
+    assert got.trace.verdict.scorer == "slow"
+    assert servers[2].requests == []
+    assert any(reason.startswith("surrogate judge: ") for reason in got.trace.degradations)
+
+
+async def test_it_is_not_asked_where_it_is_not_needed(servers):
+    servers[0].behave(ok("Answer: four"))
+    async with engine(servers) as odar:
+        assert (await odar.aask("What is 2 + 2?", path="simple")).trace.verdict.scorer == "only"
+    async with engine(servers, slow_model="quick") as odar:  # both with log-probs
+        assert (await odar.aask("What is 2 + 2?", path="medium")).trace.verdict.scorer == "fep (uncalibrated)"
+    assert servers[2].requests == []
+
+
+async def test_without_one_nothing_changes(servers):
+    async with engine(servers, fusion__surrogate="") as odar:
+        got = await odar.aask("What is 2 + 2?", path="medium")
+    assert (got.answer, got.trace.verdict.scorer) == ("five", "slow")
+
+
+async def test_calls_of_tools_are_not_scored(servers):
+    block = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
+    servers[1].behave(lambda exchange: exchange.send_json(message_payload("", content=[block])))
+    async with engine(servers) as odar:
+        team = odar.team(odar._checked("What is 2 + 2?", (), fit=True), odar.ledger())
+        said, called = Candidate(Step.ANSWER, "quick", "4", "4"), Candidate(Step.SOLVE, "deep", "", "")
+        assert odar.judge.surrogate.needed([said, said], team)
+        assert not odar.judge.surrogate.needed([said, called], team)
+
+
+async def test_served_traffic_aligns_it_by_scorer_and_source(servers):
+    """Its statistics are its own: nobody else's energies are mixed in."""
+    async with engine(servers, alignment__floor=2) as odar:
+        await odar.aask("What is 2 + 2?", path="medium")
+        odar.alignment.sync()
+        rows = odar.alignment_report()
+    assert {(row.model, row.step, row.scorer) for row in rows} == {
+        ("quick", "answer", "judge"),
+        ("deep", "verify", "judge"),
+    }
+
+
+def test_a_model_that_cannot_score_is_refused_by_name():
+    with pytest.raises(SettingsError, match=r"fusion.surrogate = 'gpt-4.1' cannot score.*smollm2-135m"):
+        load_settings(profile="embedded", fusion__surrogate="gpt-4.1")
+    assert load_settings(profile="embedded", fusion__surrogate="smollm2-135m").fusion.surrogate

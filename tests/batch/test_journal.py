@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from odar.batch.executor import Item
+from odar.batch.journal import Journal
+from odar.errors import InputError
+
+
+def item(key, digest="d"):
+    return Item(key, None, digest)
+
+
+def row(key, digest="d", error=None, **more):
+    return {"id": key, **more, "error": error, "digest": digest}
+
+
+def ids(path):
+    return [json.loads(line)["id"] for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out.jsonl"
+
+
+def test_what_was_written_is_there_again(out):
+    with Journal(out) as journal:
+        journal.write(row("b", cost_usd=0.5))
+        journal.write(row("ä", text="ü\n"))
+    with Journal(out) as journal:
+        assert [each.key for each in journal.missing([item("ä"), item("b"), item("c")])] == ["c"]
+        assert journal.entries["b"].cost_usd == 0.5
+        assert json.loads(next(journal.lines(["none", "ä"])))["text"] == "ü\n"
+    assert sorted(path.name for path in out.parent.iterdir()) == ["out.jsonl", "out.jsonl.lock"]
+
+
+def test_a_text_that_is_no_valid_unicode_comes_back_as_it_was(out):
+    with Journal(out) as journal:
+        journal.write(row("a", text="ä \ud83d"))
+    with Journal(out) as journal:
+        assert json.loads(next(journal.lines("a")))["text"] == "ä \ud83d"
+
+
+def test_rows_end_up_in_the_order_of_the_items(out):
+    with Journal(out) as journal:
+        for key in ("c", "a", "other"):
+            journal.write(row(key))
+        journal.write(row("b", error={"type": "X"}))
+        journal.put_in_order([item("a"), item("b"), item("c"), item("not yet")])
+        assert ids(out) == ["a", "b", "c", "other"]
+        journal.write(row("b", text="now"))  # offsets follow the rows
+        assert [json.loads(line)["id"] for line in journal.lines("abc")] == ["a", "b", "c"]
+        journal.put_in_order([item("a"), item("b"), item("c")])
+    assert ids(out) == ["a", "b", "c", "other"]
+    assert json.loads(out.read_text().splitlines()[1])["text"] == "now"
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_a_half_written_line_is_dropped(out, cut):
+    with Journal(out) as journal:
+        journal.write(row("a"))
+        journal.write(row("b"))
+    out.write_bytes(out.read_bytes()[:-cut])
+    with Journal(out) as journal:
+        assert list(journal.entries) == ["a"]
+        journal.write(row("b"))
+    assert ids(out) == ["a", "b"]
+
+
+def test_only_the_beginning_of_the_first_row_is_no_row_and_no_foreign_file(out):
+    out.write_text('{"i')
+    with Journal(out) as journal:
+        assert journal.entries == {}
+    assert out.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    "content", ["a line of notes", "a line of notes\n", '{"id": "a"}\n[]\n', '{"id": 1, \n', '{"id": "a"}\nnotes']
+)
+def test_a_file_that_holds_something_else_is_refused_and_left_alone(out, content):
+    out.write_text(content)
+    with pytest.raises(InputError, match="holds something else"), Journal(out):
+        pass
+    assert out.read_text() == content
+
+
+def test_a_second_process_is_kept_out(out):
+    with Journal(out), pytest.raises(InputError, match="written by another process"), Journal(out):
+        pass
+    with Journal(out):
+        pass
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="folder cannot be used: Is a directory"), Journal(tmp_path / "folder"):
+        pass
+
+
+def test_a_row_of_another_question_is_refused(out):
+    with Journal(out) as journal:
+        journal.write(row("a", digest="old"))
+        with pytest.raises(InputError, match="row 'a' that was made from another question or with other settings"):
+            journal.missing([item("a", "new")])
+
+
+def test_rows_with_an_error_are_missing(out):
+    with Journal(out) as journal:
+        journal.write(row("a", error={"type": "ProviderTimeout"}, digest="old"))
+        assert [each.key for each in journal.missing([item("a", "new")])] == ["a"]
+
+
+class TestParts:
+    def test_they_outlive_the_process_and_go_with_the_item(self, out):
+        with Journal(out) as journal:
+            journal.memo(item("a")).keep("reply", {"text": "4"})
+            journal.memo(item("b")).keep("reply", {"text": "5"})
+        with Journal(out) as journal:
+            assert journal.memo(item("a")).recall("reply") == {"text": "4"}
+            journal.write(row("a"))
+        with Journal(out) as journal:
+            assert journal.memo(item("a")).recall("reply") is None
+            assert journal.memo(item("b")).recall("reply") == {"text": "5"}
+            journal.write(row("b"))
+            journal.write(row("a"))
+        assert not out.with_name("out.jsonl.parts").exists()
+
+    def test_a_failed_item_keeps_what_it_paid_for(self, out):
+        with Journal(out) as journal:
+            journal.memo(item("a")).keep("reply", 1)
+            journal.write(row("a", error={"type": "X"}))
+        with Journal(out) as journal:
+            assert journal.memo(item("a")).recall("reply") == 1
+
+    def test_another_question_does_not_get_them(self, out):
+        with Journal(out) as journal:
+            journal.memo(item("a", "old")).keep("reply", 1)
+        with Journal(out) as journal:
+            memo = journal.memo(item("a", "new"))
+            assert memo.recall("reply") is None
+            memo.keep("other", 2)
+        with Journal(out) as journal:
+            assert journal.memo(item("a", "new")).recall("other") == 2
+            assert journal.memo(item("a", "old")).recall("reply") is None
+
+    def test_a_half_written_one_is_dropped(self, out):
+        with Journal(out) as journal:
+            journal.memo(item("a")).keep("one", 1)
+            journal.memo(item("a")).keep("two", 2)
+        parts = out.with_name("out.jsonl.parts")
+        parts.write_bytes(parts.read_bytes()[:-3])
+        with Journal(out) as journal:
+            memo = journal.memo(item("a"))
+            assert (memo.recall("one"), memo.recall("two")) == (1, None)

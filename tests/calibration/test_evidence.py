@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.calibration.evidence import evidence_of
+from odar.calibration.policy import outcomes, path_votes
+from odar.types import Step
+from support.population import attempt, evidence, population, setup
+
+
+def test_the_calls_and_costs_of_each_path():
+    records = population(size=40)
+    records[1] = replace(records[1], solves=records[1].solves[:2], solve_calls=3)
+    result = outcomes(evidence_of(records, 0.1), setup())
+    assert result.calls[0].tolist() == [1, 2, 6]
+    assert result.calls[1].tolist() == [1, 2, 4]  # two settled it, but three were asked at once
+    assert result.cost[0] == pytest.approx([0.001, 0.005, 0.021])
+    simple = result.under(np.zeros(40, dtype=np.int64))
+    assert simple[0].mean() == np.mean([record.fast.correct for record in records])
+
+
+def test_each_path_sees_only_its_own_candidates():
+    votes = evidence(size=10).votes
+    assert (path_votes(votes, 1).groups[:, 2:] == -1).all()
+    assert (path_votes(votes, 2).groups[:, 1] == -1).all()
+
+
+def test_rows_are_the_same_items_in_every_array():
+    whole, some = evidence(size=30), np.arange(0, 30, 3)
+    part = whole.rows(some)
+    assert len(part) == len(part.fast) == len(part.votes) == 10
+    assert (part.fast.wrong == ~part.votes.correct[:, 0]).all()
+    assert part.fast.prior.tolist() == whole.fast.prior[some].tolist()
+
+
+def test_effort_is_half_of_the_target_where_it_is_known():
+    rng = np.random.default_rng(0)
+    records = [
+        replace(record, fast=attempt(rng, Step.ANSWER, float(i % 2), 0.0), effort=effort)
+        for i, (record, effort) in enumerate(zip(population(size=3), (10.0, 10.0, None), strict=True))
+    ]
+    assert evidence_of(records, 0.1).fast.target == pytest.approx([1.0, 0.5, 1.0])
+
+
+def test_what_is_unknown_is_nan():
+    bare = replace(population(size=1)[0].fast, energy=None, varentropy=None, tokens=0, cost_usd=None)
+    found = evidence_of([replace(population(size=1)[0], fast=bare)], 0.1)
+    assert np.isnan([found.fast.energy[0], found.fast.log_tokens[0], found.cost[0, 0], found.cost[0, 2]]).all()

@@ -1,0 +1,110 @@
+"""From the engine to what is fitted, and from a fit to a file that the engine reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.calibration.fit import fit
+from odar.calibration.fusion_fit import FusionFit
+from odar.calibration.install import incumbents, report, to_calibration
+from odar.calibration.setup import Thresholds
+from odar.config import load_settings
+from odar.difficulty.estimator import FORMAT, shipped_estimator
+from odar.difficulty.posterior import PosteriorDifficulty
+from odar.engine import Odar
+from odar.errors import OdarError
+from odar.fusion.calibration import Calibration
+from odar.fusion.statistics import Statistics
+from odar.types import Query
+from support.population import evidence
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A fit in which every part is another than the shipped one."""
+    odar = Odar(load_settings("embedded", config="/dev/null", calibration=""))
+    found = fit(evidence(size=60), incumbents(odar))
+    posterior = PosteriorDifficulty().fit([0.2, 0.8], [0.0, 1.0], [0.0, 1.0], [0, 1])
+    estimator = shipped_estimator()
+    moved = type(estimator).from_document(estimator.document(), "copy")
+    moved.bias_ += 1.0
+    setup = replace(
+        found.setup,
+        thresholds=Thresholds(0.25, 0.65),
+        fusion=FusionFit(np.inf, 1.0, np.array([0.5, 0.7, 1.0])),
+        statistics=tuple(Statistics(0.2, 0.1, 50, 1.0, 3.0, 0.5) for _ in range(3)),
+        posterior=posterior,
+        estimator=moved,
+    )
+    return replace(found, setup=setup)
+
+
+def install(fitted, tmp_path):
+    odar = Odar(load_settings("embedded", config="/dev/null", calibration=""))
+    path = tmp_path / "c.json"
+    path.write_text(to_calibration(odar, fitted, {"data": "test"}).to_json())
+    return path, Odar(load_settings("embedded", config="/dev/null", calibration=str(path)))
+
+
+def test_what_was_fitted_is_what_the_engine_then_uses(fitted, tmp_path):
+    _, odar = install(fitted, tmp_path)
+    today = incumbents(odar)
+    assert today.setup.thresholds == Thresholds(0.25, 0.65)
+    assert today.setup.fusion.beta == np.inf
+    assert today.setup.fusion.skills.tolist() == [0.5, 0.7, 1.0]
+    assert today.posterior.coef_ == pytest.approx(fitted.setup.posterior.coef_, abs=1e-5)
+    assert odar.estimator.name == "calibrated/1"
+    query = Query("Is Paris the capital of France?")
+    assert odar.estimator.estimate(query).difficulty > shipped_estimator().estimate(query).difficulty
+    assert today.setup.statistics[0].length_score(10) is not None
+    assert odar.settings.routing.mode == "posterior"
+
+
+def test_the_file_can_be_reviewed(fitted, tmp_path):
+    path, _ = install(fitted, tmp_path)
+    body = json.loads(path.read_text())
+    assert body["settings"] == {
+        "routing.tau1": 0.25,
+        "routing.tau2": 0.65,
+        "fusion.beta": "inf",
+        "routing.mode": "posterior",
+    }
+    assert body["estimator"]["format"] == FORMAT
+    assert body["report"] == json.loads(json.dumps(report(fitted)))
+    assert body["made"]["data"] == "test"
+    assert set(body["report"]["after"]["mix"]) == {"simple", "medium", "hard"}
+
+
+def test_a_mode_that_calibration_chose_may_be_chosen_anew(fitted, tmp_path):
+    _, odar = install(replace(fitted, setup=replace(fitted.setup, posterior=None)), tmp_path)
+    assert odar.settings.routing.mode == "prior"
+    today = incumbents(odar)
+    assert (today.setup.posterior, today.looks_first) == (None, True)
+
+
+def test_a_mode_that_a_profile_set_stays(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    today = incumbents(Odar(load_settings("paper", config="/dev/null")))
+    assert (today.looks_first, today.setup.posterior) == (False, None)
+
+
+def test_a_file_from_before_the_estimator_was_in_it_still_loads(fitted, tmp_path):
+    path, _ = install(fitted, tmp_path)
+    body = json.loads(path.read_text())
+    del body["estimator"]
+    assert Calibration.from_json(json.dumps(body), "old").estimator is None
+
+
+@pytest.mark.parametrize("part", ["estimator", "posterior"])
+def test_a_part_of_another_version_is_refused(fitted, tmp_path, part):
+    path, _ = install(fitted, tmp_path)
+    body = json.loads(path.read_text())
+    body[part]["format"] = "odar-something/99"
+    path.write_text(json.dumps(body))
+    with pytest.raises(OdarError, match="odar-something/99"):
+        Odar(load_settings("embedded", config="/dev/null", calibration=str(path)))

@@ -1,0 +1,122 @@
+"""Estimator, posterior and routing: each is fitted to what it should be, and kept only where that helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odar.calibration.estimator_fit import fit_estimator_part
+from odar.calibration.part import Part, compare
+from odar.calibration.policy import Outcomes
+from odar.calibration.posterior_fit import fit_posterior_part, log_loss
+from odar.calibration.routing_fit import Variant, fit_routing, holds, points, score
+from odar.calibration.setup import Thresholds
+from odar.calibration.statistics_fit import fit_statistics
+from odar.difficulty.estimator import shipped_estimator
+from odar.difficulty.posterior import PosteriorDifficulty
+from support.population import evidence, setup
+
+NOW = Thresholds(0.3, 0.7)
+
+
+def with_features(fast, seed=0):
+    """φ drawn around what the shipped estimator was trained on; d* follows its ninth feature alone."""
+    scaling = shipped_estimator().scaling_
+    rng = np.random.default_rng(seed)
+    features = np.clip(scaling.mean + scaling.scale * rng.normal(size=(len(fast), 24)), scaling.low, scaling.high)
+    return replace(fast, features=features, prior=shipped_estimator().predict(features))
+
+
+def test_the_estimator_learns_what_is_hard_for_this_agent():
+    fast = with_features(evidence().fast)
+    order = np.argsort(np.argsort(fast.features[:, 8]))
+    fast = replace(fast, wrong=order > len(fast) / 2)
+    part = fit_estimator_part(fast, shipped_estimator())
+    assert part.better
+    assert np.corrcoef(part.held_out, fast.wrong)[0, 1] > np.corrcoef(fast.prior, fast.wrong)[0, 1] + 0.1
+
+
+def test_an_estimator_that_is_right_already_is_kept():
+    fast = with_features(evidence().fast)
+    rng = np.random.default_rng(1)
+    fast = replace(fast, wrong=rng.random(len(fast)) < fast.prior)
+    assert not fit_estimator_part(fast, shipped_estimator()).better
+
+
+def test_nothing_is_fitted_to_too_few_items_or_to_another_kind():
+    few = with_features(evidence(size=45).fast)
+    part = fit_estimator_part(few, shipped_estimator())
+    assert (part.model, part.better, part.note) == (None, False, "50 items are needed, 5 more")
+    assert "not the learned one" in fit_estimator_part(few, None).note
+
+
+def test_the_posterior_learns_from_energy():
+    found = evidence(fast=0.5)
+    now = setup(statistics=fit_statistics(found))
+    flat = PosteriorDifficulty().fit([0.5, 0.5], [0.0, 0.0], [0.0, 0.0], [0, 1])
+    part = fit_posterior_part(found.fast, now, flat)
+    assert part.better
+    assert part.model.coef_[2] > 0
+    assert log_loss(part.held_out, found.fast.wrong).mean() < log_loss(np.full(240, 0.5), found.fast.wrong).mean()
+
+
+def test_a_posterior_in_use_that_fits_is_kept():
+    found = evidence(fast=0.5)
+    now = setup(statistics=fit_statistics(found))
+    once = fit_posterior_part(found.fast, now, PosteriorDifficulty.load())
+    assert not fit_posterior_part(found.fast, now, once.model).better
+
+
+@pytest.mark.parametrize(
+    ("size", "fast", "why"), [(40, 0.5, "10 more"), (240, 1.0, "8 wrong fast answers are needed, 8 more")]
+)
+def test_what_the_posterior_lacks_is_said(size, fast, why):
+    found = evidence(size=size, fast=fast)
+    part = fit_posterior_part(found.fast, setup(statistics=fit_statistics(found)), PosteriorDifficulty.load())
+    assert part.model is None
+    assert part.note.endswith(why)
+
+
+def test_better_means_the_whole_interval():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=200)
+    assert Part("p", 1, noise, compare(noise, noise + 0.5), "error").better
+    assert not Part("p", 1, noise, compare(noise, rng.permutation(noise)), "error").better
+    assert not Part("p", None, noise, None, "error", "too few").better
+
+
+def outcomes_of(size, seed):
+    rng = np.random.default_rng(seed)
+    calls = np.tile([1, 2, 6], (size, 1))
+    return Outcomes(rng.random((size, 3)) < [0.4, 0.5, 0.6], calls, calls * 0.001), rng.random(size)
+
+
+@given(seed=st.integers(0, 10_000), size=st.integers(5, 60))
+@settings(max_examples=40, deadline=None)
+def test_routing_never_gives_up_accuracy_nor_efficiency_on_what_it_is_fitted_to(seed, size):
+    result, difficulty = outcomes_of(size, seed)
+    right, efficiency = score(result, difficulty, NOW)
+    variant, chosen = fit_routing(result, [Variant(None, None, difficulty)], NOW, right)
+    after, better = score(result, variant.difficulty, chosen)
+    assert after.mean() >= right.mean()
+    assert better >= efficiency
+    assert chosen.tau1 <= chosen.tau2
+
+
+def test_where_every_choice_loses_nothing_changes():
+    result, difficulty = outcomes_of(30, 0)
+    assert fit_routing(result, [Variant(None, None, difficulty)], NOW, np.ones(30)) is None
+
+
+@pytest.mark.parametrize(("gained", "lost", "fine"), [(0, 0, True), (5, 5, False), (9, 0, True), (0, 1, False)])
+def test_a_gain_that_is_luck_is_not_taken(gained, lost, fine):
+    assert holds(np.array([1.0] * gained + [-1.0] * lost + [0.0] * (100 - gained - lost))) is fine
+
+
+def test_the_papers_grid_is_among_what_is_tried():
+    tried = set(points(np.linspace(0, 1, 50), NOW))
+    assert {Thresholds(a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8)} <= tried

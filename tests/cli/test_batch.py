@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+
+import pytest
+
+from odar.errors import ProviderTimeout
+from support.scripted import completion
+from support.upstream import Upstream, read_jsonl, sums, write_jsonl
+
+CODE = "from odar.cli.main import main; main()"
+
+
+@pytest.fixture
+def questions(tmp_path, provider):
+    return write_jsonl(tmp_path / "in.jsonl", sums(6))
+
+
+def test_every_question_gets_a_row_in_its_place(odar, questions, tmp_path, provider):
+    result = odar("batch", "in.jsonl", "out.jsonl", "--yes")
+    assert result.code == 0
+    assert "6 of 6 questions to answer, at most $" in result.err
+    assert "6 of 6 answered, 6 of them now, for $" in result.out
+    rows = read_jsonl(tmp_path / "out.jsonl")
+    assert [row["id"] for row in rows] == [f"q{i}" for i in range(6)]
+    assert [(row["path"], row["answer"]) for row in rows[:3]] == [("simple", "4"), ("medium", "4"), ("hard", "4")]
+    asked = len(provider.requests)
+    again = odar("batch", "in.jsonl", "out.jsonl")
+    assert (again.code, len(provider.requests)) == (0, asked)
+    assert "6 of 6 answered, 0 of them now" in again.out
+
+
+def test_the_summary_is_json_on_request(odar, questions):
+    result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--json")
+    body = json.loads(result.out)
+    assert (body["total"], body["done"], body["failed"], body["asked"]) == (6, 6, 0, 6)
+    assert body["cost_usd"] == pytest.approx(
+        sum(row["cost_usd"] for row in read_jsonl(questions.parent / "out.jsonl"))
+    )
+    assert (body["errors"], body["stopped"], body["out"]) == ({}, None, "out.jsonl")
+
+
+def test_conversations_are_read_as_the_gateway_reads_them(odar, tmp_path, provider):
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    ]
+    write_jsonl(tmp_path / "in.jsonl", [{"messages": turns}])
+    assert odar("batch", "in.jsonl", "out.jsonl", "--yes").code == 0
+    assert any(message.text == "Be brief." for message in provider.requests[0].messages)
+    write_jsonl(tmp_path / "in.jsonl", [{"messages": turns}, {"messages": [{"role": "cat", "content": "x"}]}])
+    bad = odar("batch", "in.jsonl", "other.jsonl", "--yes")
+    assert (bad.code, "line 2: messages[0].role" in bad.err) == (2, True)
+
+
+def test_money_is_not_spent_unasked(odar, questions, provider):
+    result = odar("batch", "in.jsonl", "out.jsonl", stdin=b"")
+    assert (result.code, "add --budget USD or --yes" in result.err) == (2, True)
+    assert provider.requests == []
+
+
+def test_a_budget_stops_it_before_it_is_passed(odar, questions, tmp_path):
+    result = odar("batch", "in.jsonl", "out.jsonl", "--budget", "0.002", "--concurrency", "1")
+    assert result.code == 4
+    assert "odar: stopped: the budget of $0.002 does not cover what" in result.err
+    rows = read_jsonl(tmp_path / "out.jsonl")
+    assert 0 < len(rows) < 6
+    assert sum(row["cost_usd"] for row in rows) <= 0.002
+    more = odar("batch", "in.jsonl", "out.jsonl", "--budget", "1")
+    assert (more.code, f"{6 - len(rows)} of 6 questions to answer" in more.err) == (0, True)
+
+
+def test_failed_rows_say_why_and_are_tried_again(odar, questions, tmp_path, provider):
+    works = provider.script
+
+    def sometimes(request, index):
+        fails = "What is 1 " in request.messages[-1].text
+        return ProviderTimeout("no answer", retryable=True) if fails else works(request, index)
+
+    provider.script = sometimes
+    result = odar("batch", "in.jsonl", "out.jsonl", "--yes")
+    assert result.code == 3
+    assert "5 of 6 answered" in result.out
+    assert "1 rows failed with AllAgentsFailed; the same command tries them again" in result.err
+    assert "no answer" in read_jsonl(tmp_path / "out.jsonl")[1]["error"]["message"]
+    provider.script = works
+    again = odar("batch", "in.jsonl", "out.jsonl", "--yes")
+    assert (again.code, "6 of 6 answered, 1 of them now" in again.out) == (0, True)
+    assert len(read_jsonl(tmp_path / "out.jsonl")) == 6
+
+
+def test_a_limit_of_a_row_is_its_own(odar, tmp_path, provider):
+    write_jsonl(tmp_path / "in.jsonl", [{"query": "x", "max_cost": 0}, {"query": "y"}])
+    result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--json")
+    assert (result.code, json.loads(result.out)["errors"]) == (4, {"BudgetExceeded": 1})
+
+
+def test_other_settings_do_not_mix_into_the_same_file(odar, questions):
+    odar("batch", "in.jsonl", "out.jsonl", "--yes")
+    result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--set", "fast.temperature=1")
+    assert (result.code, "with other settings" in result.err) == (2, True)
+
+
+def test_a_rate_that_cannot_be_kept_is_refused(odar, questions, provider):
+    result = odar("batch", "in.jsonl", "out.jsonl", "--yes", "--set", "providers.script.requests_per_min=3")
+    assert (result.code, "one item may take 6 requests" in result.err) == (2, True)
+    assert provider.requests == []
+
+
+def test_empty_replies_are_asked_for_again(odar, tmp_path, provider):
+    write_jsonl(tmp_path / "in.jsonl", sums(1, ("simple",)))
+    works, provider.script = provider.script, lambda request, index: [completion("")]
+    assert odar("batch", "in.jsonl", "out.jsonl", "--yes").code == 3
+    provider.script = works
+    assert odar("batch", "in.jsonl", "out.jsonl", "--yes").code == 0
+
+
+# ── with a real process, a real server, and a real kill ─────────────────────────────────────────────────────
+
+
+async def start(folder, *arguments):
+    command = [sys.executable, "-c", CODE, "batch", "in.jsonl", "out.jsonl", "--yes", "--seed", "7", *arguments]
+    environ = {**os.environ, "ODAR_STORE_ENABLED": "false"}
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*command, cwd=folder, env=environ, stdout=pipe, stderr=pipe)
+
+
+async def until(condition, timeout_s=60):
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def kept(folder):
+    """Replies that are on the disk, and rows."""
+    parts, out = folder / "out.jsonl.parts", folder / "out.jsonl"
+    calls = sum(row["calls"] for row in read_jsonl(out)) if out.exists() else 0
+    lines = parts.read_text().splitlines() if parts.exists() else []
+    return calls, len(lines)
+
+
+@pytest.mark.parametrize("free", [1, 17])
+async def test_kill_9_loses_nothing_and_nothing_is_paid_twice(tmp_path, free):
+    """9 questions are 27 calls. The server answers so many, the rest hang; what arrived is on the disk; kill."""
+    async with Upstream() as server:
+        server.configure(tmp_path)
+        write_jsonl(tmp_path / "in.jsonl", sums(9))
+        server.free = free
+        process = await start(tmp_path, "--concurrency", "4")
+        await until(lambda: server.busy >= 4 and server.free == 0)
+        parts = tmp_path / "out.jsonl.parts"
+        await until(lambda: parts.exists() and len(parts.read_text().splitlines()) == free)
+        process.send_signal(signal.SIGKILL)
+        await process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert sum(server.paid.values()) == free
+        server.free = None
+        again = await start(tmp_path, "--concurrency", "4")
+        out, err = await again.communicate()
+        assert again.returncode == 0, err.decode()
+        assert b"9 of 9 answered" in out
+        rows = read_jsonl(tmp_path / "out.jsonl")
+        assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(9)]
+        assert sum(row["calls"] for row in rows) == 27
+        assert (len(server.paid), set(server.paid.values())) == (27, {1})
+        assert not parts.exists()
+
+
+async def test_killed_again_and_again_it_still_ends_up_whole(tmp_path):
+    """Kills at arbitrary moments. A reply that was sent in the very moment of a kill may be lost, nothing else."""
+    async with Upstream(delay_s=0.02) as server:
+        server.configure(tmp_path)
+        write_jsonl(tmp_path / "in.jsonl", sums(12))
+        kills = 0
+        while True:
+            before = sum(server.paid.values())
+            process = await start(tmp_path, "--concurrency", "2")
+            ended = asyncio.create_task(process.communicate())
+            target = before + 13
+            while not ended.done() and sum(server.paid.values()) < target:
+                await asyncio.sleep(0.003)
+            if ended.done():
+                break
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+            await ended
+        assert process.returncode == 0
+        assert kills >= 2
+        rows = read_jsonl(tmp_path / "out.jsonl")
+        assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(12)]
+        assert sum(row["calls"] for row in rows) == 36
+        assert sum(server.paid.values()) <= 36 + kills * 2 * 5  # what two questions had in flight at a kill
+
+
+async def test_ctrl_c_leaves_a_file_that_goes_on(tmp_path):
+    async with Upstream() as server:
+        server.configure(tmp_path)
+        write_jsonl(tmp_path / "in.jsonl", sums(6, ("simple",)))
+        server.free = 2
+        process = await start(tmp_path, "--concurrency", "2")
+        await until(lambda: server.free == 0 and server.busy == 2 and kept(tmp_path)[0] == 2)
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+        assert process.returncode == 130
+        assert b"2 of 6 rows are in out.jsonl" in err
+        assert b"Traceback" not in err
+        server.free = None
+        again = await start(tmp_path)
+        out, _ = await again.communicate()
+        assert b"6 of 6 answered, 4 of them now" in out
+        assert set(server.paid.values()) == {1}
+
+
+async def test_two_processes_do_not_write_the_same_file(tmp_path):
+    async with Upstream() as server:
+        server.configure(tmp_path)
+        write_jsonl(tmp_path / "in.jsonl", sums(2, ("simple",)))
+        server.free = 0
+        first = await start(tmp_path)
+        await until(lambda: server.busy == 2)
+        second = await start(tmp_path)
+        _, err = await second.communicate()
+        assert (second.returncode, b"is being written by another process" in err) == (2, True)
+        server.free = None
+        await first.communicate()
+        assert first.returncode == 0
+        assert sum(server.paid.values()) == 2
+
+
+async def test_a_rate_holds_in_a_real_run(tmp_path):
+    async with Upstream() as server:
+        server.configure(tmp_path, "requests_per_min = 4")
+        write_jsonl(tmp_path / "in.jsonl", sums(9, ("simple",)))
+        process = await start(tmp_path)
+        await until(lambda: len(server.requests) == 3)
+        await asyncio.sleep(1.0)
+        # A simple question may take two requests: a fourth could be one too many while three count.
+        assert len(server.requests) == 3
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+        assert len(read_jsonl(tmp_path / "out.jsonl")) == 3

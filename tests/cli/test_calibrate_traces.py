@@ -1,0 +1,123 @@
+"""`odar calibrate --from-traces`, from questions asked by the engine itself to the file it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from odar.config import load_settings
+from odar.difficulty.posterior import FORMAT
+from odar.engine import Odar
+from odar.store.archive import Archive
+from odar.store.database import Database
+from odar.store.record import Record
+from odar.store.rows import make_row, write_rows
+from odar.types import Query
+from support.scripted import completion, step_of
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("ODAR_STORE_URL", str(tmp_path / "odar.db"))
+
+
+def number_of(request):
+    return int(request.messages[-1].text.split()[2])
+
+
+def speak(request, index):
+    """The fast agent is wrong on every third sum, and then unsure and wordy."""
+    number = number_of(request)
+    rng = random.Random(number)
+    if step_of(request) == "answer" and number % 3 == 0:
+        return [completion(f"Hm, let me see now. Answer: {number + 1}", -1.5 - rng.random())]
+    return [completion(f"Judgment: CORRECT\nAnswer: {number}", -0.1 - 0.2 * rng.random())] * request.n
+
+
+def serve(provider, tmp_path, count, *, content=True, marked=None, path=None):
+    """Ask so many questions, store the traces, and mark them."""
+    provider.script = speak
+    settings = load_settings(config=tmp_path / "odar.toml")
+
+    async def ask():
+        async with Odar(settings) as odar:
+            return [await odar.aask(f"What is {i} + 0 ?", path=path) for i in range(count)]
+
+    answers = asyncio.run(ask())
+    database = Database(settings.store)
+    with database.write() as connection:
+        queries = [Query(f"What is {i} + 0 ?") for i in range(count)]
+        records = [Record(query, answer) for query, answer in zip(queries, answers, strict=True)]
+        write_rows(connection, [make_row(record, content=content) for record in records])
+    archive = Archive(database)
+    for i, answer in enumerate(answers[:marked]):
+        archive.mark(answer.trace.id, answer.answer == str(i))
+    database.close()
+
+
+def test_traffic_with_feedback_teaches_posterior_and_statistics(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 90, path="simple")
+    result = odar("calibrate", "--from-traces")
+    assert (result.code, result.err) == (0, "")
+    assert "90 traces of these models and prompts, 90 with feedback" in result.out
+    assert "(30 were)" in result.out
+    assert "μ, σ answer measured on 90 candidates" in result.out
+    assert "μ, σ verify kept: 30 candidates with log-probs are needed, 30 more" in result.out
+    assert "posterior   fitted" in result.out
+    assert "as many take each path as before" in result.out
+    assert max(map(len, result.out.splitlines())) <= 80
+    body = json.loads((tmp_path / "calibration.json").read_text())
+    assert body["posterior"]["format"] == FORMAT
+    assert body["report"]["mix"]["before"] == body["report"]["mix"]["after"] == [1.0, 0.0, 0.0]
+    assert body["settings"] == {"routing.tau1": 1.0, "routing.tau2": 1.0}
+    assert body["made"]["data"] == "traces"
+    engine = Odar(load_settings(config=tmp_path / "odar.toml", calibration=str(tmp_path / "calibration.json")))
+    assert engine.posterior.coef_[2] > 0  # an unsure answer is likelier to be wrong
+    unsure, sure = (engine.posterior.update(0.3, unsureness=u, log_tokens=u) for u in (1.5, -0.5))
+    assert unsure > 0.7 > 0.2 > sure
+
+
+def test_texts_are_not_needed_where_the_fast_answer_was_the_chosen_one(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 70, content=False, path="simple")
+    body = json.loads(odar("calibrate", "--from-traces", "--json").out)
+    assert (body["fast_answers"], body["with_feedback"]) == (70, 70)
+    assert {part["part"]: part["gain"] is not None for part in body["parts"]} == {
+        "estimator": True,
+        "posterior": True,
+    }
+
+
+def test_a_right_verification_tells_that_a_different_fast_answer_was_wrong(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 60, path="medium")
+    with_texts = json.loads(odar("calibrate", "--from-traces", "--json").out)
+    assert with_texts["fast_answers"] >= 40
+    assert with_texts["measured"] == {"answer": 60, "verify": 60}
+
+
+def test_too_little_feedback_says_how_much_is_missing(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 12, marked=9, path="simple")
+    result = odar("calibrate", "--from-traces")
+    assert result.code == 1
+    assert "12 traces of these models and prompts, 9 with feedback" in result.out
+    assert "50 fast answers with log-probabilities are needed, 41 more" in result.out
+    assert "50 items are needed, 41 more" in result.out
+    assert "not written" in result.err
+    assert not (tmp_path / "calibration.json").exists()
+
+
+def test_an_empty_store_and_a_file_beside_it_are_refused(odar, provider, store, tmp_path):
+    result = odar("calibrate", "--from-traces")
+    assert (result.code, "holds no trace of m with the prompts in use" in result.err) == (2, True)
+    result = odar("calibrate", "--from-traces", "data.jsonl")
+    assert (result.code, "does not go together" in result.err) == (2, True)
+    result = odar("calibrate", "--from-traces", "--set", "store.enabled=false")
+    assert (result.code, "store.enabled is false" in result.err) == (2, True)
+
+
+def test_traces_of_other_prompts_are_passed_over(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 5, path="simple")
+    result = odar("calibrate", "--from-traces", "--set", "prompts=embedded")
+    assert (result.code, "holds no trace" in result.err) == (2, True)

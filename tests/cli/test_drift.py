@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from odar.config import load_settings
+from odar.engine import Odar
+from odar.fusion.running import Running
+from odar.gateway.service import Service
+from odar.store.alignment import _DAY_S
+from odar.store.alignment_file import AlignmentFile, alignment_file
+from odar.types import Step
+
+
+@pytest.fixture
+def drifted(tmp_path, monkeypatch):
+    """The embedded model, serving energies twice as high as it was calibrated with."""
+    import time
+
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(profile="embedded")
+    odar = Odar(settings)
+    source = odar.source("smollm2-135m", Step.ANSWER)
+    mean = odar.calibration.statistics.find(source).mean
+    draws = np.random.default_rng(0).gamma(9, 2 * mean / 9, 200).tolist()
+    file = alignment_file(settings.store)
+    assert isinstance(file, AlignmentFile)
+    file.add({source: Running.of(draws, time.time() / _DAY_S)}, 7.0)
+    return settings
+
+
+def test_models_shows_drift(odar, drifted):
+    result = odar("models", "--drift", "--profile", "embedded")
+    line = next(line for line in result.out.splitlines() if " answer " in line)
+    assert "drifts" in line
+    assert "200" in line
+    assert result.code == 0
+
+
+def test_models_shows_drift_as_json(odar, drifted):
+    rows = json.loads(odar("models", "--drift", "--json", "--profile", "embedded").out)
+    assert [row["drifting"] for row in rows] == [True, False, False]
+    assert rows[0]["drift_z"] > 4
+    assert rows[1]["drift_z"] is None
+
+
+def test_nothing_to_show_is_said(odar, provider):
+    result = odar("models", "--drift", "--set", "calibration=")
+    assert "nothing is calibrated" in result.out
+
+
+def test_doctor_names_drift_and_what_to_do(odar, drifted):
+    result = odar("doctor", "--profile", "embedded")
+    assert "served energies drift from the calibrated ones: smollm2-135m answer (z = +" in result.out
+    assert "odar calibrate" in result.out
+
+
+def test_doctor_says_why_energies_are_not_kept(odar, drifted):
+    file = alignment_file(drifted.store)
+    file.path.write_text("{")
+    assert "is damaged or of another version; delete it" in odar("doctor", "--profile", "embedded").out
+
+
+def test_metrics_show_drift(drifted):
+    service = Service(drifted, served=alignment_file(drifted.store))
+    # The gateway has prompts of its own, but the file knows every source of this machine.
+    text = service.metrics.text().decode()
+    assert 'odar_energy_drifting{model="smollm2-135m",step="answer"} 1.0' in text
+
+
+def test_ask_feeds_the_file(odar, provider, tmp_path):
+    assert odar("ask", "--path", "medium", "What is 2 + 2?").code == 0
+    served = alignment_file(load_settings().store).load()
+    assert sum(running.seen for running in served.values()) == 2
+    assert odar("ask", "--set", "store.enabled=false", "--path", "medium", "What is 2 + 2?").code == 0
+    assert sum(running.seen for running in alignment_file(load_settings().store).load().values()) == 2

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from odar.evals.benchmarks.base import BENCHMARKS
+from odar.evals.panel.parquet import read_entries, read_header
+from support.benchmarks import Sums
+from support.scripted import completion, step_of
+
+FREE = "price = { input = 0, output = 0 }"
+
+
+@pytest.fixture
+def sums(tmp_path, provider, monkeypatch):
+    """Sums that the fast agent gets wrong every second time, at no cost."""
+
+    def speak(request, index):
+        number = int(request.messages[-1].text.split()[2])
+        if step_of(request) == "answer" and number % 2:
+            return [completion("Answer: 99", -1.0)]
+        return [completion(f"Answer: {number}", -0.1 - 0.01 * i) for i in range(request.n)]
+
+    provider.script = speak
+    monkeypatch.setitem(BENCHMARKS._things, "sums", Sums(20))
+    toml = tmp_path / "odar.toml"
+    toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))
+    return toml
+
+
+def test_collect_makes_a_panel_and_a_second_run_asks_nobody(odar, sums, provider, tmp_path):
+    arguments = ("eval", "collect", "sums", "--out", "p", "--limit", "6", "--seed", "42", "--seed", "123")
+    first = odar(*arguments, "--samples", "7", "--quiet")
+    assert first.code == 0
+    assert "12 of 12 items to answer, at most 108 calls, at most $0.00" in first.err
+    assert "12 of 12 items done; p holds 12" in first.err
+    entries = list(read_entries(tmp_path / "p" / "panel.parquet"))
+    assert len({entry.key for entry in entries}) == 12
+    assert {len(entry.attempts) for entry in entries} == {9}
+    header = read_header(tmp_path / "p" / "panel.parquet")
+    assert (header.samples, header.settings["routing"]["samples"]) == (7, 5)
+    asked = len(provider.requests)
+    assert odar(*arguments, "--samples", "7").code == 0
+    assert len(provider.requests) == asked
+    refused = odar(*arguments, "--samples", "3")
+    assert (refused.code, "other models, prompts, sampling or --samples" in refused.err) == (2, True)
+
+
+def test_money_is_not_spent_unasked(odar, sums, provider):
+    sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
+    result = odar("eval", "collect", "sums", "--out", "p", stdin=b"")
+    assert (result.code, "add --yes to go on" in result.err) == (2, True)
+    assert provider.requests == []
+    result = odar("eval", "collect", "sums", "--out", "p", "--yes", stdin=b"")
+    assert result.code == 0
+    assert "spent; p holds 20" in result.err
+
+
+def test_a_budget_stops_it_and_a_failure_is_an_exit_code(odar, sums, provider):
+    sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
+    result = odar("eval", "collect", "sums", "--out", "p", "--yes", "--budget", "0.00001", stdin=b"")
+    assert (result.code, "20 items failed" in result.err) == (1, True)
+    assert "budget of $1e-05 does not cover" in result.err
+    assert provider.requests == []
+
+
+def test_what_is_not_there_is_named(odar, sums):
+    unknown = odar("eval", "collect", "smus", "--out", "p")
+    assert (unknown.code, "unknown benchmark 'smus'; did you mean 'sums'?" in unknown.err) == (2, True)
+
+
+def test_help_lists_every_subcommand(odar):
+    out = odar("eval", "--help").out
+    assert all(name in out for name in ("collect", "compare", "list", "replay", "report", "score"))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.panels import synthetic_panel
+
+
+@pytest.fixture
+def panel(tmp_path):
+    (tmp_path / "p").mkdir()
+    synthetic_panel(tmp_path / "p", 120)
+    return str(tmp_path / "p")
+
+
+def test_replay_shows_every_baseline_with_its_interval(odar, panel):
+    result = odar("eval", "replay", panel)
+    assert result.code == 0
+    assert "120 items, 5 slow samples each; gains are against odar" in result.out
+    for name in ("odar", "single-fast", "cot", "self-consistency:k=5", "random-matched", "oracle"):
+        assert name in result.out
+
+
+def test_replay_in_json_for_any_setting(odar, panel):
+    out = odar("eval", "replay", panel, "--policy", "odar:beta=inf,n=3", "--policy", "oracle", "--json").out
+    first, second = json.loads(out)
+    assert first["name"] == "odar:beta=inf,n=3"
+    assert second["accuracy"]["value"] >= first["accuracy"]["value"]
+    assert second["gain"]["p"] < 0.05
+    assert second["mix"] == [None, None, None]
+
+
+def test_a_policy_against_itself_gains_exactly_nothing(odar, panel):
+    body = json.loads(odar("eval", "compare", panel, f"{panel}#odar", "--json").out)
+    assert (body["interval"]["value"], body["p"], body["mcnemar"]) == (0.0, 1.0, 1.0)
+    text = odar("eval", "compare", f"{panel}#odar", f"{panel}#single-fast").out
+    assert "120 items in both" in text
+    assert "McNemar p =" in text
+
+
+def test_compare_pairs_two_panels_by_item(odar, panel, tmp_path):
+    (tmp_path / "q").mkdir()
+    synthetic_panel(tmp_path / "q", 60, seed=5)
+    body = json.loads(odar("eval", "compare", panel, str(tmp_path / "q"), "--json").out)
+    assert (body["items"], body["left_out"]) == (60, [60, 0])
+    (tmp_path / "r").mkdir()
+    synthetic_panel(tmp_path / "r", 10, benchmarks=[("other", "Coding")])
+    refused = odar("eval", "compare", panel, str(tmp_path / "r"))
+    assert (refused.code, "share no item" in refused.err) == (2, True)
+
+
+def test_what_the_panel_cannot_show_is_said_and_left_out(odar, tmp_path):
+    synthetic_panel(tmp_path, 20, samples=2)
+    result = odar("eval", "replay", str(tmp_path), "--policy", "odar", "--policy", "best-of-n:n=9")
+    assert (result.code, "best-of-n:n=9 is left out" in result.err) == (0, True)
+    unknown = odar("eval", "replay", str(tmp_path), "--policy", "odra")
+    assert (unknown.code, "did you mean 'odar'" in unknown.err) == (2, True)
+    nowhere = odar("eval", "replay", str(tmp_path / "nowhere"))
+    assert (nowhere.code, "holds no panel" in nowhere.err) == (2, True)

@@ -1,0 +1,71 @@
+"""The files themselves: complete, of this package alone, and served under a policy that they keep."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from odar.dashboard.files import HEADERS, INDEX, POLICY, files
+from support.dashboard import board
+
+SCRIPTS = sorted(name for name in files() if name.endswith(".js"))
+STYLES = sorted(name for name in files() if name.endswith(".css"))
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    with board(tmp_path_factory.mktemp("files")) as running:
+        yield running
+
+
+def text(name: str) -> str:
+    return files()[name].body.decode()
+
+
+def test_the_page_and_its_modules_name_only_files_that_are_there():
+    named = set(re.findall(r'(?:src|href)="/dashboard/([^"]+)"', text(INDEX)))
+    assert {"main.js", "theme.js", "base.css", "icon.svg"} <= named <= set(files())
+    imported = {name for script in SCRIPTS for name in re.findall(r'from "\./([^"]+)"', text(script))}
+    assert imported <= set(files())
+    assert imported | named | {INDEX} == set(files())  # and none that nobody uses
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_nothing_comes_from_another_host(name):
+    addresses = re.findall(r"https?://[^\s\"'`<)]+|\burl\(|@import", text(name))
+    assert set(addresses) <= {"http://www.w3.org/2000/svg"}, name
+
+
+def test_the_page_keeps_the_policy():
+    page = text(INDEX)
+    assert not re.search(r"\sstyle=|\son\w+=|<style|javascript:", page)
+    assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_script_turns_a_string_into_markup_or_code(name):
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc", text(name)
+    )
+
+
+@pytest.mark.parametrize("name", [*SCRIPTS, *STYLES])
+def test_a_file_fits_in_the_head(name):
+    assert len(text(name).splitlines()) <= 400
+
+
+def test_the_policy_allows_this_server_and_nothing_else():
+    for directive in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"):
+        assert directive in POLICY.split("; ")
+    assert "unsafe" not in POLICY
+
+
+def test_files_are_served_with_the_policy_and_are_not_sent_twice(empty):
+    for address in ("/", "/dashboard/main.js", "/dashboard/base.css"):
+        reply = empty.file(address)
+        assert reply.status == 200
+        assert all(reply.headers[name] == value for name, value in HEADERS.items())
+        again = empty.file(address, if_none_match=reply.headers["etag"])
+        assert (again.status, again.body) == (304, b"")
+    assert empty.file("/dashboard/main.js").headers["content-type"] == "text/javascript; charset=utf-8"

@@ -1,0 +1,136 @@
+"""Overview: figures that agree with the store, and thresholds that can be moved."""
+
+from __future__ import annotations
+
+import pytest
+
+CALLS = {"simple": 1, "medium": 2, "hard": 6}
+
+
+def expected(view, tau1, tau2):
+    """What these thresholds would have done, worked out from the JSON and apart from the page's code."""
+    bins = [sum(column) for column in zip(*view["difficulty"]["routed"].values(), strict=True)]
+    low, high = round(tau1 * 100), round(tau2 * 100)
+    counts = {"simple": sum(bins[:low]), "medium": sum(bins[low:high]), "hard": sum(bins[high:])}
+    total = sum(counts.values())
+    calls = sum(counts[path] * CALLS[path] for path in counts)
+    return [f"{100 * counts[p] / total:.1f}%" for p in counts], f"{calls / total:.2f}", f"{calls:,}"
+
+
+def simulated(page):
+    """The right column of the comparison."""
+    cells = page.locator(".compare tbody tr td:last-child").all_inner_texts()
+    return cells[1:4], cells[4], cells[5]
+
+
+def test_the_figures_are_the_stores(visit, busy):
+    page = visit(busy)
+    view = busy.get("/overview").json
+    assert page.locator(".figure .value").nth(0).inner_text() == "300"
+    assert page.locator(".figure .value").nth(1).inner_text() == f"{view['calls_per_query']:.2f}"
+    assert f"{view['cost_unknown']} queries of unknown cost" in page.locator(".figure").nth(2).inner_text()
+    assert "of 20 marked" in page.locator(".figure").nth(3).inner_text()
+    rows = page.locator("section", has_text="Paths").locator("tbody tr").all_inner_texts()
+    assert len(rows) == 4
+    assert page.locator("svg[aria-label^='Queries over time: 300']").count() == 1
+
+
+def test_money_against_always_slow_and_always_hard(visit, busy):
+    page = visit(busy)
+    view = busy.get("/overview").json
+    known = view["queries"] - view["cost_unknown"]
+    hard = view["paths"]["hard"]
+    always_hard = known * hard["cost_usd"] / (hard["queries"] - hard["cost_unknown"])
+    always_slow = known * view["slow"]["cost_usd"] / view["slow"]["calls"]
+    card = page.locator("section.card", has=page.get_by_role("heading", name="Money"))
+    values = card.locator(".value").all_inner_texts()
+    assert [float(value.strip("$")) for value in values] == [
+        pytest.approx(figure, abs=0.006) for figure in (view["cost_usd"], always_slow, always_hard)
+    ]
+    assert f"{view['cost_unknown']} queries have an unknown cost" in card.inner_text()
+
+
+def test_thresholds_by_mouse(visit, busy):
+    page = visit(busy)
+    view = busy.get("/overview").json
+    assert simulated(page) == expected(view, 0.3, 0.7)
+    slider = page.get_by_role("slider", name="Threshold τ1")
+    slider.scroll_into_view_if_needed()
+    area, at = page.locator(".taus").bounding_box(), slider.bounding_box()
+    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(area["x"] + 0.4 * area["width"], at["y"] + 120, steps=4)
+    assert slider.get_attribute("aria-valuenow") == "0.40"
+    assert simulated(page) == expected(view, 0.4, 0.7)  # at once, before the button is let go
+    page.mouse.move(area["x"] + 0.95 * area["width"], at["y"] + 120, steps=4)  # τ1 stops at τ2
+    page.mouse.up()
+    assert slider.get_attribute("aria-valuenow") == "0.70"
+    page.mouse.move(area["x"] + 0.1 * area["width"], at["y"] + 120)  # let go is let go
+    assert slider.get_attribute("aria-valuenow") == "0.70"
+    page.get_by_role("button", name="Reset").click()
+    assert simulated(page) == expected(view, 0.3, 0.7)
+
+
+def test_thresholds_by_keyboard(visit, busy):
+    page = visit(busy)
+    view = busy.get("/overview").json
+    slider = page.get_by_role("slider", name="Threshold τ2")
+    slider.focus()
+    for key, value in (
+        ("ArrowLeft", 0.69),
+        ("ArrowUp", 0.70),
+        ("Shift+ArrowRight", 0.80),
+        ("PageDown", 0.70),
+        ("End", 1.0),
+        ("Home", 0.3),
+    ):
+        slider.press(key)
+        assert slider.get_attribute("aria-valuenow") == f"{value:.2f}", key
+        assert simulated(page) == expected(view, 0.3, value), key
+    page.keyboard.press("Shift+Tab")
+    assert page.get_by_role("slider", name="Threshold τ1").evaluate("node => node === document.activeElement")
+
+
+def test_a_time_range_is_in_the_address_and_survives_a_reload(visit, busy):
+    page = visit(busy)
+    page.get_by_role("radio", name="1 h").check()
+    page.wait_for_url("**/#/?range=1h")
+    page.locator("svg[aria-label*='minutes']").wait_for()
+    shown = page.locator(".figure .value").first.inner_text()
+    page.reload()
+    page.wait_for_selector(".figure .value")
+    assert page.get_by_role("radio", name="1 h").is_checked()
+    assert page.locator(".figure .value").first.inner_text() == shown
+
+
+def test_an_empty_store_says_what_to_do(visit, empty):
+    page = visit(empty)
+    assert page.get_by_role("heading", name="No queries in the last 24 h").is_visible()
+    assert f"curl {empty.url}/v1/chat/completions" in page.locator("pre").inner_text()
+    page.get_by_role("main").get_by_role("link", name="playground").click()
+    page.wait_for_selector("textarea")
+
+
+def test_a_failing_store_is_named_and_tried_again(visit, busy):
+    page = visit(busy)
+    page.route(
+        "**/api/overview*", lambda route: route.fulfill(status=400, json={"error": {"message": "disk is full"}})
+    )
+    page.get_by_role("radio", name="7 d").check()
+    assert page.get_by_role("alert").inner_text() == "disk is full"
+    page.unroute("**/api/overview*")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector(".figure")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("hash_", ["#/", "#/traces", "#/models", "#/playground"])
+def test_every_page_fits_a_phone(visit, busy, hash_, scheme):
+    page = visit(busy, hash_, width=390, height=844, color_scheme=scheme, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    beyond = page.evaluate(
+        """() => [...document.querySelectorAll(".card")].flatMap((card) => [...card.querySelectorAll("*")]
+          .filter((node) => !node.closest(".scroll") && node.getBoundingClientRect().right > card.getBoundingClientRect().right)
+          .map((node) => node.outerHTML.slice(0, 80)))"""
+    )
+    assert beyond == []

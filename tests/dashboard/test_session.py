@@ -1,0 +1,184 @@
+"""The frame around the pages: theme, key, help, shortcuts; and the models page."""
+
+from __future__ import annotations
+
+import pytest
+
+from odar.errors import ProviderUnreachable
+from support.dashboard import board
+from support.scripted import ScriptedProvider
+from support.traces import make_record
+
+
+def background(page):
+    return page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
+
+
+def brightness(page):
+    return sum(map(int, background(page)[4:-1].split(",")[:3])) / 3
+
+
+def test_dark_and_light_follow_the_system_and_the_button(visit, busy):
+    assert brightness(visit(busy, color_scheme="light")) > 200
+    page = visit(busy, color_scheme="dark")
+    assert brightness(page) < 50
+    button = page.locator("#theme")
+    button.click()
+    assert (page.evaluate("document.documentElement.dataset.theme"), brightness(page) > 200) == ("light", True)
+    page.reload()
+    page.wait_for_selector(".figure")
+    assert brightness(page) > 200  # it stays
+    button.click()
+    assert button.get_attribute("aria-label").startswith("Theme: dark")
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_can_be_read(visit, busy, hard, scheme):
+    """WCAG AA: every text against the background it stands on, token shades included, has a contrast of 4.5."""
+    page = visit(busy, f"#/traces/{hard(busy)}", color_scheme=scheme)
+    poor = page.evaluate(
+        """() => {
+          const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+          const rgb = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+          const light = ([r, g, b]) => { const f = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; }; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+          const behind = (node) => { for (; node; node = node.parentElement) { const c = rgb(getComputedStyle(node).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255]; };
+          const found = [];
+          for (const node of document.querySelectorAll("main *, header *")) {
+            if (![...node.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || node.closest("[hidden], .hidden, .newline, .mark, button:disabled")) continue;
+            const a = light(rgb(getComputedStyle(node).color)), b = light(behind(node));
+            const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+            if (ratio < 4.5) found.push(`${node.className || node.tagName} ${ratio.toFixed(2)} ${node.textContent.slice(0, 20)}`);
+          }
+          return [...new Set(found)];
+        }"""
+    )
+    assert poor == []
+
+
+def test_help_and_the_shortcuts_it_names(visit, busy):
+    page = visit(busy)
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+    page.keyboard.press("Escape")
+    assert page.get_by_role("dialog").count() == 0
+    for keys, heading in (("gt", "Traces"), ("gm", "Models"), ("gp", "Playground")):
+        page.locator("main").focus()
+        for key in keys:
+            page.keyboard.press(key)
+        page.get_by_role("heading", name=heading, exact=True, level=1).wait_for()
+        assert page.locator("nav [aria-current=page]").inner_text() == heading
+
+
+def test_the_tab_key_reaches_everything_in_order(visit, busy):
+    page = visit(busy)
+    seen = []
+    page.keyboard.press("Tab")
+    while page.evaluate("document.activeElement !== document.body"):
+        seen.append(
+            page.evaluate(
+                "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent ?? ''"
+            )
+        )
+        outline = page.evaluate(
+            "[getComputedStyle(document.activeElement).outlineStyle, document.activeElement.type]"
+        )
+        page.keyboard.press("Tab")
+        assert outline[0] != "none" or outline[1] == "radio" or "Threshold" in seen[-1], seen[-1]
+    names = ["Skip to content", "ODAR, overview", "Overview", "Traces", "Models", "Playground", "Theme"]
+    assert [next(s for s in seen if s.startswith(name)) for name in names] == [
+        s for s in seen if s.startswith(tuple(names))
+    ]
+    assert any(s.startswith("Threshold τ2") for s in seen)
+
+
+def test_motion_is_reduced_where_it_is_asked_for(visit, busy):
+    page = visit(busy, "#/traces", reduced_motion="reduce")
+    page.evaluate("document.querySelector('tbody tr').classList.add('fresh')")
+    assert page.evaluate("getComputedStyle(document.querySelector('tbody tr')).animationName") == "none"
+
+
+def test_a_key_is_asked_for_once_kept_in_the_tab_and_never_in_an_address(visit, tmp_path):
+    secrets: dict[str, str] = {}
+    with board(tmp_path, keys=(("ann", False), ("chief", True)), secrets=secrets) as running:
+        for name in ("ann", "bob"):
+            key = running.service.keys.verify(secrets["ann"]).key_id if name == "ann" else "key_bob"
+            running.store.put(make_record(id=name * 8, key_id=key))
+        running.store._writer.flush().result(10)
+        page = visit(running, "#/traces")
+        addresses: list[str] = []
+        page.on("request", lambda request: addresses.append(request.url))
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("API key").fill("odar_sk_wrong")
+        page.keyboard.press("Enter")
+        assert "not known here" in dialog.get_by_role("alert").inner_text()
+        dialog.get_by_label("API key").fill(secrets["ann"])
+        page.keyboard.press("Enter")
+        page.wait_for_selector("tbody tr")
+        assert page.locator("tbody tr").count() == 1
+        assert page.locator("#key").inner_text() == "ann"
+        assert "queries of key ann" in page.locator(".head").inner_text()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Export JSONL").click()
+        assert download.value.path().read_text().count("\n") == 1
+        page.reload()
+        page.wait_for_selector("tbody tr")  # not asked again
+        page.locator("#key").click()
+        dialog.get_by_label("API key").fill(secrets["chief"])
+        page.keyboard.press("Enter")
+        page.wait_for_selector("tbody tr:nth-child(2)")
+        assert page.evaluate("[JSON.stringify(localStorage), document.cookie]") == ["{}", ""]
+        page.locator("#key").click()
+        page.get_by_role("button", name="Forget the key").click()
+        dialog.wait_for()
+        assert page.evaluate("JSON.stringify(sessionStorage)") == "{}"
+        assert not [address for address in addresses if "odar_sk_" in address]
+
+
+def test_models(visit, tmp_path):
+    down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
+    with board(tmp_path, provider=down, gateway__breaker_failures=1, retry__attempts=1) as running:
+        running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"})
+        page = visit(running, "#/models")
+        quick = page.get_by_role("article", name="quick")
+        assert "$0.10 in, $0.40 out" in quick.inner_text()
+        assert "128,000 tokens" in quick.inner_text()
+        assert "Open" in quick.inner_text()
+        assert "Not calibrated" in quick.inner_text()
+        assert page.get_by_role("row", name="smollm2-135m").inner_text().count("$0") == 3
+        page.get_by_text("more in the catalogue").click()
+        assert page.get_by_role("row", name="gpt-5.1 ").is_visible()
+
+
+def test_drift_and_alignment(visit, tmp_path, monkeypatch):
+    with board(tmp_path, embedded=True) as running:
+        row = {
+            "model": "smollm2-135m",
+            "count": 412.4,
+            "used": "calibrated",
+            "running_mean": 0.31,
+            "running_deviation": 0.1,
+        }
+        report = [
+            row | {"step": "answer", "drift_z": 4.2, "drifting": True},
+            row | {"step": "solve", "drift_z": -0.3, "drifting": False},
+            row | {"step": "verify", "count": 3, "drift_z": None, "drifting": False},
+            {
+                "model": "smollm2-135m",
+                "step": "0cc175b9c0f1b6a831c399e269772661",
+                "used": "running",
+                "drifting": False,
+            },
+        ]
+        monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: report, raising=False)
+        page = visit(running, "#/models")
+        model = page.get_by_role("article", name="smollm2-135m")
+        assert model.get_by_role("table", name="Alignment of").locator("tbody tr").count() >= 3
+        rows = model.get_by_role("table", name="Drift").locator("tbody tr").all_inner_texts()
+        assert [" ".join(text.split()) for text in rows] == [
+            "answer 412 0.3100 0.1000 +4.20 drifting",
+            "solve 412 0.3100 0.1000 −0.30 steady",
+            "verify 3 0.3100 0.1000 – too few",
+            "0cc175b9 – – – – in use",
+        ]

@@ -1,0 +1,119 @@
+"""Training an estimator on one's own queries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.difficulty.estimator import COUNTS, shipped_estimator
+from odar.difficulty.features import FEATURES
+from odar.difficulty.training import FEWEST, cross_predict, d_star, extract, fit_estimator, fit_features
+from odar.errors import InputError
+from odar.types import Query
+
+UNIT = st.floats(0, 1)
+
+
+def world(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Queries that are hard where they are long, and easy where they hold a question mark."""
+    rng = np.random.default_rng(seed)
+    mean = shipped_estimator().scaling_.mean
+    x = np.tile(np.where([f in COUNTS for f in FEATURES], np.expm1(mean), mean), (rows, 1))
+    words, marks = FEATURES.index("word_count"), FEATURES.index("question_marks")
+    x[:, words] = rng.uniform(5, 150, rows)
+    x[:, marks] = rng.integers(0, 2, rows)
+    d = 1 / (1 + np.exp(-(x[:, words] - 75) / 30 + 2 * x[:, marks]))
+    return x, d
+
+
+@given(st.lists(st.tuples(UNIT, st.floats(0, 1e6) | st.just(float("nan"))), min_size=1))
+def test_targets_are_difficulties(rows: list[tuple[float, float]]) -> None:
+    d = d_star(*zip(*rows, strict=True))
+    assert ((d >= 0) & (d <= 1)).all()
+
+
+def test_target_is_half_time_half_failure() -> None:
+    assert d_star([1, 0, 1, 0], [100, 100, 0, 0]).tolist() == [1.0, 0.5, 0.5, 0.0]
+    assert d_star([1, 0], [100, 50], alpha=0.2).round(6).tolist() == pytest.approx([1.0, 0.1], abs=0.01)
+
+
+def test_rows_without_a_time_have_their_failure_alone() -> None:
+    assert d_star([0.3, 0.3], [np.nan, 10.0]).tolist() == [0.3, 0.65]
+    assert d_star([0.3], [np.nan]).tolist() == d_star([0.3], [0.0]).tolist() == [0.3]
+
+
+def test_one_absurd_time_does_not_flatten_the_rest() -> None:
+    d = d_star(np.zeros(1000), np.r_[np.full(999, 10.0), 1e9])
+    assert d[0] == pytest.approx(0.5)
+
+
+def test_learns_from_scratch_and_from_a_start() -> None:
+    x, d = world(400)
+    fresh, _ = world(200, seed=1)
+    truth = world(200, seed=1)[1]
+    for start in (None, shipped_estimator()):
+        model = fit_features(x, d, start=start, seed=1)
+        assert np.corrcoef(model.predict(fresh), truth)[0, 1] > 0.9
+        assert model.seeds == (1,)
+
+
+def test_few_rows_stay_near_the_start_and_many_leave_it() -> None:
+    origin = shipped_estimator().weights_
+    moved = [
+        np.linalg.norm(fit_features(*world(n), start=shipped_estimator(), seed=1).weights_ - origin)
+        for n in (40, 2000)
+    ]
+    assert moved[0] < moved[1]
+
+
+def test_a_start_keeps_its_scaling_and_what_the_data_does_not_vary() -> None:
+    start = shipped_estimator()
+    model = fit_features(*world(100), start=start, seed=1)
+    assert model.scaling_ is start.scaling_
+    still = [i for i, f in enumerate(FEATURES) if f not in ("word_count", "question_marks")]
+    np.testing.assert_allclose(model.weights_[still], start.weights_[still], atol=1e-3)
+
+
+def test_same_seed_same_weights() -> None:
+    x, d = world(200)
+    a, b = (fit_features(x, d, seed=(1, 2), epochs=3).weights_ for _ in range(2))
+    assert (a == b).all()
+
+
+@pytest.mark.parametrize("start", [None, "shipped"])
+def test_too_few_rows_are_refused(start: str | None) -> None:
+    fewest = FEWEST["start" if start else "scratch"]
+    x, d = world(fewest - 1)
+    with pytest.raises(InputError, match=f"{fewest - 1} rows .* at least {fewest}"):
+        fit_features(x, d, start=shipped_estimator() if start else None)
+
+
+def test_held_out_predictions_do_not_see_their_row() -> None:
+    x, _ = world(250)
+    noise = np.random.default_rng(5).uniform(size=250)
+    held_out = cross_predict(x, noise, seed=1, epochs=40)
+    assert abs(np.corrcoef(held_out, noise)[0, 1]) < 0.25
+    x, d = world(250)
+    assert np.corrcoef(cross_predict(x, d, seed=1), d)[0, 1] > 0.9
+
+
+def test_weights_count_in_every_fold() -> None:
+    x, d = world(250)
+    half = np.arange(250) < 125
+    flipped = np.where(half, d, 1 - d)
+    held_out = cross_predict(x, flipped, weights=np.where(half, 1.0, 1e-6), seed=1)
+    assert np.corrcoef(held_out, d)[0, 1] > 0.9
+
+
+def test_from_queries_with_progress() -> None:
+    queries = [Query(f"What is {n} plus {n}?") for n in range(20)] + [Query("Prove that 2 is prime. " * 3)] * 20
+    seen: list[int] = []
+    model = fit_estimator(
+        queries, [0.1] * 20 + [0.9] * 20, start=shipped_estimator(), seed=1, on_progress=seen.append
+    )
+    assert seen == [40]
+    easy, hard = (model.estimate(queries[i]).difficulty for i in (0, -1))
+    assert easy < 0.3 < 0.7 < hard
+    assert extract([]).shape == (0, 24)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odar.errors import BudgetExceeded, InputError, ProviderError
+from odar.evals.panel.collect import Collection, Job
+from odar.evals.panel.folder import open_folder
+from odar.evals.panel.folds import plan
+from odar.evals.panel.header import header_of
+from odar.evals.panel.parquet import read_entries
+from odar.types import Step
+from support.benchmarks import Sums
+from support.scripted import completion, step_of
+from test_engine import MODELS, engine
+
+ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
+
+
+def asked(request):
+    return int(request.messages[-1].text.split()[2])
+
+
+def speak(request, index):
+    """Fast is right on even numbers, slow always."""
+    number = asked(request)
+    if step_of(request) == "answer":
+        return [completion(f"Answer: {number if number % 2 == 0 else 'no idea'}")]
+    return [completion(f"Judgment: CORRECT\nAnswer: {number}")] * request.n
+
+
+def jobs(size=8, seeds=(42,)):
+    sums = Sums(size)
+    drawn = plan(list(sums.load()))
+    return [Job(sums, t, f, seed) for seed in seeds for t, f in zip(drawn.tasks, drawn.folds, strict=True)]
+
+
+async def collect(odar, folder, todo, **options):
+    budget = options.pop("budget_usd", None)
+    with open_folder(folder, header_of(odar, 5)) as panel:
+        collection = Collection(odar, panel, todo, budget)
+        try:
+            await collection.run(**options)
+        finally:
+            panel.compact()
+    return collection
+
+
+def collected(folder):
+    return {each.key: each for each in read_entries(folder / "panel.parquet")}
+
+
+async def test_every_item_is_kept_with_all_its_answers(tmp_path):
+    odar, fast, slow = engine(fast=speak, slow=speak, difficulty=0.4)
+    seen = []
+    collection = await collect(odar, tmp_path, jobs(seeds=(42, 123)), on_progress=seen.append)
+    assert collection.failures == []
+    found = collected(tmp_path)
+    assert len(found) == 16
+    three = found["sums", "3", 123]
+    assert [each.step for each in three.attempts] == [Step.ANSWER, Step.VERIFY, *[Step.SOLVE] * 5]
+    assert [each.score for each in three.attempts] == [0, *[1] * 6]
+    assert (three.attempts[1].judgment, three.difficulty, three.expert) == (True, 0.4, "math")
+    assert (three.gold, three.effort, len(three.features), three.stratum) == ("3", 3.0, 24, "third")
+    assert {each.fold for each in found.values()} == set(range(5))
+    assert {request.sampling.seed for request in fast.requests} == {42, 123}
+    assert (seen[-1].done, seen[-1].total, seen[-1].to_go_usd) == (16, 16, 0)
+    bill = 16 * ((10 * 1 + 5 * 4) + 2 * (10 * 3 + 5 * 15)) / 1e6
+    assert seen[-1].spent_usd == pytest.approx(bill)
+    asked_for = len(fast.requests) + len(slow.requests)
+    again = await collect(odar, tmp_path, jobs(seeds=(42, 123)))
+    assert len(fast.requests) + len(slow.requests) == asked_for
+    assert again.progress().spent_usd == pytest.approx(bill)
+
+
+@pytest.mark.parametrize("models", [MODELS, ONE_BY_ONE])
+async def test_a_failure_costs_nothing_that_was_paid_for(tmp_path, models):
+    def flaky(request, index):
+        return ProviderError("down", status=503) if step_of(request) == "solve" else speak(request, index)
+
+    odar, _, _ = engine(fast=speak, slow=flaky, models=models)
+    first = await collect(odar, tmp_path, jobs(3))
+    assert [str(error) for _, error in first.failures] == ["down"] * 3
+    assert not (tmp_path / "panel.parquet").exists()
+    odar, fast, slow = engine(fast=speak, slow=speak, models=models)
+    await collect(odar, tmp_path, jobs(3))
+    assert fast.requests == []
+    assert {step_of(request) for request in slow.requests} == {"solve"}
+    assert len(collected(tmp_path)) == 3
+
+
+async def test_separate_samples_are_kept_one_by_one(tmp_path):
+    def third_is_down(request, index):
+        down = step_of(request) == "solve" and request.sampling.seed == 42 + 2
+        return ProviderError("down", status=503) if down else speak(request, index)
+
+    odar, _, _ = engine(fast=speak, slow=third_is_down, models=ONE_BY_ONE)
+    await collect(odar, tmp_path, jobs(1))
+    odar, _, slow = engine(fast=speak, slow=speak, models=ONE_BY_ONE)
+    await collect(odar, tmp_path, jobs(1))
+    assert [request.sampling.seed for request in slow.requests] == [44]
+    (one,) = collected(tmp_path).values()
+    assert [each.index for each in one.attempts[2:]] == [0, 1, 2, 3, 4]
+    assert len({each.request for each in one.attempts}) == 7
+
+
+async def test_interrupting_leaves_whole_answers_and_nothing_running(tmp_path):
+    odar, fast, slow = engine(fast=speak, slow=speak)
+    slow.delay_s = 0.03
+    some = asyncio.Event()
+
+    def seen(progress):
+        if progress.done == 3:
+            some.set()
+
+    task = asyncio.create_task(collect(odar, tmp_path, jobs(8), concurrency=2, on_progress=seen))
+    await some.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fast.in_flight == slow.in_flight == 0
+    kept = len(collected(tmp_path))
+    assert 0 < kept < 8
+    await collect(odar, tmp_path, jobs(8))
+    assert len(collected(tmp_path)) == 8
+    assert len(fast.requests) == 8  # none of them was paid twice
+
+
+async def test_the_budget_covers_earlier_runs_too_and_is_not_passed(tmp_path):
+    odar, _, _ = engine(fast=speak, slow=speak)
+    with open_folder(tmp_path / "x", header_of(odar, 5)) as panel:
+        worst = Collection(odar, panel, jobs(1)).worst_cost(jobs(1))
+    budget = 2.5 * worst
+    first = await collect(odar, tmp_path / "y", jobs(), concurrency=8, budget_usd=budget)
+    assert 2 <= len(collected(tmp_path / "y")) < 8
+    assert all(isinstance(error, BudgetExceeded) for _, error in first.failures)
+    for _ in range(3):
+        last = await collect(odar, tmp_path / "y", jobs(), budget_usd=budget)
+    assert last.progress().spent_usd <= budget
+
+
+async def test_a_budget_needs_prices(tmp_path):
+    odar, fast, _ = engine(fast=speak, slow=speak, models={**MODELS, "deep": {"provider": "slow"}})
+    collection = await collect(odar, tmp_path, jobs(2), budget_usd=1.0)
+    assert "price is unknown" in str(collection.failures[0][1])
+    assert fast.requests == []
+    await collect(odar, tmp_path, jobs(2))
+    assert collected(tmp_path)["sums", "1", 42].attempts[1].output_usd is None
+
+
+async def test_a_scorer_that_fails_costs_no_answer(tmp_path):
+    class Strict(Sums):
+        def score(self, task, response, answer):
+            raise InputError("the harness is not installed")
+
+    odar, fast, slow = engine(fast=speak, slow=speak)
+    broken = [Job(Strict(2), job.task, job.fold, job.seed) for job in jobs(2)]
+    first = await collect(odar, tmp_path, broken)
+    assert [str(error) for _, error in first.failures] == ["the harness is not installed"] * 2
+    paid = len(fast.requests) + len(slow.requests)
+    await collect(odar, tmp_path, jobs(2))
+    assert len(fast.requests) + len(slow.requests) == paid
+    assert [each.score for each in collected(tmp_path)["sums", "1", 42].attempts] == [0, *[1] * 6]

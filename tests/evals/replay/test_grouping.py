@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.evals.replay.grouping import Grouping
+from odar.fusion.equivalence import group
+
+ANSWERS = st.sampled_from(["5", "5 kg", "5 g", "5.0", "6", "6 kg", "Paris", "paris.", "(a)"])
+ROWS = st.lists(st.lists(ANSWERS, min_size=5, max_size=5), min_size=1, max_size=6)
+
+
+def partition(numbers):
+    return [[a == b for b in numbers] for a in numbers]
+
+
+@given(ROWS, st.lists(st.booleans(), min_size=5, max_size=5).filter(any))
+def test_any_choice_of_answers_is_grouped_as_fusion_would(rows, mask):
+    present = np.tile(np.array(mask), (len(rows), 1))
+    groups = Grouping.of_answers(rows).among(present)
+    for row, answers in zip(groups, rows, strict=True):
+        assert (row[~np.array(mask)] == -1).all()
+        there = [answer for answer, is_there in zip(answers, mask, strict=True) if is_there]
+        assert partition(row[np.array(mask)].tolist()) == partition(group(there))
+
+
+@given(ROWS, ROWS)
+def test_joined_groupings_are_those_of_all_rows(first, second):
+    joined = Grouping.join([Grouping.of_answers(first), Grouping.of_answers(second)])
+    whole = Grouping.of_answers([*first, *second])
+    assert (joined.full == whole.full).all()
+    assert joined.open == whole.open

@@ -1,0 +1,133 @@
+"""Each statistic against a result known from elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from odar.errors import InputError
+from odar.evals.statistics import (
+    benjamini_hochberg,
+    bootstrap_interval,
+    by_item,
+    difference,
+    fold_interval,
+    mcnemar,
+    over_seeds,
+)
+
+BITS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80)
+
+
+def paired(b, c, both=20, neither=10):
+    """b items only the first gets right, c only the second."""
+    first = [1] * both + [1] * b + [0] * c + [0] * neither
+    return first, [1] * both + [0] * b + [1] * c + [0] * neither
+
+
+def test_t_interval_over_five_folds_by_the_table():
+    # Means .70 .72 .74 .76 .78: mean .74, s = .0316228, t(.975, 4) = 2.776445; .74 ± 2.776445 · s/√5 = ± .0392649
+    values = np.repeat([0.70, 0.72, 0.74, 0.76, 0.78], 10)
+    interval = fold_interval(values, np.repeat(np.arange(5), 10))
+    assert (interval.value, interval.low, interval.high) == pytest.approx((0.74, 0.700735, 0.779265), abs=1e-6)
+
+
+def test_folds_that_agree_have_no_width_and_one_fold_has_no_interval():
+    assert fold_interval([1, 0] * 4, [0, 0, 1, 1, 2, 2, 3, 3]).high == 0.5
+    assert np.isnan(fold_interval([1, 0], [0, 0]).low)
+
+
+def test_mcnemar_exact_by_hand():
+    # b = 8, c = 2: 2 · P(X ≤ 2 | 10, ½) = 2 · 56/1024
+    assert mcnemar(*paired(8, 2)) == pytest.approx(112 / 1024)
+    # b = 121, c = 59, the textbook's prime-minister approval shape: exact by scipy's own binomial test
+    assert mcnemar(*paired(121, 59)) == pytest.approx(stats.binomtest(59, 180).pvalue)
+
+
+def test_mcnemar_chi_squared_by_hand():
+    # (|b − c| − 1)²/(b + c) = (62 − 1)²/180 = 20.672 on one degree of freedom
+    assert mcnemar(*paired(121, 59), exact=False) == pytest.approx(stats.chi2.sf(61**2 / 180, 1))
+
+
+def test_benjamini_hochberg_on_the_authors_own_example():
+    # Benjamini and Hochberg (1995), section 3.2: fifteen p-values, q = .05 rejects the four smallest
+    p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528,
+         0.7590, 1.0]  # fmt: skip
+    adjusted = benjamini_hochberg(p)
+    assert [value <= 0.05 for value in adjusted] == [True] * 4 + [False] * 11
+    assert adjusted[3] == pytest.approx(0.0095 * 15 / 4)
+    assert benjamini_hochberg([None, 0.01, None]) == [None, pytest.approx(0.01), None]
+    assert benjamini_hochberg([]) == []
+
+
+def test_the_bootstrap_interval_is_that_of_the_normal_approximation():
+    rng = np.random.default_rng(1)
+    first = (rng.random(4000) < 0.8).astype(float)
+    second = np.where(rng.random(4000) < 0.1, 1 - first, first)
+    found = difference(first, second)
+    apart = first - second
+    half = 1.96 * apart.std() / np.sqrt(len(apart))
+    assert found.interval.low == pytest.approx(apart.mean() - half, abs=0.0007)
+    assert found.interval.high == pytest.approx(apart.mean() + half, abs=0.0007)
+
+
+def test_strata_are_kept_in_proportion():
+    # Everything that varies lies between strata: a stratified bootstrap has nothing left to vary.
+    values, strata = [0.0] * 30 + [1.0] * 70, ["a"] * 30 + ["b"] * 70
+    assert bootstrap_interval(values, strata).high == pytest.approx(0.7)
+    plain = bootstrap_interval(values)
+    assert plain.high - plain.low > 0.15
+
+
+def test_the_bootstrap_of_many_distinct_values_agrees_with_scipys():
+    values = np.random.default_rng(2).normal(0.3, 1, 200)
+    theirs = stats.bootstrap(
+        (values,), np.mean, method="percentile", rng=np.random.default_rng(3)
+    ).confidence_interval
+    ours = bootstrap_interval(values)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
+
+
+@given(BITS)
+def test_identical_policies_differ_by_exactly_nothing(rows):
+    values = [float(a) for a, _ in rows]
+    same = difference(values, values, resamples=200)
+    assert (same.interval.value, same.interval.low, same.interval.high) == (0.0, 0.0, 0.0)
+    assert (same.p, same.mcnemar) == (1.0, 1.0)
+    fractions = difference([x / 3 for x in values], [x / 3 for x in values], resamples=200)
+    assert (fractions.interval.value, fractions.p) == (0.0, 1.0)
+
+
+@given(BITS)
+def test_swapping_the_two_turns_the_sign_and_keeps_p(rows):
+    a, b = ([float(row[i]) for row in rows] for i in (0, 1))
+    there, back = difference(a, b, resamples=300), difference(b, a, resamples=300)
+    assert there.interval.value == -back.interval.value
+    assert there.mcnemar == pytest.approx(back.mcnemar)
+    assert 0 < there.p <= 1
+
+
+def test_p_under_the_null_is_rarely_small_and_under_a_real_gain_always():
+    rng = np.random.default_rng(4)
+    null = [difference(rng.random(150) < 0.6, rng.random(150) < 0.6, resamples=500).p for _ in range(200)]
+    assert 0.01 <= np.mean(np.array(null) < 0.05) <= 0.1
+    assert difference(*paired(60, 10), resamples=2000).p < 0.002
+
+
+def test_fractions_have_no_mcnemar_and_what_cannot_be_paired_is_refused():
+    assert difference([0.5, 1], [0, 1]).mcnemar is None
+    with pytest.raises(InputError, match="cannot be paired"):
+        difference([1, 0], [1])
+    with pytest.raises(InputError, match="nothing to resample"):
+        bootstrap_interval([])
+
+
+def test_seeds_and_items():
+    mean, deviation = over_seeds([1, 1, 0, 1, 0, 0], [42, 42, 123, 123, 456, 456])
+    assert (mean, deviation) == (0.5, 0.5)
+    assert np.isnan(over_seeds([1, 0], [42, 42])[1])
+    means, places = by_item([1, 0, 0, 1], ["a", "b", "a", "b"])
+    assert (means.tolist(), places.tolist()) == ([0.5, 0.5], [0, 1])

@@ -1,0 +1,126 @@
+"""The embedded model scores a given text: for real, against what it says when it samples the same text."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from odar.config import load_settings
+from odar.difficulty.baselines import ConstantEstimator
+from odar.engine import Odar
+from odar.errors import ProviderError, ProviderTimeout
+from odar.providers.base import Message, Request, Sampling
+from odar.providers.embedded import EmbeddedProvider
+from odar.providers.forced import Piece, RefusedError, force, runs
+from odar.providers.llamacpp import Engine, EngineSettings, engines
+from odar.providers.weights import ensure_weights
+from support.fault_server import FaultServer, anthropic_ok
+
+ASK = Request("smollm2-135m", (Message("user", "How many legs does a spider have?"),))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The model that the other tests of the embedded provider use, too."""
+    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=8))
+    yield engine
+    engines.release(engine)
+
+
+@pytest.fixture
+async def provider(engine: Engine) -> AsyncIterator[EmbeddedProvider]:
+    provider = EmbeddedProvider(threads=1, context=512)
+    yield provider
+    await provider.close()
+
+
+async def test_a_text_scores_as_it_did_when_it_was_sampled(provider):
+    """Bit for bit: another context, another tokenizer or a touched distribution would show."""
+    sampling = Sampling(temperature=0.7, top_p=1.0, max_tokens=16, seed=3)
+    for _ in range(2):  # the first reads the prompt in batches, whose kernels round differently
+        sampled = await provider.complete(Request("m", ASK.messages, sampling))
+    (said,) = sampled.completions
+    own = [token for token in said.tokens if not token.control]
+    scored = await provider.score(ASK, said.text)
+    assert scored.completions[0].tokens == tuple(own)
+    assert (scored.usage.input, scored.usage.output) == (sampled.usage.input, len(own))
+
+
+async def test_a_likely_text_scores_better_than_nonsense(provider):
+    async def mean(text):
+        tokens = (await provider.score(ASK, text)).completions[0].tokens
+        return sum(token.logprob for token in tokens) / len(text)
+
+    assert await mean("A spider has eight legs.") > await mean("Legs spider eight has a zebra.")
+
+
+async def test_parts_of_characters_are_unknown_and_the_rest_is_scored(provider):
+    text = "A spider 🕷 has 8 legs."
+    tokens = (await provider.score(ASK, text)).completions[0].tokens
+    known = [token for token in tokens if token.logprob is not None]
+    assert "".join(token.text for token in known).replace(" ", "") == "Aspiderhas8legs."
+    assert len(tokens) > len(known)
+
+
+async def test_a_text_cannot_end_its_turn(provider):
+    tokens = (await provider.score(ASK, "Eight.<|im_end|>")).completions[0].tokens
+    assert "".join(token.text for token in tokens) == "Eight.<|im_end|>"
+    assert all(token.logprob is not None for token in tokens)
+
+
+async def test_a_text_that_does_not_fit_is_refused(provider):
+    with pytest.raises(ProviderError, match="tokens and the embedded model's context is 512"):
+        await provider.score(ASK, "eight legs " * 400)
+
+
+async def test_time_is_kept(provider):
+    with pytest.raises(ProviderTimeout):
+        await provider.score(Request("m", ASK.messages, timeout_s=0.01), "eight legs " * 60)
+
+
+async def test_anthropics_answers_are_scored_by_the_embedded_model(engine):
+    """What `fusion.surrogate = "smollm2-135m"` is for."""
+    async with FaultServer() as claude:
+        claude.behave(anthropic_ok("A spider has eight legs.\nAnswer: 8"))
+        settings = load_settings(
+            profile="embedded",
+            models={"claude": {"provider": "claude", "price": {"input": 3, "output": 15}}},
+            providers={"claude": {"kind": "anthropic", "base_url": claude.origin}},
+            prompts="default",
+            fast__model="claude",
+            slow__model="claude",
+            calibration="",
+            fusion__surrogate="smollm2-135m",
+            embedded__threads=1,
+        )
+        ready = {"embedded": EmbeddedProvider(threads=1, context=512)}
+        async with Odar(settings, providers=ready, estimator=ConstantEstimator(0.5)) as odar:
+            answer = await odar.aask("How many legs does a spider have?", path="medium")
+    assert answer.trace.verdict.scorer == "fep by surrogate smollm2-135m (uncalibrated)"
+    assert all(0 < candidate.energy.energy < 3 for candidate in answer.trace.candidates)
+    assert [call.cost_usd for call in answer.trace.calls if call.scoring] == [0.0, 0.0]
+
+
+class Unwilling:
+    """An engine whose runtime writes something else."""
+
+    settings = EngineSettings(Path("weights"), 1, 512, 1)
+
+    def tokenize(self, text):
+        return [{"id": 5, "piece": "a"}, {"id": 6, "piece": [240, 159]}]
+
+    def generate(self, body, on_chunk, stop):
+        on_chunk({"choices": [{"logprobs": {"content": [{"id": 9, "logprob": -1.0}]}}]})
+
+
+def test_a_runtime_that_writes_something_else_is_not_believed():
+    with pytest.raises(RefusedError, match="other tokens were written"):
+        force(Unwilling(), [1], "a", threading.Event())
+
+
+def test_runs_of_whole_characters():
+    assert list(runs([])) == []
+    assert list(runs([Piece(1, None), Piece(2, "a")])) == [(1, 2)]

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.errors import StoreError
+from odar.fusion.energy import Alignment
+from odar.fusion.running import Running
+from odar.fusion.statistics import Source, Statistics, StatisticsTable
+from odar.settings import AlignmentSettings, StoreSettings
+from odar.store.alignment import ServedAlignment
+from odar.store.alignment_file import AlignmentFile, alignment_path
+
+SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
+OTHER = replace(SOURCE, model="other")
+DRAWS = np.random.default_rng(1).gamma(4, 0.05, 60).tolist()
+DAY_S = 86_400.0
+
+
+def alignment(file=None, calibrated=None, clock=lambda: 0.0, **settings):
+    table = StatisticsTable(calibrated or {})
+    return ServedAlignment(AlignmentSettings(**settings), table, file, clock)
+
+
+def feed(where, source=SOURCE, draws=DRAWS):
+    for energy in draws:
+        where.observe(source, energy)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return AlignmentFile(tmp_path / "data" / "odar.alignment.json")
+
+
+def test_calibrated_statistics_stay_the_reference():
+    known = alignment(calibrated={SOURCE: Statistics(0.5, 0.25, 100)})
+    feed(known)
+    known.sync()
+    assert known.find(SOURCE) == (Alignment(0.5, 0.25), "calibrated")
+
+
+def test_served_energies_stand_in_once_there_are_enough():
+    known = alignment()
+    feed(known, draws=DRAWS[:49])
+    known.sync()
+    assert known.find(SOURCE) is None
+    feed(known, draws=DRAWS[49:])
+    known.sync()
+    found = known.find(SOURCE)
+    assert found.origin == "running"
+    assert found.alignment.mean == pytest.approx(np.mean(DRAWS), rel=0.03)
+    assert known.find(OTHER) is None
+
+
+def test_switched_off_it_learns_and_says_nothing(file):
+    known = alignment(file, running=False)
+    feed(known)
+    known.close()
+    assert known.find(SOURCE) is None
+    assert not file.path.exists()
+
+
+def test_what_one_process_served_another_uses(file):
+    first = alignment(file)
+    feed(first)
+    first.close()
+    assert alignment(file).find(SOURCE).origin == "running"
+    assert file.path.stat().st_mode & 0o077 == 0
+
+
+def test_served_energies_fade():
+    now = [0.0]
+    known = alignment(clock=lambda: now[0])
+    feed(known)
+    known.sync()
+    now[0] = 7 * DAY_S
+    known.sync()
+    assert known.find(SOURCE) is None  # 60 count as 30
+
+
+def test_the_file_holds_figures_and_nothing_else(file):
+    first = alignment(file)
+    feed(first)
+    first.close()
+    body = json.loads(file.path.read_text())
+    assert body["format"] == "odar-alignment-1"
+    assert set(body["sources"][0]) == {
+        "model", "prompt_md5", "temperature", "top_p", "max_tokens", "varentropy_weight", "scorer",
+        "day", "seen", "bins",
+    }  # fmt: skip
+
+
+def test_processes_add_up(file):
+    """Four processes at once, ten additions each: nothing is lost."""
+    code = (
+        "import sys; from pathlib import Path; from odar.store.alignment_file import AlignmentFile\n"
+        "from odar.fusion.running import Running; from odar.fusion.statistics import Source\n"
+        f"source = Source('m', '{'0' * 32}', 0.2, 0.9, 96, 0.1)\n"
+        "for i in range(10): AlignmentFile(Path(sys.argv[1])).add({source: Running.of([0.1, 0.3], 1.0)}, 7.0)"
+    )
+    workers = [subprocess.Popen([sys.executable, "-c", code, str(file.path)]) for _ in range(4)]
+    assert [worker.wait(60) for worker in workers] == [0] * 4
+    total = file.load()[SOURCE]
+    assert (total.seen, total.count) == (80, 80.0)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"format": "odar-alignment-9", "sources": []}', '{"format": 1}']
+)
+def test_a_damaged_file_is_named_and_costs_nothing_else(file, content):
+    file.path.parent.mkdir()
+    file.path.write_text(content)
+    with pytest.raises(StoreError, match="delete it to start anew"):
+        file.load()
+    known = alignment(file)
+    feed(known)
+    known.sync()
+    assert "delete it" in known.complaint
+    assert known.find(SOURCE).origin == "running"  # from memory
+    assert file.path.read_text() == content
+    file.path.unlink()
+    feed(known)
+    known.sync()
+    assert known.complaint is None
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "data").write_text("a file where the folder should be")
+    known = alignment(AlignmentFile(tmp_path / "data" / "odar.alignment.json"))
+    feed(known)
+    known.sync()
+    assert "cannot be" in known.complaint
+
+
+def test_a_flood_of_sources_is_bounded(file):
+    many = {replace(SOURCE, max_tokens=i): Running.of([0.1] * (1 + i % 7), 0.0) for i in range(1, 800)}
+    kept = file.add(many, 7.0)
+    assert len(kept) == 500
+    assert min(running.seen for running in kept.values()) > 1
+    assert file.load() == kept
+
+
+def test_a_source_nobody_uses_is_forgotten(file):
+    file.add({OTHER: Running.of([0.1], 0.0)}, 7.0)
+    assert set(file.add({SOURCE: Running.of([0.1, 0.2], 30.0)}, 7.0)) == {SOURCE}
+
+
+def test_observing_waits_for_no_disk(file, monkeypatch):
+    """While one thread hangs in the file, requests go on."""
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(served, half_life):
+        inside.set()
+        go.wait(10)
+        return dict(served)
+
+    monkeypatch.setattr(file, "add", slow)
+    known = alignment(file)
+    known.observe(SOURCE, 0.2)  # starts the thread that hangs
+    assert inside.wait(10)
+    feed(known)
+    go.set()
+    known.sync()
+    assert known.find(SOURCE).origin == "running"
+
+
+def test_the_report_has_a_row_for_each_source(file):
+    known = alignment(file, {OTHER: Statistics(0.5, 0.25, 100)})
+    feed(known)
+    feed(known, OTHER)
+    known.sync()
+    rows = known.report({"0" * 32: "answer"})
+    assert [(row.model, row.step, row.used, row.seen) for row in rows] == [
+        ("m", "answer", "running", 60),
+        ("other", "answer", "calibrated", 60),
+    ]
+    assert (rows[1].drifting, rows[0].drifting) == (True, False)
+
+
+def test_the_file_is_beside_the_traces(tmp_path):
+    assert alignment_path(StoreSettings(url=str(tmp_path / "t.db"))) == tmp_path / "t.alignment.json"
+    assert alignment_path(StoreSettings(url="postgresql://db/odar")).name == "odar.alignment.json"
+    assert alignment_path(StoreSettings()).name == "odar.alignment.json"

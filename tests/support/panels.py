@@ -1,0 +1,161 @@
+"""Panels for tests: made by agents that answer at random, or written down directly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odar.config import load_settings
+from odar.difficulty.features import FEATURES
+from odar.engine import Odar
+from odar.evals.panel.collect import Collection, Job
+from odar.evals.panel.entry import Attempt, Entry, Key
+from odar.evals.panel.folder import open_folder
+from odar.evals.panel.folds import plan
+from odar.evals.panel.header import Header, header_of
+from odar.evals.panel.parquet import write_panel
+from odar.fusion.calibration import Calibration
+from odar.fusion.statistics import Statistics, StatisticsTable
+from odar.providers.base import Completion
+from odar.types import Estimate, Query, Step, Token, Usage
+from support.benchmarks import Sums
+from support.scripted import ScriptedProvider, step_of
+
+MODELS = {
+    "quick": {"provider": "fast", "logprobs": True, "n": True, "price": {"input": 1, "output": 4}},
+    "deep": {"provider": "slow", "logprobs": True, "n": True, "price": {"input": 3, "output": 15}},
+}
+
+
+class Spread:
+    """Difficulties all over [0, 1], by the number in the question; features too, should the engine use them."""
+
+    name = "spread"
+
+    def estimate(self, query: Query) -> Estimate:
+        number = int(query.text.split()[2])
+        shown = tuple((name, float((number + i) % 7), 0.0) for i, name in enumerate(FEATURES))
+        return Estimate(number * 37 % 100 / 100, self.name, shown)
+
+
+def number_of(request: Any) -> int:
+    return int(request.messages[-1].text.split("What is ")[-1].split()[0])
+
+
+class Fickle:
+    """Answers right more often than not, in several spellings, with any log-probabilities, sometimes none."""
+
+    def __init__(self, seed: int, silent: float = 0.0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.silent = silent
+
+    def __call__(self, request: Any, index: int) -> list[Completion]:
+        return [self.completion(number_of(request), step_of(request)) for _ in range(request.n)]
+
+    def completion(self, number: int, step: str) -> Completion:
+        rng = self.rng
+        value = number if rng.random() < 0.55 else number + int(rng.integers(1, 3))
+        answer = [f"{value}", f"{value}.0", f"{value} km", f"{value} m"][rng.choice(4, p=[0.6, 0.2, 0.15, 0.05])]
+        verdict = rng.choice(["Judgment: CORRECT\n", "Judgment: INCORRECT\n", ""]) if step == "verify" else ""
+        words = [f"{verdict}Answer:", f" {answer}", *[" so"] * int(rng.integers(0, 4))]
+        silent = rng.random(len(words)) < (0.9 if rng.random() < self.silent else 0.02)
+        values = np.round(-rng.gamma(1.0, 0.5, len(words)), 1)  # rounded: exact ties happen
+        tokens = [Token(w, None if s else float(v)) for w, v, s in zip(words, values, silent, strict=True)]
+        return Completion("".join(words[:2]), (*tokens, Token("</s>", -3.0, True)))
+
+
+def settings(folder: Path | None = None, **overrides: Any) -> Any:
+    base = {
+        "models": MODELS,
+        "providers": {"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
+        "prompts": "default",
+        "fast__model": "quick",
+        "slow__model": "deep",
+        "calibration": calibration(folder) if folder else "",
+    }
+    return load_settings("embedded", environ={}, **{**base, **overrides})
+
+
+def calibration(folder: Path) -> str:
+    """A calibration of the three sources, lengths included, so that the posterior has what it needs."""
+    plain = Odar(settings())
+    rows = {
+        plain.source("quick", Step.ANSWER): Statistics(0.4, 0.3, 50, 0.5, 1.3, 0.4),
+        plain.source("deep", Step.VERIFY): Statistics(0.25, 0.15, 50, 0.8, 1.3, 0.4),
+        plain.source("deep", Step.SOLVE): Statistics(0.35, 0.2, 50, 1.0, 1.3, 0.4),
+    }
+    file = folder / "calibration.json"
+    file.write_text(Calibration(StatisticsTable(rows)).to_json())
+    return str(file)
+
+
+async def collect_panel(
+    folder: Path, *, items: int = 40, samples: int = 7, seed: int = 0, silent: float = 0.15, **overrides: Any
+) -> Path:
+    """A panel of fickle agents; the Hard path takes 5 of its samples."""
+    speak = Fickle(seed, silent)
+    providers = {name: ScriptedProvider(speak, name) for name in ("fast", "slow")}
+    made = settings(folder, **{"routing__samples": samples, **overrides})
+    async with Odar(made, providers=providers, estimator=Spread()) as odar:
+        sums = Sums(items)
+        drawn = plan(list(sums.load()))
+        jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
+        with open_folder(folder / "panel", header_of(odar, 5)) as panel:
+            collection = Collection(odar, panel, jobs)
+            await collection.run(concurrency=1)
+            assert collection.failures == []
+            panel.compact()
+    return folder / "panel"
+
+
+def synthetic_panel(
+    folder: Path,
+    items: int,
+    samples: int = 5,
+    seed: int = 0,
+    *,
+    benchmarks: Sequence[tuple[str, str]] = (("alpha", "Mathematics"), ("beta", "Knowledge"), ("gamma", "Coding")),
+) -> Path:
+    """A large panel written down directly: slow is better than fast, confidence tells right from wrong a little."""
+    rng = np.random.default_rng(seed)
+    header = header_of(Odar(settings(routing__samples=samples)), min(5, samples))
+    path = folder / "panel.parquet"
+    write_panel(path, header, (_synthetic(rng, i, samples, *benchmarks[i % len(benchmarks)]) for i in range(items)))
+    return path
+
+
+def header(samples: int = 5) -> Header:
+    return header_of(Odar(settings(routing__samples=samples)), min(5, samples))
+
+
+def _synthetic(rng: np.random.Generator, i: int, samples: int, benchmark: str, category: str) -> Entry:
+    hardness = float(rng.beta(1.6, 2.2))
+    steps = [(Step.ANSWER, 0, 0.85), (Step.VERIFY, 0, 1.0), *((Step.SOLVE, k, 1.05) for k in range(samples))]
+    attempts = [
+        _attempt(rng, step, k, float(rng.random() < np.clip(ease - hardness, 0.02, 0.98)))
+        for step, k, ease in steps
+    ]
+    return Entry(
+        key=Key(benchmark, str(i), 42), category=category, metric="accuracy", stratum=f"s{i % 4}", fold=i % 5,
+        query="Why? " * int(rng.integers(2, 60)), gold="4", effort=None, features=tuple(rng.random(24)),
+        difficulty=float(np.clip(hardness + rng.normal(0, 0.2), 0, 1)), expert="math", attempts=tuple(attempts),
+    )  # fmt: skip
+
+
+def _attempt(rng: np.random.Generator, step: Step, index: int, score: float) -> Attempt:
+    answer = "4" if score else str(rng.integers(5, 9))
+    count = int(rng.integers(3, 12))
+    logprobs = tuple(np.float32(-rng.gamma(1.0, 0.2 if score else 0.35, count)).tolist())
+    tokens = ("Answer:", *[" so"] * (count - 2), f" {answer}")
+    model = "quick" if step is Step.ANSWER else "deep"
+    price = (1e-6, 4e-6) if model == "quick" else (3e-6, 15e-6)
+    return Attempt(
+        step=step, index=index, model=model, text="".join(tokens), answer=answer,
+        judgment=bool(rng.random() < 0.8) if step is Step.VERIFY else None, finish="stop", score=score,
+        tokens=tokens, logprobs=logprobs, control=(False,) * count, request=min(2, list(Step).index(step)),
+        usage=Usage(60, 0, count, None), prompt_usd=60 * price[0], output_usd=count * price[1],
+        seconds=float(rng.gamma(3.0, 0.3 if model == "quick" else 1.0)),
+    )  # fmt: skip
