@@ -20,6 +20,7 @@ from odar.dispatch.catalogue import ModelCard
 from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError
 from odar.fusion.answers import extract_judgment, find_answer
 from odar.fusion.forms import canonical_json, fault_of
+from odar.observer import observed
 from odar.providers.base import Completion, Message, OnText, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
@@ -93,6 +94,7 @@ class Team:
             return plain_terms(card, options, self.ledger.time_left())
         return agent_terms(self.settings.agent(role), card, options, self.seed)
 
+    @observed("agent")
     async def _run(
         self,
         step: Step,
