@@ -275,6 +275,10 @@ class Odar:
         return candidates
 
     @observed("difficulty")
+    async def warm_up(self) -> None:
+        """Load now what the first question would else wait for."""
+        await self._estimate(Query("Ready?"))
+
     async def _estimate(self, query: Query) -> Estimate:
         """How hard it looks; the first time in a thread, because an estimator may load a parser then."""
         if self._warm:

@@ -63,6 +63,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await service.odar.warm_up()
         yield
         await service.close()
 
