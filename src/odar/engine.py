@@ -274,11 +274,11 @@ class Odar:
             raise causes[0]
         return candidates
 
-    @observed("difficulty")
     async def warm_up(self) -> None:
         """Load now what the first question would else wait for."""
         await self._estimate(Query("Ready?"))
 
+    @observed("difficulty")
     async def _estimate(self, query: Query) -> Estimate:
         """How hard it looks; the first time in a thread, because an estimator may load a parser then."""
         if self._warm:
