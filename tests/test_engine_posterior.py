@@ -174,3 +174,12 @@ async def test_a_change_of_path_is_told():
 def test_a_mode_that_does_not_exist_is_named():
     with pytest.raises(UnknownName, match="'posteriour'"):
         load_settings("embedded", environ={}, routing__mode="posteriour")
+
+
+async def test_a_fast_agent_that_states_no_answer_has_told_us_something():
+    odar, fast, _ = engine(0.45, SURE)
+    stated = (await odar.aask("What is 2 + 2?")).trace
+    fast.script = lambda request, index: [completion("Perhaps four", SURE)]
+    silent = (await odar.aask("What is 2 + 2?")).trace
+    assert (stated.candidates[0].stated, silent.candidates[0].stated) == (True, False)
+    assert silent.decision.posterior > stated.decision.posterior

@@ -27,8 +27,8 @@ from odar.fusion.calibration import load_calibration
 from odar.settings import ProviderSettings, Settings
 
 PROFILES = ("custom", "embedded", "open", "paper")
-_PROCESS_VARIABLES = {"ODAR_CONFIG", "ODAR_CACHE_DIR"}
-"""Read elsewhere: they say where things are, not what ODAR does."""
+_PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR"}
+"""Read elsewhere: they say where things are and who asks, not what ODAR does."""
 _COMPUTED = {"origins", "profile_reason"}
 
 KeyPath = tuple[str, ...]

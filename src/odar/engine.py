@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import dataclasses
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
@@ -21,11 +21,12 @@ from odar.agents.scales import Scales
 from odar.agents.stream import Stream
 from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
+from odar.agents.together import both
 from odar.agents.waves import Waves
 from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.difficulty.posterior import PosteriorDifficulty, features_of
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
@@ -35,11 +36,15 @@ from odar.fusion.choose import Fusion
 from odar.fusion.drift import AlignmentRow
 from odar.fusion.statistics import Source
 from odar.fusion.stopping import Stopping
+from odar.observer import Observer, observed, observing
 from odar.providers.base import OnText, Provider
+from odar.providers.observed import observed_guard
 from odar.providers.pool import Guard, ProviderPool
+from odar.question import check_text
 from odar.settings import Settings
 from odar.store.alignment import ServedAlignment
 from odar.store.alignment_file import AlignmentFile
+from odar.telemetry import telemetry_of
 from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Step, Trace
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
@@ -55,6 +60,7 @@ class Odar:
         estimator: a difficulty estimator, in place of the configured one.
         guard: put around every provider, such as a circuit breaker.
         served: where served energies are kept between processes; None keeps them in memory.
+        observer: watches every step; None: spans, where `telemetry.enabled` says so.
 
     Use it as a context manager, or call `close`, to let go of connections and weights.
     """
@@ -67,9 +73,11 @@ class Odar:
         estimator: Estimator | None = None,
         guard: Guard | None = None,
         served: AlignmentFile | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.settings = settings or load_settings()
-        self.providers = ProviderPool(self.settings, providers, guard)
+        self.observer = observer or telemetry_of(self.settings)
+        self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
         self._warm = False
@@ -94,6 +102,7 @@ class Odar:
         stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
         self.waves = Waves(stopping, fusion.first_wave, self.fusion.groups)
 
+    @observing("query")
     async def aask(
         self,
         question: str | Query,
@@ -174,6 +183,7 @@ class Odar:
         )
         return Answer(winner.answer, winner.text, trace)
 
+    @observed("dispatch")
     def _decide(self, query: Query, estimate: Estimate, path: Path | None, model: str | None) -> Decision:
         """Which path and which models; or, where the caller names a model, that model and nothing else."""
         if model is None:
@@ -201,6 +211,7 @@ class Odar:
         known = self.scales.known(Step.ANSWER, team)
         return known is not None and known.length_score(0) is not None
 
+    @observed("posterior")
     def _reconsider(
         self, decision: Decision, fast: list[Candidate], team: Team, stream: Stream, paths: Collection[str]
     ) -> Decision:
@@ -211,7 +222,13 @@ class Odar:
             return decision
         length = known.length_score(sum(not token.control for token in fast[0].tokens))
         assert length is not None, "_looks_first saw to it"
-        d = self.posterior.update(decision.estimate.difficulty, unsureness=energy.aligned, log_tokens=length)
+        d = self.posterior.update(
+            decision.estimate.difficulty,
+            unsureness=energy.aligned,
+            log_tokens=length,
+            unanswered=not fast[0].stated,
+            features=features_of(decision.estimate),
+        )
         after = self.strategy.reconsider(decision, d, paths)
         if decision.path is Path.SIMPLE is not after.path:
             try:
@@ -246,7 +263,7 @@ class Odar:
                 wanted = max(decision.samples, n)
                 in_full = decision.forced or n > 1
                 solve = team.solve(wanted) if in_full else self.waves.sample(team, wanted)
-                proposals, slow = await _both(answer(), solve)
+                proposals, slow = await both(answer(), solve)
                 candidates = proposals + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]
@@ -256,6 +273,11 @@ class Odar:
                 raise AllAgentsFailed(map(str, team.failures), causes)
             raise causes[0]
         return candidates
+
+    @observed("difficulty")
+    async def warm_up(self) -> None:
+        """Load now what the first question would else wait for."""
+        await self._estimate(Query("Ready?"))
 
     async def _estimate(self, query: Query) -> Estimate:
         """How hard it looks; the first time in a thread, because an estimator may load a parser then."""
@@ -341,20 +363,6 @@ class Odar:
         self.close()
 
 
-def check_text(text: str, *, in_conversation: bool = False) -> None:
-    """Raise InputError where a text cannot be a question; a turn of a conversation may be empty or hold NUL."""
-    if not isinstance(text, str):
-        raise InputError(f"the question must be a string, not {type(text).__name__}")
-    if not text.strip() and not in_conversation:
-        raise InputError("the question is empty")
-    if not in_conversation and (at := text.find("\0")) != -1:
-        raise InputError(f"the question holds a NUL character at position {at}; is it a binary file?")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text") from None
-
-
 def ask(question: str | Query, **options: Any) -> Answer:
     """Answer one question with the default settings; see `Odar.aask` for the options."""
     return _default().ask(question, **options)
@@ -370,20 +378,6 @@ def _default() -> Odar:
     odar = Odar()
     atexit.register(odar.close)
     return odar
-
-
-async def _both(
-    first: Coroutine[Any, Any, list[Candidate]], second: Coroutine[Any, Any, list[Candidate]]
-) -> tuple[list[Candidate], list[Candidate]]:
-    """Both at once; if one raises, the other is cancelled and awaited: nothing is left running and spending."""
-    tasks = [asyncio.ensure_future(first), asyncio.ensure_future(second)]
-    try:
-        one, two = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return one, two
 
 
 def _path(path: Path | str | None) -> Path | None:

@@ -16,6 +16,7 @@ from odar.types import Role
 
 _REQUIRED: Any = object()
 ROUTING_MODES = ("prior", "posterior")
+LOG_FORMATS = ("text", "json")
 
 
 def setting(
@@ -141,6 +142,8 @@ class GatewaySettings:
     notice_s: float = setting("seconds between /readyz turning 503 and closing the door", 1.0, ge=0)
     breaker_failures: int = setting("failures in a row after which a provider is left alone", 5, ge=1)
     breaker_cooldown_s: float = setting("how long it is left alone at first", 10.0, gt=0)
+    log_format: str = setting("form of log lines on standard error: text or json", "text")
+    log_requests: bool = setting("a log line for every question, without its texts", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +158,14 @@ class StoreSettings:
     batch: int = setting("traces in one transaction, at most", 200, ge=1, le=10_000)
     queue_size: int = setting("traces that may wait to be written; beyond it new ones are shed", 10_000, ge=1)
     queue_mb: int = setting("memory that they may take, roughly", 64, ge=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """OpenTelemetry spans of every query; where they go is said by the standard OTEL_* variables."""
+
+    enabled: bool | None = setting("make spans; none: where OTEL_EXPORTER_OTLP_ENDPOINT or its like is set", None)
+    propagate: bool = setting("send traceparent to providers, so that their spans join ours", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +230,7 @@ class Settings:
     calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or embedded", "")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     seed: int | None = setting("makes sampling repeatable where the provider can", None, ge=0)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
@@ -260,6 +272,8 @@ class Settings:
             )
         if self.routing.mode not in ROUTING_MODES:
             raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
+        if self.gateway.log_format not in LOG_FORMATS:
+            raise UnknownName("gateway.log_format", self.gateway.log_format, LOG_FORMATS)
         surrogate = self.fusion.surrogate
         for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW), *([surrogate] if surrogate else [])):
             card = self.card(name)

@@ -203,6 +203,8 @@ class Candidate:
     finish: str = "stop"
     energy: Energy | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    stated: bool = True
+    """Whether it marked its final answer, where it was told to."""
     fault: str = ""
     """What the client's response_format or tools forbid about it; it loses to any candidate without one."""
     wire: Wire | None = field(default=None, repr=False, compare=False)

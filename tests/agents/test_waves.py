@@ -40,11 +40,20 @@ async def test_without_stopping_all_are_asked_at_once():
     assert [request.n for request in provider.requests] == [5]
 
 
+async def test_two_equal_answers_do_not_end_the_first_wave():
+    odar, _, provider = engine(
+        slow=saying(4, 4, 5, 5, 5), models=SINGLES, difficulty=0.9, fusion__stop_confidence=0.8
+    )
+    answer = await odar.aask("What is 2 + 2?", seed=0)
+    assert (answer.answer, len(provider.requests)) == ("5", 5)
+
+
 async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
-    odar, _, provider = engine(models=SINGLES, difficulty=0.9, fusion__stop_confidence=0.8)
+    slow = saying(4, 4, 5, 4, 4)
+    odar, _, provider = engine(slow=slow, models=SINGLES, difficulty=0.9, fusion__stop_confidence=0.8)
 
     async def complete(request, on_text=None, *, plain=provider.complete):
-        if step_of(request) == "solve" and request.sampling.seed == 2:
+        if step_of(request) == "solve" and request.sampling.seed == 4:
             provider.in_flight += 1
             try:
                 await asyncio.sleep(30)
@@ -55,7 +64,7 @@ async def test_what_is_in_flight_is_cancelled_once_the_answer_is_settled():
     provider.complete = complete
     answer = await odar.aask("What is 2 + 2?", seed=0)
     assert provider.in_flight == 0
-    assert len(provider.requests) == 2
+    assert len(provider.requests) == 4
     cancelled = [call for call in answer.trace.calls if call.error == "cancelled"]
     assert len(cancelled) == 1
     assert answer.trace.spend.cost_usd is None  # it may have been billed: unknown, not zero

@@ -33,9 +33,9 @@ async def test_every_item_is_recorded_once(tmp_path):
     assert sorted(entry.id for entry in file.entries) == sorted(item.id for item in ITEMS)
     assert seen[-1].done == len(ITEMS)
     first = next(entry for entry in file.entries if entry.id == "3")
-    assert (first.fast.correct, first.verify.correct, len(first.solves), first.solve_calls) == (False, True, 2, 3)
+    assert (first.fast.correct, first.verify.correct, len(first.solves), first.solve_calls) == (False, True, 3, 3)
     assert first.fast.step is Step.ANSWER
-    assert first.solves[0].cost_usd == pytest.approx((10 * 3 + 5 * 15) / 1e6 / 2)
+    assert first.solves[0].cost_usd == pytest.approx((10 * 3 + 5 * 15) / 1e6 / 3)
     calls = len(fast.requests) + len(slow.requests)
     file.close()
     with RecordFile(tmp_path / "r.jsonl", fingerprint(odar)) as again:

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from odar.calibration.traffic import fast_is_wrong
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.calibration.setup import Thresholds
+from odar.calibration.traffic import fast_is_wrong, same_shares
+from support.population import evidence, setup
 
 
 def document(winner, *answers, content=True, steps=("answer", "solve", "solve")):
@@ -29,3 +36,28 @@ def document(winner, *answers, content=True, steps=("answer", "solve", "solve"))
 )
 def test_what_feedback_on_the_chosen_answer_says_of_the_fast_one(trace, correct, wrong):
     assert fast_is_wrong(trace, correct) is wrong
+
+
+@given(seed=st.integers(0, 1000), tau1=st.floats(0, 1), tau2=st.floats(0, 1))
+def test_as_many_take_each_path_as_before(seed, tau1, tau2):
+    fast = evidence(size=30, seed=seed).fast
+    before = setup(posterior=None, thresholds=Thresholds(min(tau1, tau2), max(tau1, tau2)))
+    moved = replace(fast, prior=np.round(fast.prior[::-1] ** 3, 5))
+
+    class After:
+        def difficulty(self, _):
+            return moved.prior
+
+    found = same_shares(before, After(), fast)
+    counts = [
+        np.bincount(t.paths(d), minlength=3) for t, d in ((before.thresholds, fast.prior), (found, moved.prior))
+    ]
+    ties = 30 - len(np.unique(moved.prior))
+    assert abs(counts[0] - counts[1]).max() <= ties
+    assert found.tau1 <= found.tau2
+
+
+def test_where_nothing_moved_thresholds_stay():
+    fast = evidence(size=30).fast
+    now = setup(posterior=None)
+    assert same_shares(now, now, fast) == now.thresholds

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from odar.config import load_settings
+from odar.difficulty.posterior import FORMAT
 from odar.engine import Odar
 from odar.store.archive import Archive
 from odar.store.database import Database
@@ -66,11 +67,12 @@ def test_traffic_with_feedback_teaches_posterior_and_statistics(odar, provider, 
     assert "μ, σ answer measured on 90 candidates" in result.out
     assert "μ, σ verify kept: 30 candidates with log-probs are needed, 30 more" in result.out
     assert "posterior   fitted" in result.out
-    assert "kept: traffic does not say what another path would have answered" in result.out
+    assert "as many take each path as before" in result.out
     assert max(map(len, result.out.splitlines())) <= 80
     body = json.loads((tmp_path / "calibration.json").read_text())
-    assert body["posterior"]["format"] == "odar-posterior/1"
-    assert body["settings"] == {}
+    assert body["posterior"]["format"] == FORMAT
+    assert body["report"]["mix"]["before"] == body["report"]["mix"]["after"] == [1.0, 0.0, 0.0]
+    assert body["settings"] == {"routing.tau1": 1.0, "routing.tau2": 1.0}
     assert body["made"]["data"] == "traces"
     engine = Odar(load_settings(config=tmp_path / "odar.toml", calibration=str(tmp_path / "calibration.json")))
     assert engine.posterior.coef_[2] > 0  # an unsure answer is likelier to be wrong

@@ -52,6 +52,7 @@ def test_stopping_early_looks_at_fewer(tmp_path):
     assert early.saved == pytest.approx(1 - 11 / 20)
     assert (early.accuracy, early.against_all.value) == (1.0, 0.0)
     assert stop_early(questions, Fusion("majority"), 1.0).slow_calls == (3 * 3 + 5) / 4
+    assert stop_early(questions, Fusion("majority"), 0.8, first_look=4).slow_calls == (4 * 3 + 5) / 4
 
 
 def test_the_fast_answer_is_not_one_of_the_samples_that_stop(tmp_path):

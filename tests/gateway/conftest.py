@@ -105,7 +105,13 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
     """Starts gateways, and stops them after the test; nothing may be left behind upstream."""
     async with AsyncExitStack() as stack:
 
-        async def go(keys: Any = None, recorder: Any = None, slow_kind: str = "openai", **overrides: Any) -> Live:
+        async def go(
+            keys: Any = None,
+            recorder: Any = None,
+            slow_kind: str = "openai",
+            app_options: Any = None,
+            **overrides: Any,
+        ) -> Live:
             base = {
                 "providers": {
                     "f": {"kind": "openai", "base_url": up.url},
@@ -135,7 +141,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             }
             settings = load_settings("embedded", environ={}, **{**base, **overrides})
             notebook = Notebook()
-            app = create_app(settings, keys=keys, recorder=recorder or notebook)
+            app = create_app(settings, keys=keys, recorder=recorder or notebook, **(app_options or {}))
             server = make_server(app, settings.gateway)
             task = asyncio.create_task(server.serve())
             while not server.started:

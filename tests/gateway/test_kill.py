@@ -43,7 +43,7 @@ async def test_a_killed_gateway_keeps_what_it_had_flushed(tmp_path):
         await asyncio.sleep(FLUSH_S + ROOM_S)
         killed_at = time.monotonic()
         gateway.process.kill()
-        await gateway.process.wait()
+        await gateway.process.communicate()  # its log fills the pipe
         async with asyncio.timeout(10):
             await asyncio.gather(*clients)
 

@@ -11,6 +11,7 @@ from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.errors import OdarError
 from odar.fusion.choose import Fusion
+from odar.observer import observed
 from odar.types import Candidate, Role, Verdict
 
 
@@ -28,6 +29,7 @@ class Judge:
     scales: Scales
     surrogate: Surrogate | None = None
 
+    @observed("fusion")
     async def decide(self, candidates: Sequence[Candidate], team: Team) -> tuple[list[Candidate], Verdict]:
         """The candidates with their energies, and which of them wins.
 

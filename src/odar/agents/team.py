@@ -20,6 +20,7 @@ from odar.dispatch.catalogue import ModelCard
 from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError
 from odar.fusion.answers import extract_judgment, find_answer
 from odar.fusion.forms import canonical_json, fault_of
+from odar.observer import observed
 from odar.providers.base import Completion, Message, OnText, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
@@ -93,6 +94,7 @@ class Team:
             return plain_terms(card, options, self.ledger.time_left())
         return agent_terms(self.settings.agent(role), card, options, self.seed)
 
+    @observed("agent")
     async def _run(
         self,
         step: Step,
@@ -201,6 +203,7 @@ class Team:
             found = canonical_json(text)
         else:
             found = find_answer(text)
+        stated = found is not None or not self.prompts[step].marks
         if found is None:
             # A verifier that only says CORRECT has answered: with the proposal.
             found = proposal if judgment else text.strip()
@@ -213,6 +216,7 @@ class Team:
             judgment=judgment,
             finish=completion.finish,
             tool_calls=calls,
+            stated=stated,
             fault=fault_of(text, calls, options),
             wire=completion.wire,
         )

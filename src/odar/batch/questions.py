@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from odar.engine import Odar, check_text
+from odar.engine import Odar
 from odar.errors import InputError
 from odar.images import load_image
+from odar.question import check_text
 from odar.types import Path, Query
 
 FIELDS = ("id", "query", "messages", "image", "path", "max_cost", "seed")

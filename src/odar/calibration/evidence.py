@@ -26,6 +26,8 @@ class FastAnswers:
     """Raw free energy of the fast answer; NaN where unknown."""
     log_tokens: Array
     """ln(1 + tokens) of it; NaN where unknown."""
+    unanswered: Bools
+    """Whether it marked no final answer, although it was told to."""
     wrong: Bools
     effort: Array
     """Human time or length of a reference reasoning; NaN where unknown."""
@@ -47,6 +49,7 @@ class FastAnswers:
             prior=self.prior[index],
             energy=self.energy[index],
             log_tokens=self.log_tokens[index],
+            unanswered=self.unanswered[index],
             wrong=self.wrong[index],
             effort=self.effort[index],
             features=features,
@@ -80,6 +83,7 @@ def evidence_of(records: Sequence[Record], varentropy_weight: float, features: A
         prior=np.array([record.difficulty for record in records]),
         energy=np.array([free_energy_of(attempt, varentropy_weight) for attempt in fast]),
         log_tokens=np.array([np.log1p(attempt.tokens) if attempt.tokens else np.nan for attempt in fast]),
+        unanswered=np.array([not attempt.stated for attempt in fast]),
         wrong=np.array([not attempt.correct for attempt in fast]),
         effort=np.array([np.nan if record.effort is None else record.effort for record in records]),
         features=features,

@@ -144,8 +144,7 @@ def _variants(
     def look(prior: Array, part: Part[PosteriorDifficulty]) -> tuple[PosteriorDifficulty | None, Array]:
         if part.better:
             return part.model, part.held_out
-        columns = (np.nan_to_num(each) for each in measured.scores(fast))
-        return today.posterior, measured.reconsider(prior, today.posterior.predict(prior, *columns), fast)
+        return today.posterior, measured.reconsider(prior, measured.look(today.posterior, prior, fast), fast)
 
     if today.looks_first:
         if estimator.better:

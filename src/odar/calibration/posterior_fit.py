@@ -12,6 +12,8 @@ from odar.difficulty.posterior import PosteriorDifficulty
 
 FEWEST = 50
 """Fast answers, below which seven coefficients cannot be learned."""
+PULL = 25.0
+"""Ridge towards the coefficients in use: worth about a hundred answers."""
 FEWEST_OF_EACH = 8
 """Right and wrong ones among them."""
 MEASURE = "log loss of 'fast answer wrong'"
@@ -32,17 +34,15 @@ def fit_posterior_part(
     prior = fast.prior if prior is None else prior
     unsureness, length = setup.scores(fast)
     usable = np.isfinite(unsureness) & np.isfinite(length)
-    columns = prior, np.nan_to_num(unsureness), np.nan_to_num(length)
-    used = setup.reconsider(prior, in_use.predict(*columns), fast)
+    used = setup.reconsider(prior, setup.look(in_use, prior, fast), fast)
     if why := _missing(fast, usable):
         return Part("posterior", None, used, None, MEASURE, why)
     fold, held_out = folds(len(fast), seed), used.copy()
     for number in range(int(fold.max()) + 1):
         seen, test = usable & (fold != number), usable & (fold == number)
-        fitted = _fit(columns, fast.wrong, seen)
-        held_out[test] = fitted.predict(*(column[test] for column in columns))
+        held_out[test] = setup.look(_fit(setup, prior, fast, seen, in_use), prior[test], fast.rows(test))
     gain = compare(log_loss(held_out, fast.wrong)[usable], log_loss(used, fast.wrong)[usable])
-    model = _fit(columns, fast.wrong, usable)
+    model = _fit(setup, prior, fast, usable, in_use)
     return Part("posterior", model, setup.reconsider(prior, held_out, fast), gain, MEASURE)
 
 
@@ -56,9 +56,14 @@ def log_loss(difficulty: Array, wrong: Bools) -> Array:
     return np.asarray(-np.log(chance))
 
 
-def _fit(columns: tuple[Array, Array, Array], wrong: Bools, rows: Bools) -> PosteriorDifficulty:
-    prior, unsureness, length = (column[rows] for column in columns)
-    return PosteriorDifficulty().fit(prior, unsureness, length, wrong[rows])
+def _fit(
+    setup: Setup, prior: Array, fast: FastAnswers, rows: Bools, start: PosteriorDifficulty
+) -> PosteriorDifficulty:
+    """Coefficients that stay near those in use as far as the answers let them; the intercept is free."""
+    some = fast.rows(rows)
+    return PosteriorDifficulty(l2=PULL, start=start).fit(
+        prior[rows], *setup.scores(some), some.wrong, unanswered=some.unanswered, features=some.features
+    )
 
 
 def _missing(fast: FastAnswers, usable: Bools) -> str:

@@ -29,6 +29,8 @@ class Attempt:
     judgment: bool | None = None
     cost_usd: float | None = None
     """Its share of what this step cost."""
+    stated: bool = True
+    """Whether it marked its final answer, where it was told to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt
         tokens=sum(not token.control for token in candidate.tokens),
         judgment=candidate.judgment,
         cost_usd=cost_usd,
+        stated=candidate.stated,
     )
 
 

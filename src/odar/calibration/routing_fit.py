@@ -16,7 +16,7 @@ from odar.difficulty.posterior import PosteriorDifficulty
 GRID_1 = (0.2, 0.3, 0.4)
 GRID_2 = (0.6, 0.7, 0.8)
 """The thresholds that are tried (SPEC 2.7)."""
-SHARES = (0.25, 0.5, 0.75, 0.9)
+SHARES = (0.25, 0.5, 0.75, 0.9, 0.97)
 """And those that leave such shares of the items below them: a model that is mostly wrong has no d under 0.4."""
 
 LOSS = 0.01
@@ -69,10 +69,10 @@ def holds(difference: Array) -> bool:
 
 def points(difficulty: Array, today: Thresholds) -> Iterator[Thresholds]:
     """What is tried: the thresholds in use, the paper's grid, and shares of the items."""
-    shares = [round(float(each), 3) for each in np.quantile(difficulty, SHARES)]
+    shares = [*(round(float(each), 3) for each in np.quantile(difficulty, SHARES)), 1.0]
     yield today
     for tau1 in (*GRID_1, *shares):
-        for tau2 in (*GRID_2, *shares, 1.0):
+        for tau2 in (*GRID_2, *shares):
             if tau1 <= tau2:
                 yield Thresholds(tau1, tau2)
 

@@ -74,10 +74,12 @@ class Setup:
         prior = self.prior(fast)
         if self.posterior is None:
             return prior
-        unsureness, length = self.scores(fast)
-        return self.reconsider(
-            prior, self.posterior.predict(prior, *map(np.nan_to_num, (unsureness, length))), fast
-        )
+        return self.reconsider(prior, self.look(self.posterior, prior, fast), fast)
+
+    def look(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
+        """What a posterior makes of each fast answer; of one that cannot be scored, as of an average one."""
+        scores = (np.nan_to_num(each) for each in self.scores(fast))
+        return posterior.predict(prior, *scores, unanswered=fast.unanswered, features=fast.features)
 
     def reconsider(self, prior: Array, posterior: Array, fast: FastAnswers) -> Array:
         """The posterior, but the prior where a fast answer cannot be scored or is not waited for."""

@@ -2,7 +2,8 @@
 
 A trace holds the candidates of the one path that was taken, and feedback says whether the chosen answer was right.
 That tells how often the fast answer is wrong, and what free energies look like; it does not tell what another path,
-or another choice among the candidates, would have been worth. So thresholds, β and skills stay as they are.
+or another choice among the candidates, would have been worth. So β and skills stay as they are, and thresholds move
+with the difficulties: as many questions as before take each path, but others where the order has changed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odar.calibration.evidence import FastAnswers
 from odar.calibration.fit import Incumbents
 from odar.calibration.part import Part
 from odar.calibration.posterior_fit import fit_posterior_part
-from odar.calibration.setup import Setup
+from odar.calibration.setup import Setup, Thresholds
 from odar.calibration.statistics_fit import statistics_of
 from odar.calibration.votes import Array
 from odar.difficulty.estimator import LearnedEstimator
@@ -84,7 +85,7 @@ def read_traffic(
     """
     energies: dict[Step, list[float]] = defaultdict(list)
     lengths: list[float] = []
-    known: list[tuple[float, float, float, bool]] = []
+    known: list[tuple[float, float, float, bool, bool]] = []
     features: list[Sequence[float]] = []
     traces = marked = 0
     for row in rows:
@@ -93,12 +94,12 @@ def read_traffic(
             continue
         traces += 1
         marked += row["feedback"] is not None
-        fast: tuple[float, float] | None = None
+        fast: tuple[float, float, bool] | None = None
         for candidate in document["candidates"]:
             step, energy = Step(candidate["step"]), _free_energy(candidate, varentropy_weight)
             energies[step].append(energy)
             if step is Step.ANSWER and fast is None:
-                fast = energy, _log_tokens(candidate)
+                fast = energy, _log_tokens(candidate), not candidate.get("stated", True)
                 lengths.append(fast[1])
         wrong = None if row["feedback"] is None else fast_is_wrong(document, row["feedback"]["correct"])
         phi = _features(document)
@@ -107,12 +108,13 @@ def read_traffic(
         known.append((float(document["decision"]["estimate"]["difficulty"]), *fast, wrong))
         features.append(phi or ())
     table = np.array(features, dtype=np.float64) if estimator is not None and features else None
-    columns = np.array(known, dtype=np.float64).reshape(-1, 4).T
+    columns = np.array(known, dtype=np.float64).reshape(-1, 5).T
     answers = FastAnswers(
         prior=columns[0] if estimator is None or table is None else estimator.predict(table),
         energy=columns[1],
         log_tokens=columns[2],
-        wrong=columns[3].astype(bool),
+        unanswered=columns[3].astype(bool),
+        wrong=columns[4].astype(bool),
         effort=np.full(len(known), np.nan),
         features=table,
     )
@@ -159,9 +161,22 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
         estimator=estimator.model if estimator.better else None,
         posterior=(posterior.model if posterior.better else today.posterior) if today.looks_first else None,
     )
+    if len(traffic.fast):
+        fitted = replace(fitted, thresholds=same_shares(today.setup, fitted, traffic.fast))
     return TrafficFit(
         fitted, measured, estimator, posterior, _mix(today.setup, traffic.fast), _mix(fitted, traffic.fast)
     )
+
+
+def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
+    """Thresholds that send as many of these questions down each path as before; today's where nothing moved."""
+    old, new = before.difficulty(fast), np.sort(after.difficulty(fast))
+    if np.array_equal(np.sort(old), new):
+        return before.thresholds
+    above = np.append(new, 1.0)  # nothing is above the last one
+    paths = before.thresholds.paths(old)
+    simple, easier = int((paths == 0).sum()), int((paths <= 1).sum())
+    return Thresholds(*(round(float(above[count]), 6) for count in (simple, easier)))
 
 
 def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:

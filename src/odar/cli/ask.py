@@ -15,9 +15,10 @@ import click
 from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.cli.stream import AnswerStream
-from odar.engine import Odar, check_text
+from odar.engine import Odar
 from odar.errors import InputError
 from odar.images import load_image
+from odar.question import check_text
 from odar.settings import Settings
 from odar.store.alignment_file import alignment_file
 from odar.store.recorder import record, warm_up

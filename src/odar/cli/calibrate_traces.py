@@ -41,7 +41,7 @@ def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int
         made = {"command": command_line(), "data": "traces", "items": len(traffic.fast)}
         calibration = Calibration(
             statistics=table(odar, fitted.setup.statistics),
-            settings=odar.calibration.settings,
+            settings={**odar.calibration.settings, **_thresholds(odar, fitted)},
             posterior=posterior_document(odar, fitted.setup.posterior),
             estimator=fitted.setup.estimator.document() if fitted.setup.estimator else odar.calibration.estimator,
             made=made_of(made),
@@ -85,12 +85,22 @@ def _show(odar: Odar, traffic: Traffic, fitted: TrafficFit) -> None:
     if fitted.setup.posterior is None:
         posterior += f"\n{'':11} not in use: routing.mode = {odar.settings.routing.mode}"
     click.echo(posterior)
-    click.echo(f"{'τ1, τ2':11} kept: traffic does not say what another path would have answered")
+    now, then = odar.settings.routing, fitted.setup.thresholds
+    click.echo(f"{'τ1, τ2':11} {now.tau1:g}, {now.tau2:g} → {then.tau1:.3g}, {then.tau2:.3g}")
+    click.echo(f"{'':11} as many take each path as before: traffic does not say what")
+    click.echo(f"{'':11} another path would have answered")
     click.echo(f"{'fusion':11} kept: feedback is on the chosen answer, not on every candidate")
     click.echo(f"{'':11} (`odar calibrate DATA` fits both)\n")
     if len(fast):
         mixes = [" / ".join(f"{share:.0%}" for share in mix) for mix in (fitted.before, fitted.after)]
         click.echo(f"simple / medium / hard of these {len(fast)}: {mixes[0]} → {mixes[1]}")
+
+
+def _thresholds(odar: Odar, fitted: TrafficFit) -> dict[str, float]:
+    """τ1 and τ2 as settings, where they moved."""
+    then = fitted.setup.thresholds
+    moved = (then.tau1, then.tau2) != (odar.settings.routing.tau1, odar.settings.routing.tau2)
+    return {"routing.tau1": then.tau1, "routing.tau2": then.tau2} if moved else {}
 
 
 def _few(traffic: Traffic, step: Step) -> str:
@@ -107,5 +117,6 @@ def _report(traffic: Traffic, fitted: TrafficFit) -> dict[str, Any]:
         "measured": {step.value: count for step, count in fitted.measured.items()},
         "parts": [part_report(fitted.estimator), part_report(fitted.posterior)],
         "mix": {"before": fitted.before, "after": fitted.after},
-        "kept": ["routing.tau1", "routing.tau2", "fusion.beta", "skills"],
+        "thresholds": [fitted.setup.thresholds.tau1, fitted.setup.thresholds.tau2],
+        "kept": ["fusion.beta", "skills"],
     }

@@ -36,7 +36,8 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
     results = apply_rules(questions, fusion.beta, fusion.missing_limit, seed)
     best = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
     sizes = sum(len(question.candidates) for question in questions) / len(questions)
-    stops = [stop_early(questions, best, level, seed) for level in (1.0, 0.9, 0.8)]
+    levels = ((1.0, 1), (0.9, 1), (0.8, fusion.first_wave), (0.8, 1))
+    stops = [stop_early(questions, best, level, first, seed) for level, first in levels]
     ceiling = oracle(questions)
     if as_json:
         body = {
@@ -56,6 +57,8 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
     click.echo(f"\n{'stopping early':19}{'accuracy':9}{'against all samples':25} slow samples (saved)")
     for stop in stops:
         name = "arithmetic only" if stop.confidence == 1.0 else f"confidence {stop.confidence:g}"
+        if stop.first_look > 1:
+            name = f"{stop.confidence:g}, looks from {stop.first_look}"
         figures = f"{stop.accuracy:<9.3f}{stop.against_all.signed():25} {stop.slow_calls:.2f} ({stop.saved:.0%})"
         click.echo(f"{name:19}{figures}")
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "pull": "Fetch the embedded model's weights ahead of time.",
     "sample": "Record one fast and several slow answers, for `odar fuse`.",
     "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
+    "top": "Watch a running gateway, live.",
     "traces": "List, show and export recorded traces.",
     "train": "Learn the difficulty estimator from your own data.",
 }

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
+import signal
 import socket
+import sys
 
 import click
 
 from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
-from odar.settings import Settings
+from odar.settings import LOG_FORMATS, Settings
 
 
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. Default: 8088.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Form of the log. Default: text.")
 @settings_options
-def command(host: str | None, port: int | None, settings: Settings) -> None:
+def command(host: str | None, port: int | None, log_format: str | None, settings: Settings) -> None:
     """Answer over HTTP, in OpenAI's and Anthropic's words: change base_url, keep your client.
 
     \b
@@ -27,8 +29,11 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
 
     Models: odar (adaptive), odar-simple, odar-medium, odar-hard, and every model of `odar models` by its own name,
     passed through. Without keys it listens on this machine only. SIGTERM lets running requests finish.
+
+    Standard error gets a line for every question, without its texts; `odar top` shows the whole, live.
     """
     from odar.gateway.app import create_app
+    from odar.gateway.logs import Logs, to_descriptor
     from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import check_binding, make_server
     from odar.store.alignment_file import alignment_file
@@ -38,27 +43,46 @@ def command(host: str | None, port: int | None, settings: Settings) -> None:
         settings.gateway,
         host=settings.gateway.host if host is None else host,
         port=settings.gateway.port if port is None else port,
+        log_format=log_format or settings.gateway.log_format,
     )
     settings = dataclasses.replace(settings, gateway=gateway)
     store = open_store(settings)
     keys = StoredKeys(store)
     check_binding(gateway.host, keys)
     bound = _bind(gateway.host, gateway.port)
-    announce_profile(settings)
-    fetch_if_embedded(settings, quiet=False)  # before anybody can ask, not while the first one waits
-    logging.basicConfig(level=logging.WARNING, format="odar: %(levelname)s %(name)s: %(message)s")
+    in_text = gateway.log_format == "text"
+    if in_text:
+        announce_profile(settings)
+    fetch_if_embedded(settings, quiet=not in_text)  # before anybody can ask, not while the first one waits
+    logs = Logs(
+        to_descriptor(sys.stderr.fileno()),
+        gateway.log_format,
+        requests=gateway.log_requests,
+        content=settings.store.content,
+    )
+    logs.install()
     record, served = StoredRecord(store, settings.profile), alignment_file(settings.store)
-    app = create_app(settings, keys=keys, recorder=record, traces=store, served=served)
+    app = create_app(settings, keys=keys, recorder=record, logs=logs, traces=store, served=served)
+    app.state.service.metrics.watch_store(store.health)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
-    click.echo(f"odar: listening on http://{shown}:{number} (open it in a browser for the dashboard)", err=True)
+    news = [f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"]
     if keys.empty():
-        click.echo(
-            "odar: no key is configured: only this machine can connect (make keys with `odar keys`)", err=True
-        )
-    server.run(sockets=[bound])
+        news.append("no key is configured: only this machine can connect (make keys with `odar keys`)")
+    for line in news:
+        if in_text:
+            click.echo(f"odar: {line}", err=True)
+        else:
+            logs.say(line, profile=settings.profile)
+    # The server, once drained, sends itself the signal again: that must end the process, but not before the last
+    # lines and spans are out.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        server.run(sockets=[bound])
+    finally:
+        logs.close()
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -74,7 +74,7 @@ class LearnedEstimator:
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 24))
-    >>> y = 1 / (1 + np.exp(-x[:, 0]))
+    >>> y = 1 / (1 + np.exp(-x[:, 3]))
     >>> model = LearnedEstimator(epochs=60, learning_rate=0.01, l2=0.0).fit(x, y)
     >>> bool(np.corrcoef(model.predict(x), y)[0, 1] > 0.95)
     True

@@ -63,6 +63,8 @@ class StoppingResult:
     """What stopping early saves, and what it costs."""
 
     confidence: float
+    first_look: int
+    """Slow samples before the first look."""
     slow_calls: float
     """Mean slow samples per question."""
     saved: float
@@ -123,14 +125,18 @@ def oracle(questions: Sequence[Question]) -> float:
     return float(np.mean([any(q.correct) for q in questions]))
 
 
-def stop_early(questions: Sequence[Question], fusion: Fusion, confidence: float, seed: int = 0) -> StoppingResult:
+def stop_early(
+    questions: Sequence[Question], fusion: Fusion, confidence: float, first_look: int = 1, seed: int = 0
+) -> StoppingResult:
     """Slow samples one by one, until the answer is settled (SPEC 5.12); the fast answer is there in any case."""
     stopping, looked, all_slow, right = Stopping(confidence), [], [], []
     for question in questions:
         roles = [candidate.role for candidate in question.candidates]
         slow = [i for i, role in enumerate(roles) if role is Role.SLOW]
         groups = fusion.groups([question.candidates[i] for i in slow])
-        taken = next((k for k in range(1, len(slow)) if stopping.decided(groups[:k], len(slow) - k)), len(slow))
+        taken = next(
+            (k for k in range(first_look, len(slow)) if stopping.decided(groups[:k], len(slow) - k)), len(slow)
+        )
         seen = sorted({*range(len(roles))} - {*slow[taken:]})
         winner = fusion.choose([question.candidates[i] for i in seen]).winner
         looked.append(taken)
@@ -138,6 +144,7 @@ def stop_early(questions: Sequence[Question], fusion: Fusion, confidence: float,
         right.append(question.correct[seen[winner]])
     return StoppingResult(
         confidence=confidence,
+        first_look=first_look,
         slow_calls=float(np.mean(looked)),
         saved=1 - sum(looked) / max(1, sum(all_slow)),
         accuracy=float(np.mean(right)),

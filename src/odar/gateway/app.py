@@ -20,6 +20,7 @@ from odar.gateway.endpoint import Dialect, Endpoint
 from odar.gateway.exchange import ClientLeft, read_body
 from odar.gateway.fields import Fields, read_json
 from odar.gateway.gate import identify
+from odar.gateway.logs import Logs
 from odar.gateway.messages import read_messages
 from odar.gateway.messages_reply import MessageStream, write_message
 from odar.gateway.openapi import description
@@ -43,6 +44,7 @@ def create_app(
     keys: Keyring | None = None,
     recorder: Recorder | None = None,
     traces: Traces | None = None,
+    logs: Logs | None = None,
     **engine_options: Any,
 ) -> Starlette:
     """The gateway as an ASGI application.
@@ -52,14 +54,16 @@ def create_app(
         keys: who may ask; without one, requests from this machine only.
         recorder: where traces go; without one, nowhere.
         traces: where the dashboard reads them; without one, it has none to show.
+        logs: where each question gets a line; without one, nowhere.
         engine_options: for `Odar`, such as ready-made providers.
 
     `app.state.service` holds the engine, the gate, the breakers and the metrics.
     """
-    service = Service(settings, keys, recorder, traces, **engine_options)
+    service = Service(settings, keys, recorder, traces, logs=logs, **engine_options)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await service.odar.warm_up()
         yield
         await service.close()
 

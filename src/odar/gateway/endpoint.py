@@ -19,10 +19,12 @@ from odar.gateway.ask import Ask
 from odar.gateway.exchange import EVENTS, JSON, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import read_json
 from odar.gateway.gate import identify
+from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import Entry, Grant
 from odar.gateway.refusals import CLIENT_LEFT, Refusal, refusal_of
 from odar.gateway.reply import answer_headers, decision_headers, dump
 from odar.gateway.service import Service
+from odar.observer import Observer, observing
 from odar.providers.base import Piece
 from odar.types import Answer, Decision, Path
 
@@ -86,9 +88,17 @@ class Endpoint:
         self._limit = int(gateway.max_body_mb * 1e6)
         self._gateway = gateway
 
+    @property
+    def observer(self) -> Observer | None:
+        """Whoever watches the engine sees requests too."""
+        return self._service.odar.observer
+
+    @observing("request")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever it is."""
-        visit = _Visit(Exchange(scope, receive, send), uuid.uuid4().hex, time.perf_counter())
+        trace_id = uuid.uuid4().hex
+        visit = _Visit(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
+        CURRENT.set(Ids(visit.exchange.request_id, trace_id))  # the server gives each request a context of its own
         error: BaseException | None = None
         try:
             visit.grant = identify(visit.exchange.headers, self._service.keys)
@@ -252,6 +262,7 @@ class Endpoint:
                 calls=tuple(visit.ledger.calls) if visit.ledger else (),
                 spend=visit.ledger.spend() if visit.ledger else None,
                 error=None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
+                request_id=visit.exchange.request_id,
             )
         )
 

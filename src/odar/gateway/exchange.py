@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from odar.gateway.logs import request_id
 from odar.gateway.refusals import Refusal
 
 Scope = MutableMapping[str, Any]
@@ -26,10 +27,12 @@ class ClientLeft(Exception):
 
 
 class Exchange:
-    """One request and its response."""
+    """One request and its response; `made` is what it is called where the client did not name it."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, made: str = "") -> None:
         self.headers: Headers = scope["headers"]
+        sent = next((value for name, value in self.headers if name == b"x-request-id"), None)
+        self.request_id = request_id(sent, made)
         self.status = 0
         """What was sent, 0 before anything was."""
         self._receive = receive
@@ -52,7 +55,8 @@ class Exchange:
     async def start(self, status: int, headers: Headers) -> None:
         """The head of a response."""
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        named = (b"x-request-id", self.request_id.encode())
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, named]})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """A part of a response whose head has been sent; waits while the client is slow to read."""

@@ -13,7 +13,9 @@ from prometheus_client.registry import Collector
 from odar.fusion.drift import AlignmentRow
 from odar.gateway.gate import Gate
 from odar.gateway.ports import Entry
+from odar.gateway.store_metrics import StoreMetrics
 from odar.providers.breaker import Breaker, State
+from odar.store.writer import Health
 
 M = TypeVar("M", Counter, Histogram)
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -62,12 +64,15 @@ class Metrics:
         )
         self._tokens = Counter("odar_tokens", "Tokens as reported.", ("model", "kind"), registry=self.registry)
         self._cost = Counter("odar_cost_usd", "US dollars, where prices are known.", registry=self.registry)
+        self._unpriced = Counter("odar_unpriced_calls", "Calls whose cost is unknown.", registry=self.registry)
         self._degraded = Counter("odar_degraded", "Answers marked degraded.", registry=self.registry)
         self._breakers = Gauge(
             "odar_breaker_state", "0 closed, 1 half open, 2 open.", ("provider",), registry=self.registry
         )
         in_flight = Gauge("odar_in_flight", "Requests being answered.", registry=self.registry)
         in_flight.set_function(lambda: gate.in_flight)
+        limit = Gauge("odar_in_flight_limit", "Requests beyond it are refused.", registry=self.registry)
+        limit.set(gate.limit)
 
     def watch(self, provider: str, breaker: Breaker) -> None:
         """Show this breaker's state."""
@@ -79,21 +84,26 @@ class Metrics:
 
     def count(self, entry: Entry) -> None:
         """Count one request."""
-        trace = entry.trace
+        trace, calls = entry.trace, entry.trace.calls if entry.trace else entry.calls
         path = trace.decision.path.value if trace else "none"
         self._of(self._requests, entry.endpoint, path, str(entry.status)).inc()
         self._of(self._seconds, path).observe(entry.seconds)
-        if trace is None:
-            return
-        for call in trace.calls:
+        for call in calls:
             self._of(self._calls, call.provider, call.model).inc(call.samples)
-            if call.error is not None:
+            if call.error not in (None, "cancelled"):  # a sample that was no longer needed has not failed
                 self._of(self._failures, call.provider, call.model).inc()
             self._of(self._tokens, call.model, "input").inc(call.usage.input or 0)
             self._of(self._tokens, call.model, "output").inc(call.usage.output or 0)
-        self._cost.inc(trace.spend.cost_usd or 0.0)
-        if trace.degradations:
+            if call.cost_usd is None:
+                self._unpriced.inc()
+            else:
+                self._cost.inc(call.cost_usd)
+        if trace is not None and trace.degradations:
             self._degraded.inc()
+
+    def watch_store(self, health: Callable[[], Health]) -> None:
+        """Show how the store is doing."""
+        self.registry.register(StoreMetrics(health))
 
     def _of(self, metric: M, *labels: str) -> M:
         """A metric with its labels; looked up here, because the client library takes ten times as long."""

@@ -62,6 +62,8 @@ class Entry:
     """What had been asked of the providers by then, a call that was cut off with unknown usage."""
     spend: Spend | None = None
     """What was spent although no answer came about; None where nothing was begun."""
+    request_id: str = ""
+    """What the client called it, or we did."""
 
 
 class Keyring(Protocol):

@@ -12,9 +12,11 @@ from odar.engine import Odar
 from odar.errors import SettingsError, UnknownName
 from odar.gateway.ask import Ask
 from odar.gateway.gate import Gate
+from odar.gateway.logs import Logs
 from odar.gateway.metrics import Metrics
 from odar.gateway.ports import Entry, Grant, Keyring, NoKeys, NoRecord, Recorder, Traces
 from odar.gateway.refusals import Refusal, bad_field
+from odar.observer import tell
 from odar.providers.base import Provider
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.settings import AgentSettings, Settings
@@ -32,6 +34,7 @@ class Service:
         keys: who may ask; without one, this machine only.
         recorder: where traces go.
         traces: where they can be read again, for the dashboard.
+        logs: where each question gets a line; without one, nowhere.
         engine_options: for `Odar`, such as ready-made providers.
     """
 
@@ -41,12 +44,14 @@ class Service:
         keys: Keyring | None = None,
         recorder: Recorder | None = None,
         traces: Traces | None = None,
+        logs: Logs | None = None,
         **engine_options: Any,
     ) -> None:
         self.settings = settings
         self.keys: Keyring = keys or NoKeys()
         self.recorder: Recorder = recorder or NoRecord()
         self.traces = traces
+        self.logs = logs
         self.gate = Gate(settings.gateway.max_in_flight)
         self.metrics = Metrics(self.gate)
         self.breakers: dict[str, Breaker] = {}
@@ -92,6 +97,9 @@ class Service:
     def finish(self, entry: Entry) -> None:
         """Count it, and write it down: what it cost is booked on its key there."""
         self.metrics.count(entry)
+        tell({"http.response.status_code": entry.status, "odar.request_id": entry.request_id})
+        if self.logs is not None:
+            self.logs.request(entry)
         if entry.query is not None:  # what never became a question is only counted, or a flood would fill the store
             self.recorder.put(entry)
 

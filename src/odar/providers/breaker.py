@@ -122,6 +122,7 @@ class GuardedProvider:
                 code="circuit_open",
                 retry_after=wait,
                 retryable=True,
+                may_be_billed=False,  # it never left
             )
         try:
             reply = await work()

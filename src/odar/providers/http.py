@@ -16,6 +16,7 @@ from typing import TypeVar
 import aiohttp
 
 from odar.errors import ProviderError, SettingsError
+from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response
@@ -182,7 +183,9 @@ class HttpClient:
         session = await self._session_of_this_loop()
         try:
             # Redirects are not followed: they would carry the key to wherever the server points.
-            async with session.request(method, self._base_url + path, data=data, allow_redirects=False) as raw:
+            async with session.request(
+                method, self._base_url + path, data=data, headers=outgoing_headers(), allow_redirects=False
+            ) as raw:
                 if not 200 <= raw.status < 300:
                     body = (await _read_up_to(_MAX_ERROR_BYTES, raw)).decode("utf-8", errors="replace")
                     raise self._failures.from_status(raw.status, raw.headers, body, prompts)

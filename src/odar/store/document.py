@@ -189,7 +189,7 @@ def _decision(decision: Decision, content: bool) -> dict[str, Any]:
 def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"step": candidate.step.value, "model": candidate.model}
     out |= _text("text", candidate.text, content) | _text("answer", candidate.answer, content)
-    out |= {"judgment": candidate.judgment, "finish": candidate.finish}
+    out |= {"judgment": candidate.judgment, "finish": candidate.finish, "stated": candidate.stated}
     out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
     # By column: a third of the bytes of one object per token, and the texts are easily left out.
     tokens = candidate.tokens
@@ -256,6 +256,7 @@ def _read_candidate(tree: Mapping[str, Any]) -> Candidate:
         tokens=_read_tokens(tree["tokens"], tree["logprobs"], set(tree["control"])),
         judgment=tree["judgment"],
         finish=tree["finish"],
+        stated=tree.get("stated", True),
         energy=None if energy is None else _read_energy(energy),
     )
 

@@ -52,6 +52,11 @@ class Prompt:
         return tuple(turns)
 
     @property
+    def marks(self) -> bool:
+        """Whether it asks for the final answer to be marked as such."""
+        return "answer:" in f"{self.system}{self.user}{self.closing}".lower()
+
+    @property
     def judges(self) -> bool:
         """Whether it asks for a verdict in so many words, so that one may be read from the reply."""
         return "judgment" in f"{self.system}{self.user}{self.closing}".lower()

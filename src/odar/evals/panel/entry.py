@@ -48,13 +48,16 @@ class Attempt:
     """What this sample's own tokens cost."""
     seconds: float
     """How long its request took."""
+    stated: bool = True
+    """Whether it marked its final answer, where it was told to."""
 
     @property
     def candidate(self) -> Candidate:
         """The answer as fusion and agents know it."""
         triples = zip(self.tokens, self.logprobs, self.control, strict=True)
         tokens = tuple(Token(*triple) for triple in triples)
-        return Candidate(self.step, self.model, self.text, self.answer, tokens, self.judgment, self.finish)
+        said = (self.text, self.answer, tokens, self.judgment, self.finish)
+        return Candidate(self.step, self.model, *said, stated=self.stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ def attempt(candidate: Candidate, index: int, score: float | None, bill: Bill, o
         prompt_usd=price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None,
         output_usd=price.cost(Usage(0, 0, output, None)) if price else None,
         seconds=bill.seconds,
+        stated=candidate.stated,
     )
 
 

@@ -29,6 +29,8 @@ class Figures:
     """Those without a log-probability."""
     length: int
     """Tokens but for control tokens, as the posterior difficulty counts them (SPEC 5.11)."""
+    stated: int
+    """Whether it marked its final answer, where it was told to."""
 
 
 def figures_of(attempt: Attempt) -> Figures:
@@ -36,8 +38,9 @@ def figures_of(attempt: Attempt) -> Figures:
     candidate = attempt.candidate
     total, missing = token_counts(candidate)
     length = sum(not token.control for token in candidate.tokens)
+    stated = int(candidate.stated)
     energy = measure(candidate.tokens, 0.0, None)
     if energy is None:
-        return Figures(None, None, None, None, None, total, missing, length)
+        return Figures(None, None, None, None, None, total, missing, length, stated)
     mean, probability, window = confidences(candidate)
-    return Figures(energy.energy, energy.varentropy, mean, probability, window, total, missing, length)
+    return Figures(energy.energy, energy.varentropy, mean, probability, window, total, missing, length, stated)

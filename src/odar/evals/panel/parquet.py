@@ -131,7 +131,7 @@ def _schema(pa: Any) -> Any:
             ("judgment", flag), ("finish", text), ("score", real),
             ("tokens", pa.list_(text)), ("logprobs", pa.list_(pa.float32())), ("control", pa.list_(flag)),
             ("request", whole), ("usage", usage), ("prompt_usd", real), ("output_usd", real), ("seconds", real),
-            ("figures", figures),
+            ("stated", flag), ("figures", figures),
         ]
     )  # fmt: skip
     return pa.schema(

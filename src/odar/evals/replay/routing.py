@@ -64,7 +64,12 @@ def posterior_of(tape: Tape, setting: Setting, prior: Array) -> tuple[Array, Boo
     found = nothing[0]
     if scored.any():
         model = PosteriorDifficulty.fitted(calibration_of(tape.header).posterior)
-        found[scored] = model.predict(prior[scored], unsure[scored], length[scored])
+        silent = 1 - tape.answers.stated[:, FAST]
+        shows = setting.estimator == "learned" or setting.estimator.endswith(".json")  # φ, as the others do not
+        phi = tape.items.features[scored] if shows else None
+        found[scored] = model.predict(
+            prior[scored], unsure[scored], length[scored], unanswered=silent[scored], features=phi
+        )
     return found, looked
 
 

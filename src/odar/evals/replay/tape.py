@@ -23,7 +23,7 @@ from odar.types import Candidate, Step
 FAST, VERIFY, SOLVE = 0, 1, 2
 """Columns: the fast answer, the verification, the first of the slow samples."""
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
-_COUNTS = ("total", "missing", "length")
+_COUNTS = ("total", "missing", "length", "stated")
 _PLAIN = ("score", "prompt_usd", "output_usd", "seconds")
 
 
@@ -56,6 +56,7 @@ class Answers:
     total: Array
     missing: Array
     length: Array
+    stated: Array
     score: Array
     prompt_usd: Array
     output_usd: Array

@@ -55,8 +55,8 @@ def _samples(tape: Tape, setting: Setting) -> tuple[Bools, Bools, Ints]:
     everything = tape.columns(*range(SOLVE, SOLVE + setting.n))
     if setting.stop is None:
         return everything, everything, np.ones(len(tape), dtype=np.int64)
-    taken = _settled_after(tape, setting.n, Stopping(setting.stop))
     first = min(setting.first_wave, setting.n)
+    taken = _settled_after(tape, first, setting.n, Stopping(setting.stop))
     paid = np.where(taken <= first, first, setting.n)
     place = np.arange(everything.shape[1]) - SOLVE
     inside = place >= 0
@@ -67,10 +67,10 @@ def _samples(tape: Tape, setting: Setting) -> tuple[Bools, Bools, Ints]:
     )
 
 
-def _settled_after(tape: Tape, n: int, stopping: Stopping) -> Ints:
-    """How many samples it takes until the leading answer is settled (SPEC 5.12); all where it never is."""
+def _settled_after(tape: Tape, first: int, n: int, stopping: Stopping) -> Ints:
+    """How many samples, from the first look on, until the leading answer is settled (SPEC 5.12); or all."""
     taken = np.full(len(tape), n)
-    for count in range(n - 1, 0, -1):
+    for count in range(n - 1, first - 1, -1):
         groups = tape.answers.grouping.among(tape.columns(*range(SOLVE, SOLVE + count)))[:, SOLVE : SOLVE + count]
         same = groups[:, :, None] == groups[:, None, :]
         votes = same.sum(axis=2)

@@ -31,6 +31,8 @@ logprobs = true
 model = "stub"
 [slow]
 model = "stub"
+[gateway]
+log_requests = false # nobody would read them
 """
 _WARM_UP_S = 1.0
 

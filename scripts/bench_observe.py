@@ -1,0 +1,100 @@
+"""What logs and spans cost the gateway: CPU time per request with each of them, in rounds, the median of them.
+
+    flock /work/wt/heavy.lock nice -n 5 python scripts/bench_observe.py
+
+A stub upstream that answers at once, model `odar-simple`, 16 connections. CPU time of the gateway's process, log writer
+and span exporter included, because on a shared machine wall time says little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from odar.gateway.bench import run as bench
+from odar.gateway.bench.load import measure
+
+ROUNDS, SECONDS, CONNECTIONS = 5, 3.0, 16
+
+
+class Sink(http.server.BaseHTTPRequestHandler):
+    """A collector that forgets."""
+
+    def do_POST(self) -> None:
+        """Read and say yes."""
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def gateway(upstream: str, environ: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """`odar serve` with these variables; its standard error goes to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, log = Path(folder) / "odar.toml", Path(folder) / "log"
+        config.write_text(bench._CONFIG.format(url=upstream))
+        command = [sys.executable, "-c", "from odar.cli.main import main; main()", "serve", "--port", "0"]
+        with (
+            log.open("w") as stream,
+            subprocess.Popen(
+                [*command, "--config", str(config)], stderr=stream, env={**os.environ, "HOME": folder, **environ}
+            ) as process,
+        ):
+            try:
+                while not (found := re.search(r"http://[\d.:]+", log.read_text())):
+                    assert process.poll() is None, log.read_text()
+                yield f"{found.group()}/v1", process.pid
+            finally:
+                process.terminate()
+
+
+async def cpu_ms(url: str, pid: int) -> float:
+    """CPU milliseconds per request."""
+    asked = bench.bodies("odar-simple")
+    await measure(url, asked, CONNECTIONS, 1.0)
+    before = bench._cpu_s(pid)
+    load = await measure(url, asked, CONNECTIONS, SECONDS)
+    assert not load.errors, load
+    return (bench._cpu_s(pid) - before) / load.requests * 1e3
+
+
+def main() -> None:
+    """Measure in turns, so that a busy minute hits all of them."""
+    sink = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+    threading.Thread(target=sink.serve_forever, daemon=True).start()
+    variants = {
+        "neither": {},
+        "text log": {"ODAR_GATEWAY_LOG_REQUESTS": "true"},
+        "json log": {"ODAR_GATEWAY_LOG_REQUESTS": "true", "ODAR_GATEWAY_LOG_FORMAT": "json"},
+        "spans": {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{sink.server_port}"},
+        "spans, 1 in 10": {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{sink.server_port}",
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0.1",
+        },
+    }
+    found: dict[str, list[float]] = {name: [] for name in variants}
+    with bench._stub(0, 0.0) as upstream:
+        for _ in range(ROUNDS):
+            for name, environ in variants.items():
+                with gateway(upstream, environ) as (url, pid):
+                    found[name].append(asyncio.run(cpu_ms(url, pid)))
+    for name, times in found.items():
+        print(f"{name:15} {statistics.median(times):.3f} ms  ({min(times):.3f} to {max(times):.3f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Minutes under load: no error, memory flat after warm-up, every trace there afterwards.
+
+    python scripts/soak.py [SECONDS] [CLIENTS] [DELAY_S]        # 600 200 0.5
+
+A stub upstream that takes its time, the gateway as `odar serve` starts it with its store on, so many clients at once; then the
+store is opened and the traces are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from odar.gateway.bench import run
+from odar.gateway.bench.load import measure
+
+EVERY_S = 30.0
+
+
+async def watch(pid: int, until: float, started: float) -> list[float]:
+    """Resident megabytes of the gateway, now and then."""
+    seen = []
+    while time.monotonic() < until:
+        await asyncio.sleep(min(EVERY_S, max(0.0, until - time.monotonic())))
+        seen.append(run._memory_mb(pid) or 0.0)
+        print(f"{time.monotonic() - started:6.0f} s  {seen[-1]:.0f} MB", flush=True)
+    return seen
+
+
+async def soak(url: str, pid: int, seconds: float, clients: int) -> tuple[int, int]:
+    """Ask for so long; requests and errors."""
+    started = time.monotonic()
+    watching = asyncio.create_task(watch(pid, started + seconds, started))
+    load = await measure(url, run.bodies("odar"), clients, seconds)
+    seen = await watching
+    print(
+        f"{load.requests} requests, {load.errors} errors, {load.per_second:.0f} req/s, "
+        f"p50 {load.p50_ms:.0f} ms, p99 {load.p99_ms:.0f} ms"
+    )
+    settled = seen[min(len(seen) - 1, 1) :]
+    print(f"memory after warm-up: {min(settled):.0f} to {max(settled):.0f} MB")
+    return load.requests, load.errors
+
+
+def main() -> int:
+    """Run it; 1 where something is amiss."""
+    seconds, clients, delay = (*map(float, sys.argv[1:]), *(600.0, 200.0, 0.5)[len(sys.argv) - 1 :])
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "soak.db"
+        os.environ["ODAR_STORE_URL"] = str(store)
+        with run._stub(0, delay) as upstream, run._gateway(upstream) as (url, pid):
+            requests, errors = asyncio.run(soak(url, pid, seconds, int(clients)))
+            kept = -1
+            for _ in range(50):  # the writer flushes twice a second
+                time.sleep(0.2)
+                with sqlite3.connect(store) as connection:
+                    kept, before = connection.execute("SELECT count(*) FROM traces").fetchone()[0], kept
+                connection.close()
+                if kept == before:
+                    break
+    print(f"{kept} traces in the store, {requests} answers")
+    return 0 if errors == 0 and kept >= requests else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Steps of a query as OpenTelemetry spans:
+
+POST /v1/chat/completions        SERVER, at the gateway; child of the client's traceparent
+└── invoke_workflow odar         one query
+    ├── difficulty
+    ├── dispatch
+    ├── invoke_agent fast
+    │   └── chat MODEL           CLIENT; one request to a provider, which gets its traceparent
+    ├── posterior                where the fast answer was looked at first
+    ├── invoke_agent slow
+    │   └── chat MODEL …
+    └── fusion
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from odar.providers.base import Reply, Request
+from odar.settings import Settings
+from odar.telemetry.attributes import (
+    WORKFLOW,
+    Attributes,
+    of_agent,
+    of_answer,
+    of_decision,
+    of_error,
+    of_estimate,
+    of_fusion,
+    of_reply,
+    of_request,
+    of_scope,
+    of_server,
+)
+from odar.telemetry.content import input_messages, output_messages
+from odar.types import Answer, Decision, Estimate, Verdict
+
+# Only the two headers of W3C trace context: baggage may hold what is nobody's business outside the house.
+_PROPAGATOR = TraceContextTextMapPropagator()
+_SERVER_ERROR = 500
+
+
+class Spans:
+    """An `Observer` that makes a span of each step.
+
+    Args:
+        tracer: makes the spans.
+        settings: who the providers are, and whether texts may be told.
+    """
+
+    def __init__(self, tracer: Tracer, settings: Settings) -> None:
+        self._tracer = tracer
+        self._content = settings.store.content
+        self._propagate = settings.telemetry.propagate
+        self._servers = {name: of_server(name, each) for name, each in settings.providers.items()}
+        self._inside = {name for name, each in settings.providers.items() if each.kind in ("embedded", "replay")}
+
+    @contextmanager
+    def watch(self, step: str, *subject: Any) -> Iterator[None]:
+        """One span, current while the step is under way; a failure gives it a type, not a message."""
+        name, kind, attributes, parent = self._begin(step, subject)
+        with self._tracer.start_as_current_span(
+            name, parent, kind, attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield
+            except (asyncio.CancelledError, GeneratorExit):
+                span.set_attribute("odar.cancelled", True)  # somebody left, or had enough: no error of this step's
+                raise
+            except BaseException as error:
+                span.set_attributes(of_error(error))
+                span.set_status(Status(StatusCode.ERROR, str(error) if self._content else None))
+                raise
+
+    def tell(self, fact: Any) -> None:
+        """What came of a step, on its span."""
+        span = get_current_span()
+        if span is INVALID_SPAN or not span.is_recording():
+            return
+        match fact:
+            case Reply():
+                span.set_attributes(of_reply(fact))
+                if self._content:
+                    span.set_attribute("gen_ai.output.messages", output_messages(fact.completions))
+            case Estimate():
+                span.set_attributes(of_estimate(fact))
+            case Decision():
+                span.set_attributes(of_decision(fact))
+            case (list(candidates), Verdict() as verdict):
+                span.set_attributes(of_fusion(candidates, verdict))
+            case Answer():
+                span.set_attributes(of_answer(fact))
+            case Mapping():
+                _set(span, fact)
+
+    def headers(self) -> Mapping[str, str]:
+        """`traceparent`, and `tracestate` where the client sent one."""
+        carrier: dict[str, str] = {}
+        if self._propagate:
+            _PROPAGATOR.inject(carrier)
+        return carrier
+
+    def _begin(self, step: str, subject: tuple[Any, ...]) -> tuple[str, SpanKind, Attributes, Context | None]:
+        match step, subject:
+            case "request", (_, scope, *_):
+                sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+                attributes = of_scope(scope)
+                name = f"{attributes['http.request.method']} {attributes['http.route']}"
+                return name, SpanKind.SERVER, attributes, _PROPAGATOR.extract(sent)
+            case "query", _:
+                attributes = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": WORKFLOW}
+                return f"invoke_workflow {WORKFLOW}", SpanKind.INTERNAL, attributes, None
+            case "agent", (team, agent_step, *_):
+                attributes = of_agent(agent_step, team.cards[agent_step.role].id)
+                return f"invoke_agent {agent_step.role}", SpanKind.INTERNAL, attributes, None
+            case (("chat" | "score"), (provider, Request() as request, *rest)):
+                attributes = self._servers.get(provider.name, of_server(provider.name, None))
+                streams = step == "chat" and bool(rest) and rest[0] is not None
+                attributes = attributes | of_request(request, stream=streams)
+                if step == "score":
+                    attributes["odar.scoring"] = True  # the text of another model, to be scored and not answered
+                if self._content:
+                    attributes["gen_ai.input.messages"] = input_messages(request.messages)
+                kind = SpanKind.INTERNAL if provider.name in self._inside else SpanKind.CLIENT
+                return f"chat {request.model}", kind, attributes, None
+        return step, SpanKind.INTERNAL, {}, None
+
+
+def _set(span: Span, figures: Mapping[str, Any]) -> None:
+    span.set_attributes({name: value for name, value in figures.items() if value is not None})
+    if figures.get("http.response.status_code", 0) >= _SERVER_ERROR:
+        span.set_attribute("error.type", str(figures["http.response.status_code"]))
+        span.set_status(Status(StatusCode.ERROR))

@@ -1,0 +1,91 @@
+"""The image, as far as it can be known without building it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tomllib
+from pathlib import PurePosixPath
+
+import pytest
+
+from odar.config import load_settings
+from support.deploy_files import ROOT, dockerfile, health_command, image_environment
+from support.fault_server import FaultServer
+from support.gateway_process import Process
+
+
+def test_its_environment_is_understood():
+    settings = load_settings(
+        "embedded", environ={k: v for k, v in image_environment().items() if k.startswith("ODAR_")}
+    )
+    assert settings.gateway.host == "0.0.0.0"
+    assert settings.store.url.startswith("/var/lib/odar/")
+
+
+def test_nobody_is_root():
+    users = [arguments for instruction, arguments in dockerfile() if instruction == "USER"]
+    assert users == ["10001:10001"]
+
+
+def test_what_is_copied_is_let_through_by_dockerignore():
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    for instruction, arguments in dockerfile():
+        if instruction == "COPY" and not arguments.startswith("--from"):
+            for source in arguments.split()[:-1]:
+                assert PurePosixPath(source).parts[0] in allowed, source
+                assert (ROOT / source).exists(), source
+
+
+def test_its_extras_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (install,) = [arguments for _, arguments in dockerfile() if '".[' in arguments]
+    assert set(install.split('".[')[1].split("]")[0].split(",")) <= set(extras)
+
+
+def test_its_stages_exist():
+    froms = [arguments.split() for instruction, arguments in dockerfile() if instruction == "FROM"]
+    names = {parts[2] for parts in froms if len(parts) == 3}
+    assert froms[-1] == ["weights-${WEIGHTS}"]
+    assert {"weights-0", "weights-1"} <= names
+
+
+@pytest.fixture
+async def gateway(tmp_path):
+    async with FaultServer() as up:
+        process = await Process.start(tmp_path, up)
+        yield process
+        process.process.terminate()
+        await process.process.communicate()
+
+
+async def check(**environ: str) -> int:
+    command = health_command()
+    assert command[0] == "python"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command[1:], env={**os.environ, **environ}, stderr=asyncio.subprocess.DEVNULL
+    )
+    return await asyncio.wait_for(process.wait(), 20)
+
+
+async def test_its_health_check_tells_a_gateway_from_none(gateway):
+    assert await check(ODAR_GATEWAY_PORT=gateway.url.rsplit(":", 1)[1]) == 0
+    assert await check(ODAR_GATEWAY_PORT="9") != 0
+
+
+def test_its_command_is_one(odar_help):
+    (command,) = [json.loads(arguments) for instruction, arguments in dockerfile() if instruction == "CMD"]
+    assert command[0] == "serve"
+    for option in command[1:]:
+        assert option in odar_help
+
+
+@pytest.fixture
+def odar_help():
+    from click.testing import CliRunner
+
+    from odar.cli.serve import command
+
+    return CliRunner().invoke(command, ["--help"]).output

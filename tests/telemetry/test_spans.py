@@ -1,0 +1,233 @@
+"""The spans of a query: how they nest, what they say, and what they never say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from opentelemetry import trace as otel
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.trace import SpanKind, StatusCode
+
+from odar.config import load_settings
+from odar.difficulty.baselines import ConstantEstimator
+from odar.engine import Odar
+from odar.errors import AllAgentsFailed, InputError, ProviderError, ProviderTimeout
+from odar.providers.breaker import Breaker, GuardedProvider
+from odar.types import Usage
+from support.scripted import USAGE, ScriptedProvider, completion, step_of
+from support.spans import SpanBook
+
+SECRET = "xyzzy-plugh-4711"
+MODELS = {
+    "quick": {"provider": "fast", "logprobs": True, "n": True, "price": {"input": 1, "output": 4}},
+    "deep": {"provider": "slow", "logprobs": True, "price": {"input": 3, "output": 15}},
+}
+
+
+def talk(request, index):
+    match step_of(request):
+        case "answer":
+            return [completion(f"It is {SECRET}.\nAnswer: 4", -0.5)]
+        case "verify":
+            return [completion("Judgment: CORRECT\nAnswer: 4", -0.2)]
+        case _:
+            return [completion("Hm.\nAnswer: 4", -0.3)] * request.n
+
+
+def engine(book, fast=talk, slow=talk, difficulty=0.9, guard=None, **overrides):
+    settings = load_settings(
+        "embedded",
+        environ={},
+        **{
+            "models": MODELS,
+            "providers": {
+                "fast": {"kind": "openai", "base_url": "https://api.openai.com/v1"},
+                "slow": {"kind": "openai", "base_url": "http://gpu:8001/v1"},
+            },
+            "prompts": "default",
+            "fusion__stop_confidence": None,
+            "fast__model": "quick",
+            "slow__model": "deep",
+        }
+        | overrides,
+    )
+    providers = {"fast": ScriptedProvider(fast, "fast"), "slow": ScriptedProvider(slow, "slow")}
+    return Odar(
+        settings,
+        providers=providers,
+        estimator=ConstantEstimator(difficulty),
+        observer=book.observer(settings),
+        guard=guard,
+    )
+
+
+@pytest.fixture
+def book():
+    return SpanBook()
+
+
+async def test_the_hard_path_nests(book):
+    await engine(book).aask("2 + 2?")
+    assert book.tree() == {
+        "invoke_workflow odar": {
+            "difficulty": {},
+            "dispatch": {},
+            "invoke_agent fast": {"chat quick": {}},
+            "invoke_agent slow": {"chat deep ×5": {}},
+            "fusion": {},
+        }
+    }
+    root = book.one("invoke_workflow odar")
+    assert root.parent is None
+    assert len({span.context.trace_id for span in book.all()}) == 1
+    for chat in book.named("chat deep"):
+        assert root.start_time <= chat.start_time <= chat.end_time <= root.end_time
+
+
+async def test_the_medium_path_nests(book):
+    await engine(book, difficulty=0.5, routing__mode="prior").aask("2 + 2?")
+    assert list(book.tree()["invoke_workflow odar"]) == [
+        "difficulty",
+        "dispatch",
+        "invoke_agent fast",
+        "invoke_agent slow",
+        "fusion",
+    ]
+    assert book.one("invoke_agent slow").attributes["odar.step"] == "verify"
+
+
+async def test_queries_at_once_do_not_mix(book):
+    odar = engine(book)
+    await asyncio.gather(*(odar.aask("2 + 2?") for _ in range(5)))
+    assert len({span.context.trace_id for span in book.all()}) == 5
+    assert book.tree()["invoke_workflow odar ×5"]["invoke_agent slow"] == {"chat deep ×5": {}}
+
+
+async def test_what_the_root_says(book):
+    answer = await engine(book).aask("2 + 2?", trace_id="t1")
+    said = book.one("invoke_workflow odar").attributes
+    assert said["gen_ai.operation.name"] == "invoke_workflow"
+    assert said["gen_ai.workflow.name"] == "odar"
+    assert (said["odar.trace_id"], said["odar.path"], said["odar.calls"]) == ("t1", "hard", 6)
+    assert said["odar.difficulty"] == said["odar.prior"] == 0.9
+    assert said["odar.cost_usd"] == pytest.approx(answer.trace.spend.cost_usd)
+    assert "odar.posterior" not in said
+
+
+async def test_what_a_call_says(book):
+    await engine(book).aask("2 + 2?", seed=7)
+    said = dict(book.one("chat quick").attributes)
+    assert said == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "quick",
+        "gen_ai.request.temperature": 0.2,
+        "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.max_tokens": 64,
+        "gen_ai.request.seed": 7,
+        "gen_ai.response.model": "quick",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": USAGE.input,
+        "gen_ai.usage.cache_read.input_tokens": USAGE.cached,
+        "gen_ai.usage.output_tokens": USAGE.output,
+        "gen_ai.usage.reasoning.output_tokens": USAGE.reasoning,
+        "server.address": "api.openai.com",
+        "server.port": 443,
+    }
+    deep = book.named("chat deep")[0].attributes
+    assert (deep["gen_ai.provider.name"], deep["server.port"]) == ("slow", 8001)
+    assert all(span.kind is SpanKind.CLIENT for span in book.named("chat deep"))
+    assert book.one("fusion").kind is SpanKind.INTERNAL
+
+
+async def test_unknown_tokens_and_prices_are_left_out(book):
+    odar = engine(book, models={**MODELS, "quick": {"provider": "fast"}}, difficulty=0.1, routing__mode="prior")
+    odar.providers["fast"]._provider.usage = Usage()
+    await odar.aask("2 + 2?")
+    assert not [name for name in book.one("chat quick").attributes if "usage" in name]
+    assert "odar.cost_usd" not in book.one("invoke_workflow odar").attributes
+
+
+async def test_what_fusion_says(book):
+    answer = await engine(book).aask("2 + 2?")
+    said = book.one("fusion").attributes
+    assert (said["odar.candidates"], said["odar.winner"]) == (6, answer.trace.verdict.winner)
+    assert said["odar.scorer"] == answer.trace.verdict.scorer
+    assert said["odar.free_energies"] == tuple(c.energy.free_energy for c in answer.trace.candidates)
+
+
+async def test_the_names_are_those_of_the_conventions(book):
+    """The SDK's own list of the conventions' names; `gen_ai.*` outside it would be an invention of ours."""
+    known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    await engine(book, store__content=True).aask("2 + 2?", seed=7)
+    used = {name for span in book.all() for name in span.attributes if name.startswith("gen_ai.")}
+    assert used
+    assert used <= known
+
+
+async def test_texts_only_where_they_are_allowed(book):
+    question = f"What is {SECRET} plus 2?"
+    await engine(book).aask(question)
+    assert SECRET not in book.everything()
+    await engine(book, store__content=True).aask(question)
+    chat = book.named("chat quick")[-1].attributes
+    assert SECRET in chat["gen_ai.input.messages"]
+    assert SECRET in chat["gen_ai.output.messages"]
+
+
+async def test_a_failure_has_a_type_and_no_message(book):
+    def refuse(request, index):
+        return ProviderError(f"bad key {SECRET}", provider="slow", status=429)
+
+    answer = await engine(book, slow=refuse).aask("2 + 2?")
+    assert answer.degraded
+    for span in book.named("chat deep"):
+        assert span.attributes["error.type"] == "429"
+        assert span.status.status_code is StatusCode.ERROR
+    assert book.one("invoke_workflow odar").attributes["odar.degraded"] is True
+    assert book.one("invoke_workflow odar").status.status_code is StatusCode.UNSET
+    assert SECRET not in book.everything()
+
+
+async def test_a_query_that_fails(book):
+    down = ProviderTimeout(f"no answer to {SECRET}", provider="p")
+    with pytest.raises(AllAgentsFailed):
+        await engine(book, fast=lambda *_: down, slow=lambda *_: down).aask("2 + 2?")
+    assert book.one("invoke_workflow odar").attributes["error.type"] == "AllAgentsFailed"
+    assert book.one("chat quick").attributes["error.type"] == "ProviderTimeout"
+    with pytest.raises(InputError):
+        await engine(book).aask(" ")
+    assert book.named("invoke_workflow odar")[-1].attributes["error.type"] == "InputError"
+    assert SECRET not in book.everything()
+
+
+async def test_a_call_that_a_breaker_refuses_is_seen(book):
+    breaker = Breaker(failures=1, cooldown_s=60)
+    breaker.failed()
+    odar = engine(book, guard=lambda provider: GuardedProvider(provider, breaker))
+    with pytest.raises(AllAgentsFailed):
+        await odar.aask("2 + 2?")
+    assert book.one("chat quick").attributes["error.type"] == "503"
+
+
+async def test_who_leaves_is_no_error(book):
+    odar = engine(book)
+    odar.providers["slow"]._provider.delay_s = 30
+    task = asyncio.create_task(odar.aask("2 + 2?"))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    root = book.one("invoke_workflow odar")
+    assert root.attributes["odar.cancelled"] is True
+    assert root.status.status_code is StatusCode.UNSET
+
+
+def test_a_span_of_the_caller_is_the_parent_even_from_synchronous_code(book):
+    odar = engine(book)
+    with book._provider.get_tracer("app").start_as_current_span("app") as outer:
+        odar.ask("2 + 2?")
+    assert book.one("invoke_workflow odar").parent.span_id == outer.get_span_context().span_id
+    assert otel.get_current_span() is otel.INVALID_SPAN
+    odar.close()

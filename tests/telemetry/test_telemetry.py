@@ -1,0 +1,133 @@
+"""When spans are made, where they go, and that nothing is loaded while they are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+import odar.telemetry
+from odar.config import load_settings
+from odar.conversation import Image, Message, ToolCall
+from odar.errors import SettingsError
+from odar.providers.base import Completion
+from odar.telemetry import export, telemetry_of
+from odar.telemetry.content import input_messages, output_messages
+
+COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+
+
+def wanted(environ=None, **overrides) -> bool:
+    return odar.telemetry._wanted(load_settings("embedded", environ={}, **overrides), environ or {})
+
+
+def test_off_unless_asked_for():
+    assert not wanted()
+    assert telemetry_of(load_settings("embedded", environ={}), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "enabled", "result"),
+    [
+        (COLLECTOR, None, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, None, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, None, False),
+        ({**COLLECTOR, "OTEL_TRACES_EXPORTER": "none"}, None, False),
+        (COLLECTOR, False, False),
+        ({}, True, True),
+        ({"OTEL_SDK_DISABLED": "True"}, True, False),
+    ],
+)
+def test_on_by_setting_or_by_the_usual_variables(environ, enabled, result):
+    overrides = {} if enabled is None else {"telemetry__enabled": enabled}
+    assert wanted(environ, **overrides) is result
+
+
+def test_nothing_of_it_is_loaded_while_it_is_off():
+    code = (
+        "import sys, asyncio\nfrom odar import Odar, load_settings\nimport odar.gateway.app\n"
+        "odar = Odar(load_settings('embedded', environ={}))\n"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    environ = {"PATH": "/usr/bin", "HOME": "/nonexistent"}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environ)
+    assert run.stdout.strip() == "[]"
+
+
+def test_without_the_extra(monkeypatch, caplog):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'odar\[otel\]'"):
+        telemetry_of(load_settings("embedded", environ={}, telemetry__enabled=True), {})
+    assert telemetry_of(load_settings("embedded", environ={}), COLLECTOR) is None
+    assert "odar[otel]" in caplog.text
+
+
+def test_a_protocol_nobody_speaks_is_refused_by_name():
+    with pytest.raises(SettingsError, match="'http/json' is not one of: http/protobuf, grpc"):
+        export._exporter("http/json")
+    with pytest.raises(SettingsError, match="opentelemetry-exporter-otlp-proto-grpc"):
+        export._exporter("grpc")
+
+
+def test_the_provider_of_an_application_is_used(monkeypatch):
+    theirs = TracerProvider()
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: theirs)
+    tracer = export.tracer({})
+    assert tracer.resource is theirs.resource
+    theirs.shutdown()
+
+
+def test_who_made_the_spans(monkeypatch):
+    assert export.resource({}).attributes["service.name"] == "odar"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "questions")
+    assert export.resource({"OTEL_SERVICE_NAME": "questions"}).attributes["service.name"] == "questions"
+
+
+def test_content_in_the_form_of_the_conventions():
+    turns = [
+        Message("user", "Weather?", images=(Image("image/png", b"\x89PNG"),)),
+        Message(
+            "assistant", "", tool_calls=(ToolCall("c1", "weather", '{"city": "Paris"}'), ToolCall("c2", "x", "{"))
+        ),
+        Message("tool", "rain", tool_call_id="c1"),
+    ]
+    import json
+
+    user, assistant, tool = json.loads(input_messages(turns))
+    assert user["parts"][1] == {"type": "blob", "modality": "image", "mime_type": "image/png"}
+    assert [part["arguments"] for part in assistant["parts"]] == [{"city": "Paris"}, "{"]
+    assert tool["parts"] == [{"type": "tool_call_response", "id": "c1", "response": "rain"}]
+    (said,) = json.loads(output_messages([Completion("Rain.", finish="length")]))
+    assert said == {"role": "assistant", "parts": [{"type": "text", "content": "Rain."}], "finish_reason": "length"}
+
+
+def test_spans_reach_a_collector(tmp_path: Path):
+    """The real exporter, in a process of its own, against a collector that only counts bytes."""
+    code = """
+import http.server, threading, os, sys
+received = []
+class Collector(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        received.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+        self.send_response(200); self.end_headers()
+    def log_message(self, *args): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}"
+from odar import load_settings
+from odar.telemetry import telemetry_of
+observer = telemetry_of(load_settings("embedded"))
+with observer.watch("difficulty"): pass
+from odar.telemetry.export import _own
+_own("http/protobuf").force_flush()
+(path, body), = received
+print(path, b"difficulty" in body, b"odar" in body)
+"""
+    environ = {"PATH": "/usr/bin", "HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, cwd=tmp_path)
+    assert run.stdout.split() == ["/v1/traces", "True", "True"], run.stderr

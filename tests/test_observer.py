@@ -1,0 +1,98 @@
+"""The hook itself: who is told what, in which order, and that nobody is asked for where nobody watches."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import contextmanager
+
+import pytest
+
+from odar.observer import observed, observing, outgoing_headers, tell
+
+
+class Witness:
+    def __init__(self):
+        self.seen = []
+
+    @contextmanager
+    def watch(self, step, *subject):
+        self.seen.append(f"<{step}")
+        try:
+            yield
+        except ValueError:
+            self.seen.append(f"!{step}")
+            raise
+        finally:
+            self.seen.append(f"{step}>")
+
+    def tell(self, fact):
+        self.seen.append(fact)
+
+    def headers(self):
+        return {"traceparent": "00-1-1-01"}
+
+
+class Work:
+    def __init__(self, observer=None):
+        self.observer = observer
+
+    @observing("whole")
+    async def run(self, fail=False):
+        """Everything."""
+        return await self.part(1) + self.quick(2, fail)
+
+    @observed("part")
+    async def part(self, x):
+        tell({"x": x})
+        await asyncio.sleep(0)
+        return x
+
+    @observed("quick")
+    def quick(self, x, fail):
+        if fail:
+            raise ValueError
+        return x
+
+
+async def test_steps_nest_and_tell_what_came_of_them():
+    witness = Witness()
+    assert await Work(witness).run() == 3
+    assert witness.seen == ["<whole", "<part", {"x": 1}, 1, "part>", "<quick", 2, "quick>", 3, "whole>"]
+
+
+async def test_a_failure_passes_through():
+    witness = Witness()
+    with pytest.raises(ValueError):
+        await Work(witness).run(fail=True)
+    assert witness.seen[-4:] == ["!quick", "quick>", "!whole", "whole>"]
+
+
+async def test_where_nobody_watches_it_is_the_same():
+    work = Work()
+    assert await work.run() == 3
+    assert await work.part(5) == 5
+    assert outgoing_headers() is None
+    assert work.run.__doc__ == "Everything."
+    assert inspect.iscoroutinefunction(Work.run)
+
+
+async def test_watching_ends_with_the_outermost_step():
+    witness = Witness()
+
+    class Caller(Work):
+        @observing("whole")
+        async def run(self):
+            return outgoing_headers()
+
+    assert await Caller(witness).run() == {"traceparent": "00-1-1-01"}
+    assert outgoing_headers() is None
+    await Work().part(1)
+    assert witness.seen == ["<whole", {"traceparent": "00-1-1-01"}, "whole>"]
+
+
+async def test_two_at_once_have_their_own_observers():
+    one, two = Witness(), Witness()
+    await asyncio.gather(Work(one).run(), Work(two).run(), Work().run())
+    assert one.seen == two.seen
+    assert len(one.seen) == 10
