@@ -1,6 +1,6 @@
 """Why ODAR was wrong, E1 to E6 (SPEC 7.5), by rules over the panel: what went wrong first is what counts.
 
-E1 difficulty   a longer path would have been right
+E1 difficulty   another path had a right answer, the one taken had none
 E2 expert       the wrong expert was chosen, and experts choose the model here
 E3 acceptance   the verifier called a wrong answer CORRECT
 E4 selection    a right answer was on the table, and another was chosen
@@ -19,11 +19,11 @@ import numpy as np
 from odar.calibration.votes import Bools
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import VERIFY, Tape
-from odar.evals.replay.walk import HARD, MEDIUM, always
+from odar.evals.replay.tape import SOLVE, VERIFY, Tape
+from odar.evals.replay.walk import MEDIUM
 
 KINDS = {
-    "E1": "difficulty: a longer path would have been right",
+    "E1": "difficulty: another path had a right answer, this one had none",
     "E2": "expert: the wrong field was chosen, and with it the model",
     "E3": "acceptance: the verifier called a wrong answer CORRECT",
     "E4": "selection: a right answer was on the table, another was chosen",
@@ -66,15 +66,14 @@ class Taxonomy:
 def taxonomy(tape: Tape, setting: Setting, outcome: Outcome) -> Taxonomy:
     """Sort ODAR's errors."""
     wrong = outcome.score < RIGHT
-    medium, hard = (always(tape, setting, path, "").score >= RIGHT for path in (MEDIUM, HARD))
-    longer = ((outcome.path < MEDIUM) & medium) | ((outcome.path < HARD) & hard)
+    elsewhere = tape.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
     accepted = (outcome.path == MEDIUM) & (tape.answers.judgment[:, VERIFY] == 1)
     fields = [field.lower() for field in groups_of(tape)]
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= RIGHT),
         ("E3", accepted),
         ("E2", _misdirected(tape, fields)),
-        ("E1", longer),
+        ("E1", elsewhere),
         ("E6", np.array([field in REASONING for field in fields])),
     ]
     kinds = np.full(len(tape), "E5", dtype=object)

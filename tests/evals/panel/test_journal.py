@@ -69,7 +69,7 @@ def test_a_journal_of_other_models_or_another_version_is_refused(tmp_path):
     with pytest.raises(InputError, match="other models, prompts, sampling or --samples"):
         Journal(tmp_path / "j", header_of(engine(fast__temperature=0.9)[0], 5))
     (tmp_path / "k").write_text(HEADER.to_json().replace(FORMAT, "odar-panel-99") + "\n")
-    with pytest.raises(InputError, match="format 'odar-panel-99'; this version reads 'odar-panel-1'"):
+    with pytest.raises(InputError, match="format 'odar-panel-99'; this version reads 'odar-panel-2'"):
         Journal(tmp_path / "k", HEADER)
 
 
@@ -91,7 +91,7 @@ def test_a_header_holds_what_a_replay_needs():
     assert calibration_of(again).statistics.entries == engine()[0].calibration.statistics.entries
     json.dumps(again.settings, allow_nan=False)
     with pytest.raises(InputError, match="x is not a panel"):
-        Header.from_json('{"format": "odar-panel-1"}', "x")
+        Header.from_json('{"format": "odar-panel-2"}', "x")
 
 
 def test_a_panel_survives_parquet(tmp_path):

@@ -21,7 +21,7 @@ from odar.errors import InputError
 from odar.fusion.calibration import Calibration
 from odar.types import Role, Step
 
-FORMAT = "odar-panel-1"
+FORMAT = "odar-panel-2"
 """The version of the schema; a panel of another one is refused, not guessed at."""
 
 

@@ -26,9 +26,9 @@ def draw_latency(canvas: Any, findings: Findings, palette: Palette) -> None:
     parts = [odar.seconds[odar.path == path] for path in range(3)]
     axes.hist(parts, bins=edges, stacked=True, color=[palette.simple, palette.medium, palette.hard])
     median, tail = np.percentile(odar.seconds, [50, 95])
-    for value, text in ((median, f"median {median:.1f} s"), (tail, f"95% {tail:.1f} s")):
+    for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
         axes.axvline(value, color=palette.ink, linewidth=1, linestyle=(0, (3, 2)))
-        place = {"xycoords": ("data", "axes fraction"), "xytext": (4, -10), "textcoords": "offset points"}
+        place = {"xycoords": ("data", "axes fraction"), "xytext": (4, down), "textcoords": "offset points"}
         axes.annotate(text, (value, 1), fontsize=8, **place)
     axes.set_xlabel("seconds")
     axes.set_ylabel("items")
