@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -63,8 +64,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await service.odar.warm_up()
+        warming = asyncio.create_task(service.odar.warm_up())  # beside serving: /healthz answers at once
         yield
+        warming.cancel()
         await service.close()
 
     plain = _Plain(service)
