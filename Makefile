@@ -9,7 +9,7 @@ Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench mutants lint-deploy clean
+.PHONY: ask test check chromium bench coverage dist smoke mutants lint-deploy clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -49,6 +49,21 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 	  docker compose -f deploy/compose.yaml --profile fast --profile slow config --quiet; \
 	else echo "docker compose is not here: only its schema was checked"; fi
 	$(BIN)/pytest tests/deploy
+
+# Lines and branches that no test takes, least covered first; processes that tests start are counted too.
+coverage: $(VENV)/.dev
+	$(BIN)/pytest --cov --cov-report=
+	$(BIN)/python scripts/coverage_table.py
+
+# A wheel and a source archive, and whether everything is in them.
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python scripts/check_dist.py dist
+
+# The wheel alone in an empty folder with an empty home: install, ask, serve, calibrate, evaluate, uninstall.
+smoke: dist
+	$(PYTHON) scripts/smoke.py dist/*.whl
 
 # Breaks the code in one place at a time: a test must notice each.
 mutants: $(VENV)/.dev

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.config import PROFILES, api_key, environment_name, key_name, leaves, load_settings
+from odar.config import PROFILES, environment_name, key_name, leaves, load_settings
 from odar.errors import OdarError, SettingsError, UnknownName
+from odar.fusion.calibration import load_calibration
+from odar.secrets import api_key
 from odar.settings import ProviderSettings
 
 
@@ -267,3 +271,66 @@ def test_any_settings_load_or_are_refused_in_one_line(overrides):
         load_settings("embedded", environ={}, **overrides)
     except OdarError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("a" + ".a" * 5000 + " = 1", "is not valid TOML|unknown setting|nested too deeply"),
+        ("a = " + "9" * 5000, "is not valid TOML: Exceeds the limit"),
+        ("fast.model = 1\nfast.model = 2", "is not valid TOML: Cannot overwrite"),
+    ],
+)
+def test_a_hostile_file_is_refused_in_one_short_line(tmp_path, text, why):
+    path = tmp_path / "odar.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=why) as raised:
+        load_settings(config=path, environ={})
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """./odar.toml, which nobody named."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "odar.toml"
+    path.write_text('[providers.openai]\nbase_url = "http://evil.example"\n')
+    return path
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no owners on this system")
+def test_a_file_nobody_named_must_be_ones_own(here, monkeypatch):
+    assert load_settings(environ={}).providers["openai"].base_url == "http://evil.example"
+    here.chmod(0o646)
+    with pytest.raises(SettingsError, match=r"odar\.toml can be written by anybody; look at it, then name it"):
+        load_settings(environ={})
+    here.chmod(0o644)
+    owner = here.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner != 0:
+        with pytest.raises(SettingsError, match=r"odar\.toml belongs to another user"):
+            load_settings(environ={})
+    else:  # whoever is root here needs no odar.toml
+        assert load_settings(environ={}).providers["openai"].base_url == "http://evil.example"
+        os.chown(here, 12345, 12345)
+        with pytest.raises(SettingsError, match=r"odar\.toml belongs to another user"):
+            load_settings(environ={})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no owners on this system")
+@pytest.mark.parametrize("named", [{"config": "odar.toml"}, {"environ": {"ODAR_CONFIG": "odar.toml"}}])
+def test_a_file_that_was_named_is_taken_as_it_is(here, named):
+    here.chmod(0o666)
+    assert load_settings(**{"environ": {}, **named}).providers["openai"].base_url == "http://evil.example"
+
+
+@pytest.mark.parametrize(
+    "key", ["providers.openai.base_url", "store.url", "fast.model", "gateway.host", "telemetry.enabled", "profile"]
+)
+def test_a_calibration_decides_thresholds_and_never_where_keys_go(tmp_path, key):
+    path = tmp_path / "calibration.json"
+    body = json.loads(load_calibration("embedded").to_json()) | {"settings": {key: "http://evil.example"}}
+    path.write_text(json.dumps(body))
+    with pytest.raises(SettingsError, match=f"sets {key}; a calibration may only set routing.tau1, "):
+        load_settings(environ={}, calibration=str(path))

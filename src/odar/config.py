@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError, UnknownName, did_you_mean
+from odar.formats import DEEPEST, deeper_than
 from odar.fusion.calibration import load_calibration
-from odar.settings import ProviderSettings, Settings
+from odar.secrets import is_secret, masked
+from odar.settings import Settings
 
 PROFILES = ("custom", "embedded", "open", "paper")
 _PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR"}
@@ -73,22 +75,6 @@ def load_settings(
     return settings
 
 
-def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
-    """The provider's key, from its environment variable or its file; None where there is none."""
-    environ = os.environ if environ is None else environ
-    if provider.api_key_file:
-        path = Path(provider.api_key_file).expanduser()
-        try:
-            if stat.S_IMODE(path.stat().st_mode) & 0o077:
-                raise SettingsError(
-                    f"providers.{name}.api_key_file = {str(path)!r} can be read by others; run: chmod 600 {path}"
-                )
-            return path.read_text(encoding="utf-8").strip() or None
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"providers.{name}.api_key_file = {str(path)!r} cannot be read: {error}") from None
-    return (environ.get(provider.api_key_env) or "").strip() or None if provider.api_key_env else None
-
-
 def environment_name(path: KeyPath) -> str:
     """The environment variable of a setting.
 
@@ -105,15 +91,6 @@ def key_name(path: KeyPath) -> str:
     'models."gpt-4.1".images'
     """
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in path)
-
-
-def masked(text: str) -> str:
-    """Without the password of an address.
-
-    >>> masked("postgresql://me:secret@host/odar")
-    'postgresql://me:***@host/odar'
-    """
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", text)
 
 
 def leaves(schema: type = Settings, prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
@@ -170,8 +147,18 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
         return _toml_layer(Path(config).expanduser(), str(config))
     for path in (Path("odar.toml"), _user_config()):
         if path is not None and os.path.isfile(path):  # noqa: PTH113 - says no, where Path raises, to a folder of another's
+            _check_owner(path)
             return _toml_layer(path, str(path))
     return {}
+
+
+def _check_owner(path: Path) -> None:
+    """A file that nobody named, and that another may have put here, does not decide where keys and questions go."""
+    facts = path.stat()
+    if os.name != "posix" or (facts.st_uid in (0, os.geteuid()) and not facts.st_mode & stat.S_IWOTH):
+        return
+    whose = "can be written by anybody" if facts.st_mode & stat.S_IWOTH else "belongs to another user"
+    raise SettingsError(f"{path} {whose}; look at it, then name it: --config {path}, or ODAR_CONFIG")
 
 
 def _calibration_layer(layers: Layer) -> Layer:
@@ -199,12 +186,15 @@ def _user_config() -> Path | None:
 def _toml_layer(source: Any, origin: str) -> Layer:
     try:
         tree = tomllib.loads(source.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{origin} is not valid TOML: {error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{origin} is not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError of its own
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"{origin} is not valid TOML: {why}") from None
     except OSError as error:
         raise SettingsError(f"{origin} cannot be read: {error.strerror or error}") from None
+    if deeper_than(DEEPEST, tree):  # a.a.a.a… parses, and then nothing can walk it
+        raise SettingsError(f"{origin} is not valid TOML: nested too deeply")
     return dict(_walk(Settings, tree, origin))
 
 
@@ -269,7 +259,7 @@ def _walk(
                 f"{key_name(path)} in {origin} is not the name of an environment variable (hidden: is it the key?)"
             )
         if key not in fields:
-            hint = did_you_mean(key, fields)
+            hint = did_you_mean(key, fields) or "; this version of odar knows none of that name"
             raise SettingsError(f"unknown setting {key_name(path)} = {_show(value, key)} in {origin}{hint}")
         field, kind = fields[key]
         table = _table_of(kind)
@@ -378,7 +368,7 @@ def _describe(kind: Any) -> str:
 
 def _show(value: Any, name: str = "") -> str:
     """A value for an error message: short, and hidden where its name says that it is a secret."""
-    if any(word in name.lower() for word in ("key", "token", "secret", "password")):
+    if is_secret(name):
         return "(hidden)"
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)

@@ -86,8 +86,10 @@ class Odar:
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
-        self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator)
-        self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
+        self.estimator = estimator or open_estimator(
+            routing.estimator, self.calibration.estimator, self.settings.calibration
+        )
+        self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, self.settings.calibration)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
         self.scales = Scales(fusion.varentropy_weight, self.alignment)

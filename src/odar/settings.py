@@ -17,6 +17,7 @@ from odar.types import Role
 _REQUIRED: Any = object()
 ROUTING_MODES = ("prior", "posterior")
 LOG_FORMATS = ("text", "json")
+IMAGE_URLS = ("public", "any", "none")
 
 
 def setting(
@@ -135,6 +136,9 @@ class GatewaySettings:
     reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)
     max_in_flight: int = setting("requests at a time; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("largest request, in megabytes; images are the large ones", 32.0, gt=0)
+    image_urls: str = setting(
+        "addresses of images that upstreams may be told to fetch: public, any or none", "public"
+    )
     max_depth: int = setting("deepest nesting of a request's JSON", 64, ge=1)
     body_timeout_s: float = setting("time a client has to send its request", 30.0, gt=0)
     keepalive_s: float = setting("seconds between signs of life in a stream that has no text yet", 5.0, gt=0)
@@ -274,6 +278,8 @@ class Settings:
             raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
         if self.gateway.log_format not in LOG_FORMATS:
             raise UnknownName("gateway.log_format", self.gateway.log_format, LOG_FORMATS)
+        if self.gateway.image_urls not in IMAGE_URLS:
+            raise UnknownName("gateway.image_urls", self.gateway.image_urls, IMAGE_URLS)
         surrogate = self.fusion.surrogate
         for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW), *([surrogate] if surrogate else [])):
             card = self.card(name)

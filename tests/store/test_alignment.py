@@ -111,17 +111,27 @@ def test_processes_add_up(file):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"format": "odar-alignment-9", "sources": []}', '{"format": 1}']
+    ("content", "remedy"),
+    [
+        ("", "delete it"),
+        ("{", "delete it"),
+        ("[]", "delete it"),
+        ('{"format": "odar-alignment-9", "sources": []}', "upgrade odar"),
+        ('{"format": "odar-alignment-0", "sources": []}', "delete it"),
+        ('{"format": 1}', "is it the right file?"),
+        ("[" * 5000, "delete it"),
+    ],
 )
-def test_a_damaged_file_is_named_and_costs_nothing_else(file, content):
+def test_a_damaged_file_is_named_and_costs_nothing_else(file, content, remedy):
     file.path.parent.mkdir()
     file.path.write_text(content)
-    with pytest.raises(StoreError, match="delete it to start anew"):
+    with pytest.raises(StoreError, match=r"odar\.alignment\.json") as raised:
         file.load()
+    assert remedy in str(raised.value)
     known = alignment(file)
     feed(known)
     known.sync()
-    assert "delete it" in known.complaint
+    assert remedy in known.complaint
     assert known.find(SOURCE).origin == "running"  # from memory
     assert file.path.read_text() == content
     file.path.unlink()

@@ -84,9 +84,10 @@ def test_a_migration_runs_once_and_a_newer_schema_is_refused(url, settings_of, m
     monkeypatch.undo()
     with pytest.raises(
         StoreError,
-        match=rf"the store has schema {newest + 1}, this odar knows {newest}: upgrade odar, or point store\.url",
-    ):
+        match=rf"has schema {newest + 1}; this odar knows {newest}: upgrade odar, or point store\.url",
+    ) as raised:
         Database(store)
+    assert str(url).partition("?")[0].removeprefix("postgresql://") in str(raised.value)  # which store
 
 
 def test_a_store_from_before_the_dashboard_is_brought_up_to_date(url, settings_of, monkeypatch):

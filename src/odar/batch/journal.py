@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple, Protocol, Self
 from filelock import FileLock, Timeout
 
 from odar.errors import InputError
+from odar.formats import load_json
 
 Row = dict[str, Any]
 _ROW_STARTS = b'{"id": '
@@ -234,7 +235,7 @@ def _lines(path: Path, starts: bytes) -> Iterator[tuple[int, Any]]:
             if line[: len(starts)] != starts[: len(line) if torn else None]:
                 raise ValueError(f"a line begins with {line[:20].decode('utf-8', 'replace')!r}")
             if not torn:
-                yield offset, json.loads(line)
+                yield offset, load_json(line)
                 offset += len(line)
     if torn:
         os.truncate(path, offset)

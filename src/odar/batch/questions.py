@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -12,6 +11,7 @@ from typing import Any
 
 from odar.engine import Odar
 from odar.errors import InputError
+from odar.formats import load_json
 from odar.images import load_image
 from odar.question import check_text
 from odar.types import Path, Query
@@ -50,7 +50,7 @@ def load_questions(path: str | FilePath, read_conversation: ReadConversation) ->
         if not line.strip():
             continue
         try:
-            question = _question(json.loads(line), number, file.parent, read_conversation)
+            question = _question(load_json(line), number, file.parent, read_conversation)
             if question.id in lines_of:
                 raise ValueError(f"id {question.id!r} is that of line {lines_of[question.id]} too")
         except (ValueError, TypeError, InputError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import InputError
+from odar.formats import load_json
 from odar.fusion.equivalence import equivalent
 from odar.images import load_image
 from odar.types import Query
@@ -68,7 +68,7 @@ def _parse(text: str, source: str, folder: Path) -> Iterator[Item]:
         if not line.strip():
             continue
         try:
-            yield _item(json.loads(line), number, folder)
+            yield _item(load_json(line), number, folder)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{source}, line {number} is not a question with an answer: {why}") from None

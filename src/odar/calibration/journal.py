@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from odar.calibration.items import Item
 from odar.errors import InputError
+from odar.formats import check_format, load_json
 
 
 class Entry(Protocol):
@@ -66,7 +67,7 @@ class Journal(Generic[T]):
             self.close()
             if isinstance(error, OSError):
                 raise InputError(f"{path} cannot be used: {error.strerror or error}") from None
-            if isinstance(error, ValueError | KeyError | TypeError):
+            if isinstance(error, ValueError | KeyError | TypeError | AttributeError):
                 raise InputError(
                     f"{path} is not a file of records ({error!r}); move it away to start anew"
                 ) from None
@@ -75,14 +76,22 @@ class Journal(Generic[T]):
     def _read(self, header: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> None:
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         whole = text[: text.rfind("\n") + 1]  # a last line without its end was being written when we were killed
-        lines = whole.splitlines()
-        if lines and json.loads(lines[0]) != header:
+        lines = whole.split("\n")[:-1]  # not splitlines: a text may hold other things that it calls line ends
+        if text and not lines:  # our own first line comes whole or not at all
+            raise ValueError("there is no line in it")
+        if lines:
+            self._check(load_json(lines[0]), header)
+        self.entries = [decode(load_json(line)) for line in lines[1:]]
+        if not lines or whole != text:
+            self._write(whole or json.dumps(header) + "\n")
+
+    def _check(self, found: dict[str, Any], header: dict[str, Any]) -> None:
+        """Refuse records of another version, or of other models."""
+        check_format(found.get("format"), header["format"], str(self.path), "move it away to start anew")
+        if found != header:
             raise InputError(
                 f"{self.path} was made with other models, prompts or settings; move it away, or go back to those"
             )
-        self.entries = [decode(json.loads(line)) for line in lines[1:]]
-        if not lines or whole != text:
-            self._write(whole or json.dumps(header) + "\n")
 
     def append(self, entry: T) -> None:
         """Add an entry; it is on the disk when this returns."""

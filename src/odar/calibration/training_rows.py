@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from odar.difficulty.training import d_star
 from odar.errors import InputError
+from odar.formats import load_json
 from odar.images import load_image
 from odar.types import Query
 
@@ -64,7 +64,7 @@ def _parse(text: str, source: str, folder: Path) -> Iterator[TrainingRow]:
         if not line.strip():
             continue
         try:
-            yield _row(json.loads(line), folder)
+            yield _row(load_json(line), folder)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{source}, line {number} is no row to train on: {why}") from None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from odar.cli.options import settings_options
-from odar.config import KeyPath, environment_name, key_name, leaves, masked
+from odar.config import KeyPath, environment_name, key_name, leaves
 from odar.errors import UnknownName
+from odar.secrets import is_secret, masked
 from odar.settings import Settings
 
 
@@ -73,14 +75,26 @@ def _origin(settings: Settings, path: KeyPath) -> str:
 
 
 def _show(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, tuple):
-        return json.dumps(list(value))
-    return f"{value:g}" if isinstance(value, float) else masked(str(value))
+    value = _shown(value)
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _shown(value: Any) -> Any:
+    """A value as it may be seen, on a screen and in a bug report: no passwords, nothing that is called a key."""
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {name: "***" if _hides(name, each) else _shown(each) for name, each in value.items()}
+    return [_shown(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+def _hides(name: str, value: Any) -> bool:
+    """Numbers are no secrets: `max_tokens` is a length."""
+    return is_secret(name) and isinstance(value, str)
 
 
 def _finite(value: Any) -> Any:
-    if isinstance(value, str):
-        return masked(value)
+    value = _shown(value)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -14,6 +14,7 @@ from odar.difficulty.base import open_estimator
 from odar.dispatch.experts import route_expert
 from odar.dispatch.strategy import Strategy
 from odar.errors import InputError
+from odar.formats import load_json
 from odar.fusion.calibration import load_calibration
 from odar.settings import Settings
 from odar.types import Decision, Query
@@ -39,7 +40,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     if (query is None) == (file is None):
         raise InputError('give a query or --file; try: odar difficulty "Who wrote Hamlet?"')
     fitted = load_calibration(settings.calibration).estimator
-    estimator = open_estimator(settings.routing.estimator, fitted)
+    estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
     strategy = Strategy(settings.routing.tau1, settings.routing.tau2, settings.routing.samples)
     for text in _queries(file) if file else [query or ""]:
         decision = strategy.decide(estimator.estimate(Query(text)))
@@ -59,7 +60,7 @@ def _queries(file: str) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                text = json.loads(line)["query"]
+                text = load_json(line)["query"]
             except (ValueError, KeyError, TypeError):
                 raise InputError(f"{file}, line {number} is not a JSON object with a query") from None
             if not isinstance(text, str):

@@ -12,6 +12,7 @@ import click
 
 from odar.config import load_settings
 from odar.errors import SettingsError
+from odar.formats import DEEPEST, deeper_than
 from odar.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,13 +46,16 @@ def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:
         line = f"{key} = {value}"
         try:
             tomllib.loads(line)
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             line = f"{key} = {json.dumps(value)}"  # a plain word needs no quotes on the command line
         lines.append(line)
     try:
-        return tomllib.loads("\n".join(lines))
+        tree = tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"--set {' '.join(sets)!r} cannot be read: {error}") from None
+    if deeper_than(DEEPEST, tree):
+        raise SettingsError("--set: nested too deeply")
+    return tree
 
 
 def announce_profile(settings: Settings) -> None:

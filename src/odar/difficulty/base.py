@@ -35,10 +35,10 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
 """Estimators by name; each entry makes one when called without arguments."""
 
 
-def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None) -> Estimator:
+def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None, origin: str = "") -> Estimator:
     """An estimator by its registered name, or the file that `odar train estimator` wrote.
 
-    The learned one has the weights that a calibration found, where there are any.
+    The learned one has the weights that the calibration `origin` found, where there are any.
 
     >>> open_estimator("length").name
     'length'
@@ -51,4 +51,4 @@ def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None) -> Es
         return ESTIMATORS[name]()
     from odar.difficulty.estimator import calibrated_estimator
 
-    return calibrated_estimator(calibrated)
+    return calibrated_estimator(calibrated, origin)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.errors import InputError
+from odar.formats import check_format
 from odar.types import Query
 
 DOMAINS = ("mathematics", "coding", "logic", "commonsense", "knowledge", "multimodal", "language", "other")
@@ -79,8 +80,7 @@ class LinearDomainClassifier:
     def _read(cls, file: IO[bytes], name: str) -> LinearDomainClassifier:
         with np.load(file, allow_pickle=False) as saved:
             found = str(saved["format"]) if "format" in saved else "none"
-            if found != FORMAT:
-                raise InputError(f"{name}: format {found!r}, this version reads {FORMAT!r}")
+            check_format(found, FORMAT, name, "train it again with scripts/train_domain.py")
             # One byte a weight and one scale per class: 0.5 MB before compression.
             weights = saved["weights"].astype(np.float32) * saved["scale"].astype(np.float32)
             return cls(weights, saved["bias"].astype(np.float64))

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from odar.difficulty.features import FEATURES, FeatureExtractor
 from odar.errors import InputError
+from odar.formats import check_format, load_json
 from odar.types import Estimate, Query
 
 FORMAT = "odar-estimator/2"
@@ -171,7 +172,7 @@ class LearnedEstimator:
         """From a saved file; the shipped one by default. A file of another version or shape is refused."""
         source = path or resources.files("odar.difficulty").joinpath("data", "estimator.json")
         try:
-            raw = json.loads(source.read_text("utf-8"))
+            raw = load_json(source.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{source}: not an estimator file ({error})") from error
         model = cls.from_document(raw, str(source))
@@ -183,10 +184,7 @@ class LearnedEstimator:
     def from_document(cls, raw: Any, name: str) -> LearnedEstimator:
         """From what `document` gave; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
-        if found != FORMAT:
-            raise InputError(
-                f"{name}: format {found!r}, this version reads {FORMAT!r}: retrain (`odar train estimator`)"
-            )
+        check_format(found, FORMAT, name, "train it again (`odar train estimator`, `odar calibrate`)")
         try:
             training = raw["training"]
             model = cls(
@@ -267,8 +265,8 @@ def shipped_estimator() -> LearnedEstimator:
     return LearnedEstimator.load()
 
 
-def calibrated_estimator(document: Mapping[str, Any]) -> LearnedEstimator:
+def calibrated_estimator(document: Mapping[str, Any], origin: str) -> LearnedEstimator:
     """The estimator that a calibration holds; traces tell it from the shipped one by its name."""
-    model = LearnedEstimator.from_document(document, "the calibration's estimator")
+    model = LearnedEstimator.from_document(document, f"the estimator of {origin}")
     model.name = "calibrated/1"
     return model

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from odar.difficulty.estimator import Scaling, scaling_document, scaling_from
 from odar.difficulty.features import FEATURES
 from odar.errors import InputError
+from odar.formats import check_format
 from odar.types import Estimate
 
 FORMAT = "odar-posterior/2"
@@ -206,10 +207,7 @@ class PosteriorDifficulty:
     def from_document(cls, raw: Any, name: str = "posterior") -> PosteriorDifficulty:
         """From a saved file's content; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
-        if found != FORMAT:
-            raise InputError(
-                f"{name}: format {found!r}, this version reads {FORMAT!r}; refit with `odar calibrate`"
-            )
+        check_format(found, FORMAT, name, "run `odar calibrate` again")
         coefficients = raw.get("coefficients", {})
         if tuple(coefficients) != TERMS:
             raise InputError(f"{name}: coefficients {sorted(coefficients)}; expected {list(TERMS)}")
@@ -220,9 +218,9 @@ class PosteriorDifficulty:
         return model
 
     @classmethod
-    def fitted(cls, document: Any = None) -> PosteriorDifficulty:
-        """The coefficients a calibration found, or else the shipped ones."""
-        return cls.load() if document is None else cls.from_document(document)
+    def fitted(cls, document: Any = None, name: str = "") -> PosteriorDifficulty:
+        """The coefficients that a calibration of this name found, or else the shipped ones."""
+        return cls.load() if document is None else cls.from_document(document, f"the posterior of {name}")
 
     @classmethod
     def load(cls) -> PosteriorDifficulty:

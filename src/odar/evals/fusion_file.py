@@ -16,7 +16,6 @@ The format, one JSON object a line; researchers bring their own samples:
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.votes import Array
 from odar.errors import InputError
+from odar.formats import check_format, load_json
 from odar.fusion.answers import extract_answer
 from odar.fusion.choose import Fusion
 from odar.fusion.energy import Alignment, measure
@@ -36,6 +36,9 @@ from odar.fusion.equivalence import equivalent
 from odar.fusion.rules import RULES
 from odar.fusion.stopping import Stopping
 from odar.types import Candidate, Role, Step, Token
+
+SAMPLES = "odar-samples-1"
+"""What the first line of a file by `odar sample` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,10 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                row = json.loads(line)
-                if number == 1 and "format" in row:
-                    continue  # the first line of what `odar sample` writes
+                row = load_json(line)
+                if number == 1 and "format" in row:  # the first line of what `odar sample` writes
+                    check_format(row["format"], SAMPLES, str(path), "record it again with `odar sample`")
+                    continue
                 questions.append(_question(row, varentropy_weight))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 why = f"lacks {error}" if isinstance(error, KeyError) else str(error)

@@ -11,9 +11,9 @@ from odar.calibration.collect import needed
 from odar.calibration.items import Item
 from odar.calibration.journal import Journal
 from odar.engine import Odar
+from odar.evals.fusion_file import SAMPLES
 from odar.types import Candidate, Role
 
-FORMAT = "odar-samples-1"
 DIGITS = 3
 """Log-probabilities are rounded to this: it moves no F̃ by more than its third digit, and halves the file."""
 
@@ -30,7 +30,7 @@ class SampleFile(Journal[Sample]):
     """Recorded candidates in a file, and what made them: models, prompts, sampling."""
 
     def __init__(self, path: Path, made_by: str) -> None:
-        header = {"format": FORMAT, "made_by": made_by}
+        header = {"format": SAMPLES, "made_by": made_by}
         super().__init__(path, header, lambda sample: sample.row, lambda row: Sample(row["id"], row))
 
 

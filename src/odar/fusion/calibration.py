@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError
+from odar.formats import check_format, load_json
 from odar.fusion.statistics import StatisticsTable
 
 FORMAT = "odar-calibration-1"
 SHIPPED = ("embedded",)
+FITTED = ("routing.tau1", "routing.tau2", "routing.mode", "fusion.beta")
+"""The settings that a calibration may hold. A file that somebody sent must not decide where keys are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,10 @@ class Calibration:
     def from_json(cls, text: str, origin: str) -> Calibration:
         """Read a calibration; refuses what is not one, or is one of another version."""
         try:
-            body = json.loads(text)
-            if body.get("format") != FORMAT:
-                raise SettingsError(f"{origin} has format {body.get('format')!r}; this version reads {FORMAT!r}")
+            body = load_json(text)
+            check_format(body.get("format"), FORMAT, origin, "run `odar calibrate` again", SettingsError)
+            if strange := sorted(set(body["settings"]) - set(FITTED)):
+                raise SettingsError(f"{origin} sets {strange[0]}; a calibration may only set {', '.join(FITTED)}")
             return cls(
                 statistics=StatisticsTable.from_rows(body["sources"]),
                 settings={key: _setting(value) for key, value in body["settings"].items()},

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from odar.conversation import Format, Options, Tool, ToolCall
+from odar.formats import load_json
 
 _SHOWN = 120
 """Characters of a validator's complaint that are kept."""
@@ -66,8 +67,8 @@ def canonical_json(text: str) -> str:
     '{"a":null,"b":[1,2]}'
     """
     try:
-        return _canonical(_whole(json.loads(text.strip() or "{}")))
-    except (ValueError, RecursionError):
+        return _canonical(_whole(load_json(text.strip() or "{}")))
+    except ValueError:
         return text.strip()
 
 
@@ -80,8 +81,8 @@ def _call_fault(call: ToolCall, known: Mapping[str, Tool], options: Options) -> 
     if call.name not in known:
         return f"there is no tool {call.name!r}"
     try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
+        arguments = load_json(call.arguments or "{}")
+    except ValueError:
         return f"the arguments for {call.name!r} are not JSON"
     complaint = _complaint(arguments, known[call.name].parameters)
     return f"the arguments for {call.name!r} do not fit: {complaint}" if complaint else ""
@@ -89,8 +90,8 @@ def _call_fault(call: ToolCall, known: Mapping[str, Tool], options: Options) -> 
 
 def _format_fault(text: str, form: Format) -> str:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = load_json(text)
+    except ValueError:
         return "the text is not JSON"
     if form.schema is None:
         return "" if isinstance(value, dict) else "the text is not a JSON object"

@@ -9,7 +9,8 @@ from typing import Any
 from odar.conversation import Format, Image, Tool, Wire
 from odar.fusion.forms import schema_fault
 from odar.gateway.fields import Fields
-from odar.gateway.refusals import bad_field
+from odar.gateway.refusals import Refusal, bad_field
+from odar.images import MAX_BYTES
 
 
 def read_image(url: Any, where: str) -> Image:
@@ -30,11 +31,14 @@ def read_image(url: Any, where: str) -> Image:
 
 
 def decode(data: Any, where: str) -> bytes:
-    """Base64 as bytes."""
+    """A picture in base64 as bytes."""
     try:
-        return base64.b64decode(data, validate=True)
+        picture = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError, TypeError):
         raise bad_field(where, "is not valid base64") from None
+    if len(picture) > MAX_BYTES:
+        raise Refusal(413, f"{where}: a picture may have {MAX_BYTES // 1024**2} MB", "image_too_large", where)
+    return picture
 
 
 def read_tool(fields: Fields, schema_name: str, wire: Wire | None) -> Tool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from odar.agents.ledger import Ledger
+from odar.gateway.addresses import check_addresses
 from odar.gateway.ask import Ask
 from odar.gateway.exchange import EVENTS, JSON, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import read_json
@@ -125,6 +126,7 @@ class Endpoint:
         service, gateway = self._service, self._gateway
         body = await visit.exchange.body(self._limit, gateway.body_timeout_s)
         visit.ask = ask = self._dialect.read(read_json(body, gateway.max_depth))
+        check_addresses(ask.query, gateway.image_urls)
         visit.ledger, options = service.bill(ask, visit.grant), service.route(ask, visit.grant)
         if visit.grant is not None and (stop := service.keys.admit(visit.grant)) is not None:
             raise Refusal(429, stop.reason, "key_limit", retry_after=stop.retry_after)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from odar.formats import deeper_than
 from odar.gateway.refusals import Refusal, bad_field
 
 T = TypeVar("T")
@@ -124,24 +125,9 @@ def read_json(body: bytes, max_depth: int) -> Any:
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:120]
         raise bad_field("body", f"is not valid JSON: {why}") from None
-    if body.count(b"{") + body.count(b"[") > max_depth and _deeper_than(max_depth, value):
+    if body.count(b"{") + body.count(b"[") > max_depth and deeper_than(max_depth, value):
         raise bad_field("body", f"is nested more than {max_depth} deep")
     return value
-
-
-def _deeper_than(limit: int, value: Any) -> bool:
-    level = [value]
-    for _ in range(limit):
-        children: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                children += each.values()
-            elif isinstance(each, list):
-                children += each
-        level = [child for child in children if isinstance(child, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def _no_constant(name: str) -> None:

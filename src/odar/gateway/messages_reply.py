@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from odar.formats import load_json
 from odar.gateway.ask import Ask
 from odar.gateway.refusals import Refusal, anthropic_body
 from odar.gateway.reply import calls_of, choices, dump, extras_of, pieces
@@ -138,8 +138,8 @@ def _blocks(candidate: Candidate) -> list[dict[str, Any]]:
 
 def _input(arguments: str) -> Any:
     try:
-        return json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
+        return load_json(arguments or "{}")
+    except ValueError:
         return {"arguments": arguments}  # broken JSON of a model's; the client shall see it
 
 

@@ -19,7 +19,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +34,7 @@ from odar.errors import (
     UnknownName,
     UsageError,
 )
+from odar.formats import load_json
 
 CLIENT_LEFT = 499
 _TYPES = {
@@ -159,8 +159,8 @@ def _upstream(body: str | None, provider: str) -> dict[str, Any]:
     if not body:
         return {"provider": provider} if provider else {}
     try:
-        payload = json.loads(body)
-    except (ValueError, RecursionError):
+        payload = load_json(body)
+    except ValueError:
         return {"provider": provider, "upstream": body}
     error = payload.get("error") if isinstance(payload, dict) else None
     if isinstance(error, dict):

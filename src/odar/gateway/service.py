@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from odar.agents.ledger import Ledger
-from odar.config import api_key
 from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import SettingsError, UnknownName
@@ -19,6 +18,7 @@ from odar.gateway.refusals import Refusal, bad_field
 from odar.observer import tell
 from odar.providers.base import Provider
 from odar.providers.breaker import Breaker, GuardedProvider
+from odar.secrets import api_key
 from odar.settings import AgentSettings, Settings
 from odar.types import Decision, Path
 

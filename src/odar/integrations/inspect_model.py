@@ -36,6 +36,7 @@ from inspect_ai.tool import ToolCall, ToolChoice, ToolFunction, ToolInfo
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import InputError, ProviderError, UnknownName
+from odar.formats import load_json
 from odar.gateway.chat import read_chat
 from odar.gateway.refusals import Refusal
 from odar.gateway.reply import calls_of, choices
@@ -227,7 +228,7 @@ def _choice(candidate: Candidate, with_logprobs: bool) -> ChatCompletionChoice:
 def _call(call_id: str, name: str, arguments: str) -> ToolCall:
     """A tool call; arguments that are no JSON object are the model's fault, and are reported to it."""
     try:
-        parsed = json.loads(arguments or "{}")
+        parsed = load_json(arguments or "{}")
         if not isinstance(parsed, dict):
             raise ValueError("they are not an object")
     except ValueError as error:

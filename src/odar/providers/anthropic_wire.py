@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
+from odar.formats import load_json
 from odar.providers.base import CallDelta, Completion, Piece, Reply, Request, check_translatable
 from odar.providers.response import count
 from odar.types import Usage
@@ -252,7 +253,7 @@ def _image(image: Image) -> dict[str, Any]:
 def _input(arguments: str) -> Any:
     """A call's arguments as the object the API wants; what is no object is kept under a name of its own."""
     try:
-        value = json.loads(arguments or "{}")
+        value = load_json(arguments or "{}")
     except ValueError:
         value = arguments
     return value if isinstance(value, dict) else {"arguments": value}

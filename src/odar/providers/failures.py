@@ -15,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
+from odar.formats import load_json
 
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 BODY_CHARS = 8_000
@@ -170,8 +171,8 @@ def explain(body: str) -> tuple[str | None, str]:
     (None, '')
     """
     try:
-        payload = json.loads(body)
-    except (ValueError, RecursionError):
+        payload = load_json(body)
+    except ValueError:
         return None, ""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     if not isinstance(error, dict):

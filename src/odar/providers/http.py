@@ -20,6 +20,7 @@ from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response
+from odar.secrets import is_secret, secrets_in
 from odar.types import Usage
 
 _MAX_ERROR_BYTES = 64 * 2**10
@@ -76,7 +77,7 @@ class HttpClient:
                 raise SettingsError(f"provider {name}: header {header!r} holds a line break or control character")
         self._base_url = base_url.rstrip("/")
         self._headers = {"content-type": "application/json", **headers}
-        self._failures = Failures(name, key_hint, (*secrets, *_secrets_in(headers)))
+        self._failures = Failures(name, key_hint, (*secrets, *_secrets_of(headers), *secrets_in(base_url)))
         self._retry = retry or RetryPolicy()
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -255,7 +256,6 @@ def _connection_failure(exc: aiohttp.ClientError, failures: Failures) -> Provide
             return failures.unreachable(f"the connection broke off ({type(exc).__name__})")
 
 
-def _secrets_in(headers: Mapping[str, str]) -> list[str]:
+def _secrets_of(headers: Mapping[str, str]) -> list[str]:
     """Values of headers that look like credentials, without a leading scheme such as Bearer."""
-    names = ("key", "auth", "token", "secret")
-    return [v.split()[-1] for h, v in headers.items() if v.strip() and any(name in h.lower() for name in names)]
+    return [value.split()[-1] for header, value in headers.items() if value.strip() and is_secret(header)]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from odar.config import api_key
 from odar.errors import SettingsError, UnknownName
 from odar.providers.base import Provider
 from odar.registry import Registry
+from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
 
 Opener = Callable[[str, ProviderSettings, Settings], Provider]

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import InputError, ProviderError, ProviderTimeout
+from odar.formats import load_json
 from odar.providers.base import Completion, Message, OnText, Reply, Request
 from odar.types import Token, Usage
 
@@ -142,7 +143,7 @@ def record(request: Request, reply: Reply, seconds: float | None = None) -> str:
 
 def parse(line: str) -> Recording:
     """One line of a recording; raises ValueError, TypeError or LookupError where it is not one."""
-    entry: dict[str, Any] = json.loads(line)
+    entry: dict[str, Any] = load_json(line)
     completions = tuple(
         Completion(c["text"], tuple(Token(*token) for token in c.get("tokens", ())), c.get("finish", "stop"))
         for c in entry["completions"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from odar.formats import load_json
 from odar.providers.base import OnText, Piece, Reply
 from odar.providers.failures import Failures
 from odar.providers.sse import Event, SseReader
@@ -93,10 +94,10 @@ class Response:
 
     def _parse(self, interpret: Callable[[Payload], T], text: str) -> T:
         try:
-            payload = json.loads(text)
+            payload = load_json(text)
             if "\\ud" in text.lower():  # half a surrogate pair cannot be shown, stored or sent on
                 payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
-        except (ValueError, RecursionError):
+        except ValueError:
             payload = None
         if not isinstance(payload, dict):
             is_json = "json" in self.content_type or "event-stream" in self.content_type

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import StoreError
+from odar.formats import check_format, load_json
 from odar.fusion.running import Running
 from odar.fusion.statistics import Source, source_from_row, source_to_row
 from odar.settings import StoreSettings
@@ -41,13 +42,13 @@ class AlignmentFile:
             StoreError: it cannot be read, or is not such a file.
         """
         try:
-            return _read(json.loads(self.path.read_text(encoding="utf-8")))
+            return _read(load_json(self.path.read_text(encoding="utf-8")), self.path)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise StoreError(f"{self.path} cannot be read: {error.strerror or error}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise StoreError(f"{self.path} is damaged or of another version; delete it to start anew") from None
+            raise StoreError(f"{self.path} is damaged; delete it to start anew") from None
 
     def add(self, served: Mapping[Source, Running], half_life: float) -> Served:
         """Add to what is there, whoever put it there; returns the sum.
@@ -113,9 +114,8 @@ def _row(source: Source, running: Running) -> dict[str, Any]:
     return {**source_to_row(source), "day": running.day, "seen": running.seen, "bins": bins}
 
 
-def _read(body: Mapping[str, Any]) -> Served:
-    if body["format"] != FORMAT:
-        raise ValueError(body["format"])
+def _read(body: Mapping[str, Any], path: Path) -> Served:
+    check_format(body["format"], FORMAT, str(path), "delete it to start anew", StoreError)
     return {source_from_row(row): _running(row) for row in body["sources"]}
 
 

@@ -18,6 +18,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from odar.errors import SettingsError, StoreError
+from odar.secrets import masked
 from odar.settings import StoreSettings
 from odar.store.migrations import migrate, up_to_date
 
@@ -35,7 +36,8 @@ class Database:
 
     def __init__(self, settings: StoreSettings, patience_s: float = PATIENCE_S) -> None:
         self.url = database_url(settings)
-        self.name = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
+        shown = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
+        self.name = masked(str(shown))
         self.engine = self._sqlite(patience_s) if self.is_sqlite else self._postgres(patience_s)
         try:
             self._migrate(patience_s)
@@ -121,7 +123,7 @@ class Database:
             if up_to_date(connection):
                 return
         with self.write() as connection:
-            migrate(connection)
+            migrate(connection, str(self.name))
 
     def _start_wal(self, deadline: float) -> None:
         """Turn on WAL, a property of the file; it takes the file for oneself, and SQLite does not wait for that."""

@@ -16,11 +16,11 @@ _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for migrations; any number, as long as nobody else takes it."""
 
 
-def migrate(connection: Connection) -> int:
+def migrate(connection: Connection, name: str) -> int:
     """Bring the database up to date inside the transaction that is open; returns how many steps it took.
 
-    Two processes that start at once take turns: SQLite's write lock is held since BEGIN IMMEDIATE, PostgreSQL's
-    advisory lock until the end of the transaction.
+    `name` is the store's, for errors. Two processes that start at once take turns: SQLite's write lock is held
+    since BEGIN IMMEDIATE, PostgreSQL's advisory lock until the end of the transaction.
 
     Raises:
         StoreError: a newer version of odar has been here.
@@ -30,8 +30,8 @@ def migrate(connection: Connection) -> int:
     version = schema_version(connection)
     if version > len(MIGRATIONS):
         raise StoreError(
-            f"the store has schema {version}, this odar knows {len(MIGRATIONS)}: "
-            "upgrade odar, or point store.url elsewhere"
+            f"store {name} has schema {version}; this odar knows {len(MIGRATIONS)}: upgrade odar, or point "
+            "store.url elsewhere"
         )
     for step in MIGRATIONS[version:]:
         step(connection)
@@ -43,7 +43,10 @@ def schema_version(connection: Connection) -> int:
     """The version of the tables; 0 for an empty database."""
     if not inspect(connection).has_table("meta"):
         return 0
-    return int(connection.execute(text("SELECT value FROM meta WHERE name = 'schema'")).scalar_one())
+    version = connection.execute(text("SELECT value FROM meta WHERE name = 'schema'")).scalar()
+    if version is None:
+        raise StoreError("there is a table `meta` that is not odar's: point store.url elsewhere")
+    return int(version)
 
 
 def up_to_date(connection: Connection) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from odar.conversation import Message, ToolCall
+from odar.formats import load_json
 from odar.providers.base import Completion
 
 
@@ -46,8 +47,8 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 def _call(call: ToolCall) -> dict[str, Any]:
     try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
+        arguments = load_json(call.arguments)
+    except ValueError:
         arguments = call.arguments  # a model may write broken JSON
     return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
 

@@ -69,7 +69,7 @@ def test_a_journal_of_other_models_or_another_version_is_refused(tmp_path):
     with pytest.raises(InputError, match="other models, prompts, sampling or --samples"):
         Journal(tmp_path / "j", header_of(engine(fast__temperature=0.9)[0], 5))
     (tmp_path / "k").write_text(HEADER.to_json().replace(FORMAT, "odar-panel-99") + "\n")
-    with pytest.raises(InputError, match="format 'odar-panel-99'; this version reads 'odar-panel-2'"):
+    with pytest.raises(InputError, match="format 'odar-panel-99'; this odar reads 'odar-panel-2': upgrade odar"):
         Journal(tmp_path / "k", HEADER)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from odar.errors import InputError
+from odar.formats import load_json
 
 Row = dict[str, Any]
 _BATCH = 64  # rows at a time: some hold several pictures
@@ -46,7 +46,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                row = json.loads(line)
+                row = load_json(line)
                 if not isinstance(row, dict):
                     raise ValueError(f"line {number} is {type(row).__name__}, not an object")
                 yield row
@@ -54,7 +54,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 def _json(path: Path) -> Iterator[Row]:
     """A list of rows, alone or as `examples` (BIG-bench's files)."""
-    body = json.loads(path.read_text(encoding="utf-8"))
+    body = load_json(path.read_text(encoding="utf-8"))
     rows = body.get("examples") if isinstance(body, dict) else body
     if not isinstance(rows, list):
         raise ValueError("neither a list nor an object with a list of examples")

@@ -18,6 +18,7 @@ from odar.conversation import NO_OPTIONS
 from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import InputError
+from odar.formats import check_format, load_json
 from odar.fusion.calibration import Calibration
 from odar.types import Role, Step
 
@@ -60,10 +61,8 @@ class Header:
             InputError: it is something else, or of another version.
         """
         try:
-            body = json.loads(text)
-            found = body.get("format")
-            if found != FORMAT:
-                raise InputError(f"{origin} has format {found!r}; this version reads {FORMAT!r}")
+            body = load_json(text)
+            check_format(body.get("format"), FORMAT, origin, "collect it again, into another folder")
             return cls(**body)
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(f"{origin} is not a panel: {error}") from None

@@ -27,6 +27,7 @@ from odar.evals.panel.entry import (
     entry_to_json,
 )
 from odar.evals.panel.header import Header
+from odar.formats import load_json
 
 
 class Journal:
@@ -93,7 +94,7 @@ class Journal:
         with self.path.open("rb") as file:
             for place in self._places.get(key, ()):
                 file.seek(place)
-                yield json.loads(file.readline())
+                yield load_json(file.readline())
 
     def _repair(self) -> bool:
         """Cut off a torn last line; False where nothing whole is left."""
@@ -115,7 +116,7 @@ class Journal:
             for raw in file:
                 number += 1
                 try:
-                    line = json.loads(raw)
+                    line = load_json(raw)
                     key = Key(*line["key"])
                 except (ValueError, KeyError, TypeError) as error:
                     raise InputError(f"{self.path}, line {number} is not a line of a journal: {error!r}") from None

@@ -63,7 +63,7 @@ def posterior_of(tape: Tape, setting: Setting, prior: Array) -> tuple[Array, Boo
     scored = looked & np.isfinite(unsure)
     found = nothing[0]
     if scored.any():
-        model = PosteriorDifficulty.fitted(calibration_of(tape.header).posterior)
+        model = PosteriorDifficulty.fitted(calibration_of(tape.header).posterior, "the panel's calibration")
         silent = 1 - tape.answers.stated[:, FAST]
         shows = setting.estimator == "learned" or setting.estimator.endswith(".json")  # φ, as the others do not
         phi = tape.items.features[scored] if shows else None

@@ -1,0 +1,80 @@
+"""Keys and passwords: where they come from, and how they are kept out of what anybody reads."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from odar.errors import SettingsError
+from odar.settings import ProviderSettings
+
+_PASSWORD = re.compile(r"(://[^/@:\s\"']*):[^\s\"']*@")
+_NAMES = ("auth", "credential", "key", "passw", "secret", "signature", "token")
+_PARAMETER = re.compile(rf"([?&][^=&#\s\"']*(?:{'|'.join(_NAMES)})[^=&#\s\"']*=)[^&#\s\"']*", re.IGNORECASE)
+
+
+def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
+    """The provider's key, from its environment variable or its file; None where there is none."""
+    environ = os.environ if environ is None else environ
+    if provider.api_key_file:
+        return _from_file(f"providers.{name}.api_key_file", provider.api_key_file)
+    return (environ.get(provider.api_key_env) or "").strip() or None if provider.api_key_env else None
+
+
+def is_secret(name: str) -> bool:
+    """Whether the name of a setting, variable or header says that its value is nobody's business.
+
+    >>> is_secret("x-api-key"), is_secret("temperature")
+    (True, False)
+    """
+    return any(word in name.lower() for word in _NAMES)
+
+
+def masked(text: str) -> str:
+    """Without the password of an address, nor what its parameters hide.
+
+    >>> masked("postgresql://me:secret@host/odar")
+    'postgresql://me:***@host/odar'
+    >>> masked("https://host/v1?api_key=secret&version=2")
+    'https://host/v1?api_key=***&version=2'
+    """
+    return _PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def secrets_in(url: str) -> list[str]:
+    """What must not be shown of an address: its password, as it stands and as it is sent, and secret parameters.
+
+    >>> secrets_in("http://me:p%40ss@host/v1")
+    ['p%40ss', 'p@ss', 'bWU6cEBzcw==']
+    """
+    try:
+        parts = urlsplit(url)
+        user, password = parts.username or "", parts.password
+    except ValueError:  # no address at all: whoever opens it says so
+        return []
+    found: list[str] = []
+    if password:
+        plain = unquote(password)
+        found += [password, plain, base64.b64encode(f"{unquote(user)}:{plain}".encode()).decode()]
+    for name, _, value in (pair.partition("=") for pair in parts.query.split("&")):
+        if value and is_secret(name):
+            found += [value, unquote(value)]
+    return list(dict.fromkeys(found))
+
+
+def _from_file(setting: str, given: str) -> str | None:
+    path = Path(given).expanduser()
+    try:
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise SettingsError(f"{setting} = {str(path)!r} can be read by others; run: chmod 600 {path}")
+        return path.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        if not {"/", "."} & set(given):  # such a file is rare, and such a mistake is not
+            raise SettingsError(f"{setting} names no file (hidden: is it the key itself?)") from None
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SettingsError(f"{setting} = {str(path)!r} cannot be read: {why}") from None

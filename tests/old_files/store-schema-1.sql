@@ -1,0 +1,32 @@
+BEGIN TRANSACTION;
+CREATE TABLE documents (trace_id TEXT PRIMARY KEY, body TEXT NOT NULL, question TEXT, answer TEXT);
+INSERT INTO "documents" VALUES('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa','{"version":1,"id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","started_at":"2026-11-15T23:59:00.000+00:00","profile":"embedded","content":true,"key_id":"key_cef06aace153","query":{"text":"What is 2 plus 2?","text_characters":17,"images":[]},"decision":{"path":"medium","estimate":{"difficulty":0.5,"estimator":"linear","contributions":[["f1",12.0,0.3]]},"samples":5,"reason":"τ1 ≤ d < τ2","assignment":{"expert":"math","cue":"keywords: plus","fast":"cheap","slow":"dear"},"forced":false},"candidates":[{"step":"answer","model":"cheap","text":"Let me see.\nAnswer: 4","text_characters":21,"answer":"4","answer_characters":1,"judgment":null,"finish":"stop","energy":{"energy":0.1,"varentropy":0.02,"free_energy":0.102,"aligned":null},"logprobs":[-0.25,-0.25,-0.25,-0.25],"control":[0],"tokens":["Let","me","see.\nAnswer:","4"]},{"step":"verify","model":"dear","text":"Let me see.\nAnswer: 4","text_characters":21,"answer":"4","answer_characters":1,"judgment":true,"finish":"stop","energy":{"energy":0.1,"varentropy":0.02,"free_energy":0.102,"aligned":-0.5},"logprobs":[-0.25,-0.25,-0.25,-0.25],"control":[0],"tokens":["Let","me","see.\nAnswer:","4"]}],"calls":[{"step":"answer","provider":"p","model":"cheap","samples":1,"usage":{"input":20,"cached":0,"output":10,"reasoning":null},"cost_usd":0.002,"seconds":0.5,"retries":0,"error":null},{"step":"verify","provider":"p","model":"dear","samples":1,"usage":{"input":20,"cached":0,"output":10,"reasoning":null},"cost_usd":0.002,"seconds":1.0,"retries":1,"error":null}],"spend":{"calls":2,"usage":{"input":20,"cached":0,"output":10,"reasoning":null},"cost_usd":0.002,"seconds":1.5},"extra":{},"status":"ok","error":null,"path":"medium","answer":{"answer":"4","answer_characters":1,"text":"Let me see.\nAnswer: 4","text_characters":21},"verdict":{"winner":1,"scorer":"fep","reason":"lowest free energy","weights":[0.4,0.6]},"prompts":{"answer":"0cc175b9","verify":"92eb5ffe"},"degradations":[]}','What is 2 plus 2?','4');
+INSERT INTO "documents" VALUES('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb','{"version":1,"id":"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb","started_at":"2026-11-16T00:01:00.000+00:00","profile":"embedded","content":true,"key_id":null,"query":{"text":"Who?","text_characters":4,"images":[]},"decision":{"path":"hard","estimate":{"difficulty":0.5,"estimator":"linear","contributions":[["f1",12.0,0.3]]},"samples":5,"reason":"τ1 ≤ d < τ2","assignment":{"expert":"math","cue":"keywords: plus","fast":"cheap","slow":"dear"},"forced":false},"candidates":[{"step":"answer","model":"cheap","text":"Let me see.\nAnswer: 4","text_characters":21,"answer":"4","answer_characters":1,"judgment":null,"finish":"stop","energy":{"energy":0.1,"varentropy":0.02,"free_energy":0.102,"aligned":null},"logprobs":[-0.25,-0.25,-0.25,-0.25],"control":[0],"tokens":["Let","me","see.\nAnswer:","4"]},{"step":"verify","model":"dear","text":"Let me see.\nAnswer: 4","text_characters":21,"answer":"4","answer_characters":1,"judgment":true,"finish":"stop","energy":{"energy":0.1,"varentropy":0.02,"free_energy":0.102,"aligned":-0.5},"logprobs":[-0.25,-0.25,-0.25,-0.25],"control":[0],"tokens":["Let","me","see.\nAnswer:","4"]}],"calls":[{"step":"answer","provider":"p","model":"cheap","samples":1,"usage":{"input":20,"cached":0,"output":10,"reasoning":null},"cost_usd":null,"seconds":0.5,"retries":0,"error":null},{"step":"verify","provider":"p","model":"dear","samples":1,"usage":{"input":20,"cached":0,"output":10,"reasoning":null},"cost_usd":null,"seconds":1.0,"retries":1,"error":null}],"spend":{"calls":2,"usage":{"input":20,"cached":0,"output":10,"reasoning":null},"cost_usd":null,"seconds":1.5},"extra":{},"status":"ok","error":null,"path":"hard","answer":{"answer":"4","answer_characters":1,"text":"Let me see.\nAnswer: 4","text_characters":21},"verdict":{"winner":1,"scorer":"fep","reason":"lowest free energy","weights":[0.4,0.6]},"prompts":{"answer":"0cc175b9","verify":"92eb5ffe"},"degradations":[]}','Who?','4');
+CREATE TABLE feedback (
+            trace_id TEXT PRIMARY KEY, correct BOOLEAN NOT NULL, note TEXT, at TEXT NOT NULL);
+INSERT INTO "feedback" VALUES('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa',1,'yes','2026-11-16T05:11:00.281+00:00');
+CREATE TABLE keys (
+            id TEXT PRIMARY KEY, name TEXT NOT NULL, prefix TEXT NOT NULL, digest TEXT NOT NULL,
+            created_at TEXT NOT NULL, revoked_at TEXT, budget_day_usd DOUBLE PRECISION,
+            budget_month_usd DOUBLE PRECISION, rate_per_min DOUBLE PRECISION, models TEXT, paths TEXT);
+INSERT INTO "keys" VALUES('key_cef06aace153','ann','odar_sk_eOt9BC','07273fad989fb984bb10437c6a0d32160259c4c2703414d47dcd30ede9c41eb7','2026-11-16T05:10:59+00:00',NULL,2.0,20.0,60.0,'["odar"]','["simple"]');
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
+INSERT INTO "meta" VALUES('schema',1);
+INSERT INTO "meta" VALUES('keys',1);
+CREATE TABLE spending (
+            key_id TEXT, day TEXT, requests BIGINT NOT NULL, cost_usd DOUBLE PRECISION NOT NULL,
+            unknown BIGINT NOT NULL, PRIMARY KEY (key_id, day));
+INSERT INTO "spending" VALUES('key_cef06aace153','2026-11-15',1,0.002,0);
+CREATE TABLE traces (
+            id TEXT PRIMARY KEY, started_at TEXT NOT NULL, day TEXT NOT NULL, profile TEXT NOT NULL,
+            status TEXT NOT NULL, error TEXT, path TEXT, difficulty DOUBLE PRECISION, bin INTEGER, expert TEXT,
+            scorer TEXT, degraded BOOLEAN NOT NULL, models TEXT NOT NULL, calls INTEGER NOT NULL,
+            cost_usd DOUBLE PRECISION, seconds DOUBLE PRECISION NOT NULL, tokens_in BIGINT, tokens_out BIGINT,
+            query_characters BIGINT NOT NULL, answer_characters BIGINT, key_id TEXT);
+INSERT INTO "traces" VALUES('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa','2026-11-15T23:59:00.000+00:00','2026-11-15','embedded','ok',NULL,'medium',0.5,50,'math','fep',0,',cheap,dear,',2,0.002,1.5,20,10,17,1,'key_cef06aace153');
+INSERT INTO "traces" VALUES('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb','2026-11-16T00:01:00.000+00:00','2026-11-16','embedded','ok',NULL,'hard',0.5,50,'math','fep',0,',cheap,dear,',2,NULL,1.5,20,10,4,1,NULL);
+CREATE INDEX traces_by_time ON traces (started_at, id);
+CREATE INDEX traces_by_day ON traces (day);
+CREATE INDEX traces_by_key ON traces (key_id, started_at);
+CREATE UNIQUE INDEX keys_by_name ON keys (name) WHERE revoked_at IS NULL;
+COMMIT;

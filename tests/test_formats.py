@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import InputError, SettingsError, StoreError
+from odar.formats import DEEPEST, check_format, deeper_than, load_json
+
+SMALL = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text('{}[]"\\ aé', max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+def depth(value) -> int:
+    """How deep it is, by the definition."""
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
+
+
+@given(SMALL, st.integers(0, 8))
+def test_deeper_is_deeper(value, limit):
+    assert deeper_than(limit, value) == (depth(value) > limit)
+
+
+@given(SMALL, st.integers(0, 8), st.booleans())
+def test_a_document_is_read_or_refused_by_its_depth_alone(value, limit, as_bytes):
+    text = json.dumps(value, ensure_ascii=False)
+    text = text.encode() if as_bytes else text
+    if depth(value) > limit:
+        with pytest.raises(ValueError, match=f"nested more than {limit} deep"):
+            load_json(text, limit)
+    else:
+        assert load_json(text, limit) == value
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 800, 1_000, 5_000, 200_000])
+def test_no_depth_is_too_deep_to_be_refused(opening, levels):
+    with pytest.raises(ValueError, match=r"nested more than 200 deep|Expecting"):
+        load_json(opening * levels + "1")
+    closing = "".join({"[": "]", "{": "}"}[c] for c in reversed(opening) if c in "[{")
+    with pytest.raises(ValueError, match="nested more than 200 deep"):
+        load_json(opening * levels + "1" + closing * levels)
+
+
+def test_what_is_read_can_be_written_again_even_from_far_down_the_stack():
+    value = load_json("[" * DEEPEST + "]" * DEEPEST)
+
+    def down(frames: int) -> str:
+        return down(frames - 1) if frames else json.dumps(value)
+
+    assert down(sys.getrecursionlimit() // 2)
+
+
+def test_wide_is_not_deep():
+    assert len(load_json("[" + ",".join(["{}"] * 10_000) + "]")) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("found", "remedy"),
+    [
+        ("odar-thing-1", "make it again"),
+        ("odar-thing-0", "make it again"),
+        ("odar-thing-3", "upgrade odar"),
+        ("odar-thing-10", "upgrade odar"),
+        ("odar-thing/1", "make it again"),
+        ("odar-other-3", "is it the right file?"),
+        ("odar-thing-x", "is it the right file?"),
+        ("odar-thing-" + "9" * 5000, "is it the right file?"),
+        (None, "is it the right file?"),
+        (2, "is it the right file?"),
+        ({"a": 1}, "is it the right file?"),
+    ],
+)
+@pytest.mark.parametrize("error", [InputError, SettingsError, StoreError])
+def test_another_version_is_refused_with_file_versions_and_remedy(found, remedy, error):
+    with pytest.raises(error) as raised:
+        check_format(found, "odar-thing-2", "/tmp/thing.json", "make it again", error)
+    message = str(raised.value)
+    assert message.startswith("/tmp/thing.json has format ")
+    assert message.endswith(f"; this odar reads 'odar-thing-2': {remedy}")
+    assert len(message) < 200
+    assert "\n" not in message
+
+
+def test_the_version_we_read_passes():
+    check_format("odar-thing-2", "odar-thing-2", "thing", "nothing to do")

@@ -1,0 +1,297 @@
+"""Files as earlier versions of odar wrote them (tests/old_files, made by that code), and as later ones may.
+
+Each is brought up to date or refused in one line that names the file, both versions and the remedy; none is half
+read, and a refused file is left as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from odar.calibration.records import RecordFile
+from odar.config import load_settings
+from odar.difficulty.estimator import LearnedEstimator
+from odar.engine import Odar
+from odar.errors import InputError, OdarError, SettingsError, StoreError
+from odar.evals.fusion_file import load_questions
+from odar.evals.panel.folder import open_folder
+from odar.evals.panel.header import header_of
+from odar.evals.panel.parquet import read_header
+from odar.fusion.calibration import load_calibration
+from odar.settings import StoreSettings
+from odar.store.alignment_file import AlignmentFile
+from odar.store.archive import Archive
+from odar.store.database import Database
+from odar.store.document import from_document
+from odar.store.keytable import all_keys, spent_by_keys
+from odar.store.migrations import MIGRATIONS
+from odar.types import Path as Route
+from test_engine import engine
+
+OLD = Path(__file__).parent / "old_files"
+HEADER = header_of(engine()[0], 5)
+
+
+def old(name: str) -> dict:
+    return json.loads((OLD / name).read_text())
+
+
+# ── the store ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def store(tmp_path) -> Path:
+    """A store of schema 1, with two traces, a key, its spending and a mark."""
+    path = tmp_path / "odar.db"
+    connection = sqlite3.connect(path)
+    connection.executescript((OLD / "store-schema-1.sql").read_text())
+    connection.close()
+    return path
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date_and_loses_nothing(store):
+    database = Database(StoreSettings(url=str(store)))
+    try:
+        archive = Archive(database)
+        second, first = archive.page().traces
+        assert (first["path"], first["cost_usd"], first["feedback"]["correct"]) == ("medium", 0.002, True)
+        assert (second["path"], second["cost_usd"], second["forced"]) == ("hard", None, None)  # unknown stays so
+        with database.read() as connection:
+            (key,) = all_keys(connection)
+            assert (key.name, key.admin, key.limits.rate_per_min, key.limits.models) == (
+                "ann",
+                False,
+                60.0,
+                ("odar",),
+            )
+            assert spent_by_keys(connection, "2026-11-15")[(key.id, "2026-11-15")].usd == 0.002
+        assert archive.get("b" * 32)["document"]["query"]["text"] == "Who?"
+    finally:
+        database.close()
+
+
+def test_a_document_of_the_first_version_is_read_whole(store):
+    database = Database(StoreSettings(url=str(store)))
+    try:
+        record = from_document(Archive(database).get("a" * 32)["document"])
+    finally:
+        database.close()
+    assert record.query.text == "What is 2 plus 2?"
+    trace = record.outcome.trace
+    assert trace.decision.path is Route.MEDIUM
+    assert trace.decision.posterior is None
+    assert [candidate.stated for candidate in trace.candidates] == [True, True]
+    assert (trace.candidates[1].energy.aligned, trace.candidates[1].energy.scorer) == (-0.5, "")
+    assert trace.spend.usage.reasoning is None
+
+
+def test_a_newer_store_is_refused_and_left_alone(store):
+    connection = sqlite3.connect(store)
+    with connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
+        connection.execute("ALTER TABLE traces ADD COLUMN novelty TEXT")
+    connection.close()
+    with pytest.raises(StoreError) as raised:
+        Database(StoreSettings(url=str(store)))
+    known = len(MIGRATIONS)
+    assert str(raised.value) == (
+        f"store {store} has schema 99; this odar knows {known}: upgrade odar, or point store.url elsewhere"
+    )
+    connection = sqlite3.connect(store)
+    assert connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() == (99,)
+    assert connection.execute("SELECT count(*), max(novelty) FROM traces").fetchone() == (2, None)
+    connection.close()
+
+
+def test_a_newer_document_is_refused():
+    with pytest.raises(StoreError, match="trace x has format 2, this odar knows 1; upgrade odar"):
+        from_document({"version": 2, "id": "x"})
+
+
+def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "theirs.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE meta (name TEXT, value TEXT)")
+    connection.close()
+    with pytest.raises(StoreError, match=r"a table `meta` that is not odar's: point store\.url elsewhere"):
+        Database(StoreSettings(url=str(path)))
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("meta",)]
+    connection.close()
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("Buy milk.\n" * 500)
+    with pytest.raises(StoreError, match=rf"store {path}: file is not a database"):
+        Database(StoreSettings(url=str(path)))
+    assert path.read_text() == "Buy milk.\n" * 500
+
+
+# ── what was fitted ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_calibration_from_before_it_held_an_estimator_still_loads():
+    calibration = load_calibration(str(OLD / "calibration-1-without-estimator.json"))
+    assert len(calibration.statistics.entries) == 3
+    assert (calibration.estimator, calibration.posterior) == (None, None)
+    statistics = next(iter(calibration.statistics.entries.values()))
+    assert statistics.log_tokens_mean is None  # not measured then, and not taken for 0
+
+
+def put(tmp_path, body: dict) -> str:
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(body))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "file", "message"),
+    [
+        (
+            "posterior",
+            "posterior-1.json",
+            "the posterior of {path} has format 'odar-posterior/1'; this odar reads 'odar-posterior/2': "
+            "run `odar calibrate` again",
+        ),
+        (
+            "estimator",
+            "estimator-1.json",
+            "the estimator of {path} has format 'odar-estimator/1'; this odar reads 'odar-estimator/2': "
+            "train it again (`odar train estimator`, `odar calibrate`)",
+        ),
+    ],
+)
+def test_a_calibration_with_an_old_part_is_refused_by_the_name_of_its_file(tmp_path, part, file, message):
+    path = put(tmp_path, {**old("calibration-1-without-estimator.json"), part: old(file)})
+    with pytest.raises(InputError) as raised:
+        Odar(load_settings("embedded", config="/dev/null", environ={}, calibration=path))
+    assert str(raised.value) == message.format(path=path)
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(0, "run `odar calibrate` again"), (2, "upgrade odar"), (17, "upgrade odar")]
+)
+def test_a_calibration_of_another_version_is_refused(tmp_path, version, remedy):
+    path = put(tmp_path, {"format": f"odar-calibration-{version}", "novelty": []})
+    with pytest.raises(SettingsError) as raised:
+        load_settings("embedded", config="/dev/null", environ={}, calibration=path)
+    assert str(raised.value) == (
+        f"calibration {path} has format 'odar-calibration-{version}'; this odar reads 'odar-calibration-1': {remedy}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [({}, "train it again"), ({"format": "odar-estimator/3"}, "upgrade odar"), ({"format": "x"}, "the right file")],
+)
+def test_an_estimator_of_another_version_is_refused(tmp_path, change, remedy):
+    path = tmp_path / "estimator.json"
+    path.write_text(json.dumps({**old("estimator-1.json"), **change}))
+    with pytest.raises(InputError, match=rf"^{path} has format .*; this odar reads 'odar-estimator/2'") as raised:
+        LearnedEstimator.load(path)
+    assert remedy in str(raised.value)
+
+
+# ── what was recorded ───────────────────────────────────────────────────────────────────────────────────────
+
+RECORD_1 = (
+    '{"format": "odar-records-1", "made_by": "models"}\n'
+    '{"id": "1", "query": "2 + 2?", "difficulty": 0.1, "fast": {}, "verify": {}, "solves": [], "effort": null}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RECORD_1, "has format 'odar-records-1'; this odar reads 'odar-records-2': move it away to start anew"),
+        (
+            '{"format": "odar-records-3"}\n',
+            "has format 'odar-records-3'; this odar reads 'odar-records-2': upgrade odar",
+        ),
+        ('["a list"]\n', "is not a file of records"),
+        ("Dear diary", "is not a file of records"),
+        ("Dear diary,\n", "is not a file of records"),
+        ("[" * 5000 + "\n", "is not a file of records"),
+    ],
+)
+def test_records_of_another_version_are_refused_and_left_alone(tmp_path, text, message):
+    path = tmp_path / "records.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError) as raised:
+        RecordFile(path, "models")
+    assert str(raised.value).startswith(f"{path} {message}")
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(1, "collect it again, into another folder"), (3, "upgrade odar")])
+def test_a_panel_of_another_version_is_refused_and_left_alone(tmp_path, version, remedy):
+    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    header = HEADER.to_json().replace("odar-panel-2", f"odar-panel-{version}")
+    table = pyarrow.table({"key": [1]}).replace_schema_metadata({b"odar": header.encode()})
+    parquet.write_table(table, tmp_path / "panel.parquet")
+    (tmp_path / "journal.jsonl").write_text(header + "\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    expected = f"has format 'odar-panel-{version}'; this odar reads 'odar-panel-2': {remedy}"
+    with pytest.raises(InputError) as raised:
+        read_header(tmp_path / "panel.parquet")
+    assert str(raised.value) == f"{tmp_path / 'panel.parquet'} {expected}"
+    with pytest.raises(InputError, match="has format"), open_folder(tmp_path, HEADER):
+        pass
+    (tmp_path / "panel.parquet").unlink()
+    with pytest.raises(InputError) as raised, open_folder(tmp_path, HEADER):
+        pass
+    assert str(raised.value) == f"{tmp_path / 'journal.jsonl'} {expected}"
+    assert (tmp_path / "journal.jsonl").read_bytes() == before["journal.jsonl"]
+
+
+def test_samples_of_a_newer_version_are_refused(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    path.write_text('{"format": "odar-samples-2"}\n{"gold": "1", "candidates": []}\n')
+    with pytest.raises(InputError, match=r"samples-2'; this odar reads 'odar-samples-1': upgrade odar"):
+        load_questions(path, 0.1)
+
+
+def test_served_energies_of_a_newer_version_are_refused_and_left_alone(tmp_path):
+    path = tmp_path / "odar.alignment.json"
+    path.write_text('{"format": "odar-alignment-2", "sources": []}')
+    with pytest.raises(StoreError, match=r"alignment-2'; this odar reads 'odar-alignment-1': upgrade odar"):
+        AlignmentFile(path).add({}, 7.0)
+    assert "alignment-2" in path.read_text()
+
+
+# ── settings ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_setting_of_a_newer_version_is_refused_by_name(tmp_path):
+    path = tmp_path / "odar.toml"
+    path.write_text("[quarks]\nrange_km = 7\n")
+    with pytest.raises(SettingsError) as raised:
+        load_settings(config=path, environ={})
+    assert str(raised.value) == (
+        f'unknown setting quarks = {{"range_km": 7}} in {path}; this version of odar knows none of that name'
+    )
+
+
+def test_every_refusal_is_ours(tmp_path):
+    """No file of JSON, however odd, gets past the first look with an error that is not one of ours."""
+    odd = ["null", "7", '"text"', "[]", "{}", '{"format": null}', '{"format": []}', "{", "", "\ufeff{}", "[" * 9000]
+    for text in odd:
+        path = tmp_path / "file.json"
+        path.write_text(text)
+        for read in (
+            lambda path: load_calibration(str(path)),
+            LearnedEstimator.load,
+            lambda path: RecordFile(path, "models"),
+            lambda path: load_questions(path, 0.1),
+            lambda path: AlignmentFile(path).load(),
+        ):
+            if text == "" and read is not LearnedEstimator.load:
+                continue  # an empty file is one that was never written to
+            with pytest.raises(OdarError) as raised:
+                read(path)
+            assert "\n" not in str(raised.value)
