@@ -116,3 +116,12 @@ def test_thousands_separators_change_nothing(value):
 def test_long_input_is_no_problem(piece):
     canonical(piece * (200_000 // len(piece)))
     canonical(piece * (1_900 // len(piece)))
+
+
+@pytest.mark.parametrize("opening", ["[", "(", "{", "\\{", "[1,"])
+@pytest.mark.parametrize("depth", [7, 8, 9, 50, 400, 900])
+def test_a_list_in_a_list_in_a_list_is_compared_whatever_its_depth(opening, depth):
+    closing = {"(": ")", "{": "}", "\\{": "\\}"}.get(opening, "]")
+    text = opening * depth + "1, 2" + closing * depth
+    assert canonical(text) == canonical(f" {text} ")
+    assert canonical(text) != canonical(text.replace("2", "3"))

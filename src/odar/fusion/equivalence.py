@@ -35,6 +35,8 @@ class Equivalence(Protocol):
 
 LONGEST = 2_000
 """Longer texts are compared as they are, white space aside: they are prose or code, not a final answer."""
+DEEPEST = 8
+"""A list in a list in a list… of more levels is text too."""
 
 _MONTHS = [
     "january",
@@ -84,10 +86,16 @@ def canonical(answer: str) -> Form:
     >>> canonical("(B)") == canonical("b.")
     True
     """
+    return _canonical(answer, DEEPEST)
+
+
+def _canonical(answer: str, levels: int) -> Form:
+    """The form; a collection may hold collections for so many levels more, and is text beyond them."""
     if len(answer) > LONGEST:
         return Form("text", " ".join(answer.split()))
     text = _clean(answer)
-    return _choice(text) or _date(text) or _number(text) or _verdict(text) or _collection(text) or _words(text)
+    simple = _choice(text) or _date(text) or _number(text) or _verdict(text)
+    return simple or (_collection(text, levels) if levels else None) or _words(text)
 
 
 def group(answers: Sequence[str]) -> list[int]:
@@ -174,7 +182,7 @@ def _exact(value: Fraction) -> str:
     return f"{value.numerator:x}/{value.denominator:x}"
 
 
-def _collection(text: str) -> Form | None:
+def _collection(text: str, levels: int) -> Form | None:
     inner, kind = text, "list"
     if text[:1] + text[-1:] in ("[]", "()", "{}"):
         inner, kind = text[1:-1], "set" if text[0] == "{" else "list"
@@ -187,7 +195,7 @@ def _collection(text: str) -> Form | None:
         return None
     if any(len(part.split()) > 4 for part in parts):
         return None  # a sentence with commas, not a list
-    forms = [":".join(canonical(part)) for part in parts]
+    forms = [":".join(_canonical(part, levels - 1)) for part in parts]
     return Form(kind, " | ".join(sorted(set(forms)) if kind == "set" else forms))
 
 

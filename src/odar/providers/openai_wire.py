@@ -221,6 +221,8 @@ class _Tokens:
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
         for entry in entries:
             token, raw = entry["token"], entry.get("bytes")
+            if not isinstance(raw, list):  # nor a number, of which bytes() would make so many zeros
+                raw = None
             if raw is None:
                 self._decoder.reset()
                 text = token

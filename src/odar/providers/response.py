@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 64 * 2**20
 """No answer of a language model is larger; something that is, is not one."""
 
+_MOST_TOKENS = 10**12
+"""No bill of one answer is longer; what is would not even fit the store."""
 _STREAM_TAIL_S = 0.1
 """How long to wait after [DONE] for the end of the body, without which the connection is lost for reuse."""
 
@@ -118,7 +120,7 @@ class Response:
 def count(value: Any) -> int | None:
     """A number of tokens as a server reports it; None for what cannot be one.
 
-    >>> count(7), count(None), count(-1), count("7")
-    (7, None, None, None)
+    >>> count(7), count(None), count(-1), count("7"), count(10**20)
+    (7, None, None, None, None)
     """
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else None

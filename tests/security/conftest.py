@@ -1,0 +1,7 @@
+"""The gateway's own fixtures: a live server in front of upstreams that do what tests tell them to."""
+
+from __future__ import annotations
+
+from gateway.conftest import live, slow, start, up
+
+__all__ = ["live", "slow", "start", "up"]

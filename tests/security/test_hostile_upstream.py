@@ -1,0 +1,136 @@
+"""A model server that means harm, or has lost its mind: the client gets an answer or a clear error, the gateway goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.fault_server import answer, events, ok
+from support.gateway import call_payload, turn
+from support.payloads import chat_events, chat_payload
+
+CHAT = "/v1/chat/completions"
+DEPTHS = (150, 199, 250, 900, 990, 1_100, 30_000)
+
+
+def nested(depth: int, inside: str = "1") -> str:
+    return "[" * depth + inside + "]" * depth
+
+
+def raw(text: str, status: int = 200):
+    return lambda exchange: exchange.send(text.encode(), status)
+
+
+def hidden_in(payload: dict, depth: int) -> str:
+    """The payload with a field of its own that is this deep."""
+    return json.dumps(payload)[:-1] + f', "novelty": {nested(depth)}}}'
+
+
+def in_a_choice(depth: int) -> str:
+    text = json.dumps(chat_payload("Answer: 4"))
+    return text.replace('"finish_reason"', f'"novelty": {nested(depth)}, "finish_reason"', 1)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize(
+    "make", [lambda d: hidden_in(chat_payload("Answer: 4"), d), in_a_choice, lambda d: nested(d)],
+    ids=["reply", "choice", "alone"],
+)  # fmt: skip
+async def test_a_reply_nested_however_deep_is_read_or_refused(start, up, make, depth):
+    live = await start(gateway__breaker_failures=1000)
+    up.behave(raw(make(depth)))
+    for model in ("quick", "odar-simple"):
+        status, _, body = await live.post(CHAT, {"model": model, "messages": turn()})
+        assert status in (200, 502), body
+        if status != 200:
+            assert body["error"]["code"] == "upstream_failed"
+    up.behave(ok("Answer: 4"))
+    assert (await live.post(CHAT, {"model": "quick", "messages": turn()}))[0] == 200
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("where", ["status", "in a 200", "stream"])
+async def test_an_error_nested_however_deep_is_passed_on_or_summed_up(start, up, where, depth):
+    live = await start(gateway__breaker_failures=1000)
+    error = f'{{"error": {{"message": "no", "detail": {nested(depth)}}}}}'
+    if where == "stream":
+        up.behave(events([*chat_events("a b c")[:2], error]))
+        status, text = await live.text(CHAT, {"model": "quick", "messages": turn(), "stream": True})
+        assert (status, "internal_error" in text) == (200, False)
+        assert '"error"' in text
+        return
+    up.behave(raw(error, 418 if where == "status" else 200))
+    status, _, body = await live.post(CHAT, {"model": "quick", "messages": turn()})
+    assert status in (418, 502), body
+    assert body["error"]["code"] != "internal_error"
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
+async def test_arguments_nested_however_deep_reach_the_client_as_they_are(start, up, path, depth):
+    live = await start(gateway__breaker_failures=1000)
+    arguments = '{"city": ' + nested(depth) + "}"
+    up.behave(answer(call_payload(arguments)))
+    schema = {"type": "object", "properties": {"city": {}}}
+    tools = {
+        CHAT: {"type": "function", "function": {"name": "weather", "parameters": schema}},
+        "/v1/messages": {"name": "weather", "input_schema": schema},
+        "/v1/responses": {"type": "function", "name": "weather", "parameters": schema},
+    }
+    asked = {"input": "hi"} if path.endswith("responses") else {"messages": turn()}
+    status, _, body = await live.post(path, {"model": "quick", "max_tokens": 99, "tools": [tools[path]], **asked})
+    assert status == 200, body
+    assert "[[[[" in json.dumps(body)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+async def test_an_answer_that_is_deep_json_is_only_text(live, up, slow, depth):
+    for server in (up, slow):
+        server.behave(ok(nested(depth)))
+    body = {"messages": turn(), "response_format": {"type": "json_object"}}
+    for model in ("odar-simple", "odar-hard"):
+        status, _, answered = await live.post(CHAT, {"model": model, **body})
+        assert status == 200, answered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"choices": [{"message": {"content": "x"}, "logprobs": {"content": [{"token": "a", "logprob": 1e999}]}}]}',
+        '{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": -1e999, "completion_tokens": NaN}}',
+        '{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": ' + "9" * 4000 + "}}",
+        '{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": ' + "9" * 5000 + "}}",
+        '{"choices": [{"message": {"content": "\\ud800"}, "finish_reason": "\\udfff"}]}',
+        '{"choices": [{"message": {"content": "x", "role": "system"}, "index": 7}], "model": ["a"]}',
+        '{"choices": [{"message": {"content": "\\u0000\\u001b[2J<script>alert(1)</script>"}}]}',
+        '{"choices": [{"message": {"content": "a"}, "logprobs": {"content": '
+        '[{"token": "a", "logprob": -1, "bytes": 99999999999}]}}]}',
+        '{"choices": {"0": {}}}',
+        '{"error": true}',
+        "null",
+        "",
+    ],
+)
+async def test_odd_replies_never_become_an_error_of_ours(start, up, text):
+    live = await start(gateway__breaker_failures=1000)
+    up.behave(raw(text))
+    for model in ("quick", "odar-simple", "odar-medium"):
+        status, _, body = await live.post(CHAT, {"model": model, "messages": turn()})
+        assert status in (200, 502), body
+        json.dumps(body, allow_nan=False)
+
+
+async def test_where_an_upstream_points_nobody_follows(live, up, slow):
+    up.behave(lambda exchange: exchange.send_json({}, 307, location=slow.url + "/chat/completions"))
+    status, _, body = await live.post(CHAT, {"model": "quick", "messages": turn()})
+    assert status == 502
+    assert "redirects are not followed" in body["error"]["message"]
+    assert slow.requests == []
+
+
+async def test_no_cookie_of_an_upstream_is_kept(live, up):
+    up.behave(lambda exchange: exchange.send_json(chat_payload("Answer: 4"), set_cookie="session=1; Path=/"))
+    for _ in range(2):
+        await live.post(CHAT, {"model": "quick", "messages": turn()})
+    assert "cookie" not in up.requests[1].headers
