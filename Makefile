@@ -9,7 +9,7 @@ Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench coverage dist smoke mutants lint-deploy clean
+.PHONY: ask test check chromium bench audit coverage dist smoke mutants lint-deploy clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -31,7 +31,12 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/audit.py
 	$(BIN)/pytest tests/architecture
+
+# The audit of `make check`, and pip-audit's where it is installed and the network is there.
+audit: $(VENV)/.dev
+	$(BIN)/python scripts/audit.py --online
 
 bench: $(VENV)/.dev
 	$(BIN)/python scripts/bench.py
