@@ -60,7 +60,7 @@ def test_doctor_names_drift_and_what_to_do(odar, drifted):
 def test_doctor_says_why_energies_are_not_kept(odar, drifted):
     file = alignment_file(drifted.store)
     file.path.write_text("{")
-    assert "is damaged or of another version; delete it" in odar("doctor", "--profile", "embedded").out
+    assert "is damaged; delete it" in odar("doctor", "--profile", "embedded").out
 
 
 def test_metrics_show_drift(drifted):

@@ -70,3 +70,38 @@ def test_help_of_every_command_teaches(odar):
         assert result.code == 0
         assert len(result.out) > 200
         assert max(map(len, result.out.splitlines())) <= 80
+
+
+def test_doctor_names_every_place_on_the_disk(odar, provider, tmp_path, monkeypatch):
+    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "calibration").mkdir(parents=True)
+    (tmp_path / "cache" / "calibration" / "a.jsonl").write_bytes(b"x" * 1_500_000)
+    store = tmp_path / "traces.db"
+    found = json.loads(odar("doctor", "--json", "--set", f"store.url={store}").out)
+    places = [finding["text"] for finding in found if finding["topic"] == "on disk"]
+    assert places == [
+        f"traces and keys: {store} (nothing there yet)",
+        f"weights: {tmp_path}/cache/weights/SmolLM2-135M-Instruct.Q4_1.gguf (nothing there yet)",
+        f"calibration records: {tmp_path}/cache/calibration (1.5 MB)",
+        f"served energies: {tmp_path}/traces.alignment.json (nothing there yet)",
+    ]
+
+
+def test_doctor_shows_no_password_of_a_store(odar, provider):
+    found = odar("doctor", "--set", "store.url=postgresql://me:s3cret@db.host/odar").out
+    assert "traces and keys: postgresql+psycopg://me:***@db.host/odar" in found
+    assert "s3cret" not in found
+
+
+def test_config_hides_what_a_model_is_sent_as_a_key(odar, provider, tmp_path):
+    with (tmp_path / "odar.toml").open("a") as file:
+        file.write("""
+[models.n]
+provider = "script"
+extra = { api_token = "s3cret", max_tokens = 7, nested = { key = "s3cret" }, stops = ["http://a:s3cret@b"] }
+""")
+    for options in ((), ("--json",)):
+        shown = odar("config", "models.n", *options).out
+        assert "s3cret" not in shown
+        assert "max_tokens" in shown
+        assert "7" in shown

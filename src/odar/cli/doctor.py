@@ -9,6 +9,7 @@ import platform
 import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import click
 
@@ -16,8 +17,9 @@ from odar import __version__
 from odar.cli.options import settings_options
 from odar.engine import Odar
 from odar.errors import OdarError
+from odar.secrets import masked
 from odar.settings import AgentSettings, Settings
-from odar.store.alignment_file import alignment_file
+from odar.store.alignment_file import alignment_file, alignment_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def command(as_json: bool, settings: Settings) -> int:
 
     Exit code 0 if a question could be answered now or after a download, 1 if not.
     """
-    findings = [*_machine(), *_configuration(settings), *asyncio.run(_agents(settings))]
+    findings = [*_machine(), *_configuration(settings), *_places(settings), *asyncio.run(_agents(settings))]
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
     else:
@@ -68,6 +70,29 @@ def _configuration(settings: Settings) -> list[Finding]:
         Finding("profile", True, f"{settings.profile} ({settings.profile_reason})"),
         Finding("settings file", True, found),
     ]
+
+
+def _places(settings: Settings) -> list[Finding]:
+    """What odar keeps on this disk, and where: all there is to remove after `pip uninstall odar`."""
+    from odar.providers.weights import weights_path
+    from odar.store.database import database_url
+
+    url, weights = database_url(settings.store), weights_path()
+    places = {"weights": weights, "calibration records": weights.parent.parent / "calibration"}
+    found = []
+    if url.get_backend_name() == "sqlite":
+        places = {"traces and keys": Path(str(url.database)), **places}
+    else:
+        found.append(Finding("on disk", True, f"traces and keys: {masked(url.render_as_string())}"))
+    places["served energies"] = alignment_path(settings.store)
+    return found + [Finding("on disk", True, f"{what}: {_size(path)}") for what, path in places.items()]
+
+
+def _size(path: Path) -> str:
+    """A file or folder, and how much is in it."""
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    sizes = [file.stat().st_size for file in files if file.exists()]
+    return f"{path} ({sum(sizes) / 1e6:.1f} MB)" if sizes else f"{path} (nothing there yet)"
 
 
 async def _agents(settings: Settings) -> list[Finding]:

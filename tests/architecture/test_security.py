@@ -1,0 +1,111 @@
+"""What the source may not do, whoever writes it: run data as code, start a shell, weaken a lock."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import odar
+
+SOURCE = Path(odar.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+STATIC = sorted((SOURCE / "dashboard" / "static").iterdir())
+LOADERS = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "torch", "yaml"}
+"""Packages whose `load` may run what it reads."""
+TEXT_ONLY = "evals/scorers/programs.py"
+"""Reads LiveCodeBench's tests, which are pickled strings, with an unpickler that can make nothing else."""
+
+
+def name_of(module: Path) -> str:
+    return module.relative_to(SOURCE).as_posix()
+
+
+@cache
+def nodes(module: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(module.read_text())))
+
+
+def calls(module: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Every call by its dotted name."""
+    return ((ast.unparse(node.func), node) for node in nodes(module) if isinstance(node, ast.Call))
+
+
+def option(call: ast.Call, name: str) -> str | None:
+    return next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == name), None)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_nothing_that_runs_code_is_loaded_from_a_file(module):
+    imported = {
+        alias.name.split(".")[0] for node in nodes(module) if isinstance(node, ast.Import) for alias in node.names
+    } | {(node.module or "").split(".")[0] for node in nodes(module) if isinstance(node, ast.ImportFrom)}
+    assert not imported & LOADERS or name_of(module) == TEXT_ONLY
+    for name, call in calls(module):
+        assert name not in ("eval", "exec", "compile", "__import__"), f"{name} at line {call.lineno}"
+        if name.endswith(("np.load", "numpy.load")):
+            assert option(call, "allow_pickle") == "False"
+
+
+def test_the_one_unpickler_makes_strings_and_nothing_else():
+    from odar.errors import InputError
+    from odar.evals.scorers import programs
+
+    tree = ast.parse((SOURCE / TEXT_ONLY).read_text())
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert {name for name in used if name.startswith("pickle.")} == {"pickle.Unpickler", "pickle.UnpicklingError"}
+    import base64
+    import os
+    import pickle
+    import zlib
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, ("exit 7",)
+
+    for thing in (Evil(), os.system, {"a": Evil()}, complex(1, 2)):
+        packed = base64.b64encode(zlib.compress(pickle.dumps(thing))).decode()
+        with pytest.raises(InputError, match="may not load"):
+            programs.read_tests(packed)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_no_shell_no_unchecked_certificate_no_guessable_name(module):
+    for name, call in calls(module):
+        assert option(call, "shell") in (None, "False")
+        assert not name.startswith(("os.system", "os.popen", "subprocess.getoutput", "tempfile.mktemp")), name
+        assert option(call, "verify") != "False"
+        assert option(call, "ssl") != "False"
+        assert "_create_unverified_context" not in name
+        assert not name.endswith("hashlib.md5") or option(call, "usedforsecurity") == "False", "say what it is for"
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if "gateway" in m.parts or "providers" in m.parts], ids=name_of
+)
+def test_redirects_are_never_followed(module):
+    for name, call in calls(module):
+        if name.endswith(("session.request", "session.get", "session.post")):
+            assert option(call, "allow_redirects") == "False"
+
+
+@pytest.mark.parametrize("file", STATIC, ids=lambda file: file.name)
+def test_the_page_has_no_inline_script_and_knows_no_other_host(file):
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"\son[a-z]+\s*=\s*[\"']", text) or file.suffix == ".js"  # no handlers in markup
+    assert "javascript:" not in text
+    if file.suffix == ".html":
+        for tag, inside in re.findall(r"<script([^>]*)>(.*?)</script>", text, re.DOTALL):
+            assert "src=" in tag
+            assert not inside.strip()
+        assert "<style" not in text
+        assert " style=" not in text
+    if file.suffix == ".js":
+        assert not re.search(
+            r"\b(eval|Function|insertAdjacentHTML|document\.write)\s*\(|(inner|outer)HTML\s*=", text
+        )
+        assert not re.search(r"https?://(?!www\.w3\.org/)", text)
