@@ -114,3 +114,13 @@ async def test_names_that_python_knows_are_only_names(live, up):
     status, _, _ = await live.post(CHAT, json.loads(json.dumps(body)))
     assert status == 200
     assert up.requests[0].json["__class__"] == {"__init__": 1}  # passed on, like any field that is not ours
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/metrics", "/", "/dashboard/api/session", "/openapi.json", "/nowhere"]
+)
+async def test_no_other_page_is_ever_invited_to_read(live, path):
+    origin = {"origin": "http://127.0.0.1:1", "access-control-request-method": "POST"}
+    for method in ("GET", "OPTIONS", "POST"):
+        async with live.http.request(method, live.url + path, headers=origin) as response:
+            assert not [name for name in response.headers if name.lower().startswith("access-control")]

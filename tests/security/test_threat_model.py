@@ -1,0 +1,34 @@
+"""The threat model and the code, held together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from odar.fusion.calibration import FITTED
+from odar.images import MAX_BYTES
+from odar.settings import IMAGE_URLS, GatewaySettings
+
+ROOT = Path(__file__).parent.parent.parent
+TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def test_every_test_it_names_is_there():
+    named = set(re.findall(r"`(tests/[\w/.]+)`", TEXT))
+    assert len(named) > 15
+    for path in named:
+        assert (ROOT / path).exists(), path
+
+
+def test_every_claim_of_a_number_is_what_the_code_does():
+    gateway = GatewaySettings()
+    assert f"`max_body_mb` {gateway.max_body_mb:g}, `max_depth` {gateway.max_depth}" in TEXT
+    assert f"{MAX_BYTES // 1024**2} MB a picture" in TEXT
+    assert f'`gateway.image_urls = "{gateway.image_urls}"`' in TEXT
+    assert all(f'"{allowed}"' in TEXT for allowed in IMAGE_URLS)
+    assert all(key.rpartition(".")[2] in TEXT for key in FITTED)
+
+
+def test_every_table_has_whole_rows():
+    for block in re.findall(r"(?:^\|.*\|\n)+", TEXT, re.MULTILINE):
+        assert len({line.count("|") for line in block.splitlines()}) == 1, block
