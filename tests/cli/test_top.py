@@ -21,6 +21,7 @@ from rich.console import Console
 
 from odar.cli.top_figures import Sample, figures
 from odar.cli.top_view import Page, page
+from support.environment import kept_environment
 from support.fault_server import FaultServer
 from support.gateway import turn
 from support.gateway_process import Process
@@ -47,7 +48,7 @@ async def run(folder, *arguments, **environ):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", CODE, "top", *arguments),
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
+        env={**kept_environment(), "HOME": str(folder), **environ},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -118,7 +119,7 @@ def terminal(folder, url, rows=24, columns=80):
     pid, descriptor = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "xterm-256color"}
+        environ = {**kept_environment(), "HOME": str(folder), "TERM": "xterm-256color"}
         os.execve(sys.executable, [sys.executable, "-c", CODE, "top", url, "--every", "0.2"], environ)
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     os.set_blocking(descriptor, False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 import signal
 import sys
@@ -23,6 +22,7 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError
+from support.environment import kept_environment
 from support.fault_server import FaultServer, answer, ok
 from support.gateway import turn
 from support.planted import (
@@ -95,7 +95,7 @@ class Operator:
         )
         (folder / "odar.toml").write_text(text)
         self.variables = {
-            **{name: value for name, value in os.environ.items() if name.startswith(("PATH", "LANG", "COV"))},
+            **kept_environment(),
             "HOME": str(folder),
             "PLANTED_KEY": ENVIRONMENT_KEY,
             "PYTHONASYNCIODEBUG": "1",

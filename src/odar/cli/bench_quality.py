@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from odar.errors import InputError
+from odar.formats import load_json
 
 if TYPE_CHECKING:
     from odar.evals.fusion_bench import GroupResult
@@ -68,10 +69,10 @@ def _questions(data: str | None) -> list[Query]:
         return [item.query for item in starter_items()]
     file = Path(data).expanduser() / "gsm8k" / "test.jsonl"
     try:
-        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
-    return [Query(row["question"]) for row in rows]
+        lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line]
+        return [Query(load_json(line)["question"]) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} cannot be read: {error!r}") from None
 
 
 def _shares(queries: list[Query]) -> dict[str, float]:
