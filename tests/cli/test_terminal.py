@@ -1,0 +1,107 @@
+"""`odar ask` where somebody watches: in a terminal of its own, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import sys
+
+import pytest
+
+from support.environment import kept_environment
+from support.fault_server import FaultServer, ok, status
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="no pseudo terminals on this system")
+CODE = "from odar.cli.main import main; main()"
+TOML = """
+profile = "embedded"
+prompts = "default"
+calibration = ""
+[providers.up]
+kind = "openai"
+base_url = "{url}"
+[models.m]
+provider = "up"
+logprobs = true
+[fast]
+model = "m"
+[slow]
+model = "m"
+[retry]
+attempts = 1
+"""
+
+
+@pytest.fixture
+async def up():
+    async with FaultServer() as server:
+        yield server
+
+
+async def watch(folder, up, *arguments: str) -> tuple[int, str]:
+    """Run it in a terminal; its exit code, and everything that was on the screen."""
+    (folder / "odar.toml").write_text(TOML.format(url=up.url))
+    master, slave = pty.openpty()
+    environ = {**kept_environment(), "HOME": str(folder), "TERM": "xterm-256color", "COLUMNS": "80"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CODE, "ask", *arguments), cwd=folder, env=environ, stdin=slave, stdout=slave, stderr=slave
+    )  # fmt: skip
+    os.close(slave)
+    screen = b""
+
+    def read() -> bytes:
+        try:
+            return os.read(master, 65536)
+        except OSError:  # the other side is closed: Linux has no end of file here
+            return b""
+
+    while data := await asyncio.to_thread(read):
+        screen += data
+    os.close(master)
+    return await process.wait(), screen.decode()
+
+
+def plain(screen: str) -> str:
+    """Without colours, cursor movements and spinner frames."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).replace("\r", "\n")
+
+
+async def test_text_comes_as_it_is_written_and_the_answer_last(tmp_path, up):
+    up.behave(ok("Two and two make four.\nAnswer: 4"))
+    code, screen = await watch(tmp_path, up, "--path", "simple", "What is 2 + 2?")
+    lines = [line.strip() for line in plain(screen).splitlines() if line.strip()]
+    assert (code, lines[-1]) == (0, "4")
+    assert "Two and two make four." in plain(screen)
+    assert "thinking" in screen  # the spinner, before
+    assert "\x1b[2m" in screen  # dim: what is not the answer
+
+
+async def test_a_bare_answer_is_not_said_twice(tmp_path, up):
+    up.behave(ok("Paris"))
+    code, screen = await watch(tmp_path, up, "--path", "simple", "Capital of France?")
+    assert (code, plain(screen).count("Paris")) == (0, 1)
+
+
+async def test_a_longer_path_is_named_while_it_is_walked(tmp_path, up):
+    up.behave(ok("Judgment: CORRECT\nAnswer: 4", delay_s=0.4))
+    code, screen = await watch(tmp_path, up, "--path", "medium", "--explain", "What is 2 + 2?")
+    assert code == 0
+    assert "medium path, asked for by the caller" in plain(screen)
+    assert "difficulty" in plain(screen)
+
+
+async def test_a_failure_leaves_one_line_and_no_spinner(tmp_path, up):
+    up.behave(status(503))
+    code, screen = await watch(tmp_path, up, "What is 2 + 2?")
+    last = [line for line in plain(screen).splitlines() if line.strip()][-1]
+    assert code == 3
+    assert last.startswith("odar: no agent produced an answer")
+    assert "Traceback" not in screen
+    assert screen.rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in screen  # the cursor is back
+
+
+async def test_nothing_to_ask_and_nobody_piping(tmp_path, up):
+    code, screen = await watch(tmp_path, up)
+    assert (code, "nothing to answer; try: odar ask" in screen) == (2, True)
