@@ -9,7 +9,7 @@ Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench audit coverage dist smoke mutants lint-deploy clean
+.PHONY: ask test test-extras check chromium bench audit coverage dist smoke mutants lint-deploy clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -17,6 +17,12 @@ ask: $(VENV)/.run
 
 test: check chromium
 	$(BIN)/pytest
+
+# What is too large to install for everybody: inspect_ai and Ray (400 MB with what they pull in). After it nothing is
+# skipped but lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
+test-extras: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[inspect,ray]'
+	$(BIN)/pytest -rs tests/integrations tests/batch/test_cluster.py
 
 # The browser that the dashboard's tests drive. Where it cannot be had they are skipped, and say so.
 chromium:

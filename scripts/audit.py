@@ -31,7 +31,7 @@ ALLOWED = re.compile(
 FORBIDDEN = re.compile(r"\bA?GPL|Affero|Commercial|Proprietary", re.IGNORECASE)
 CHOSEN = {"pyphen": "MPL 1.1, one of the three it offers"}
 """Where a package offers several licences, the one we take it under."""
-BY_HAND = {"ray": "Apache-2.0"}
+BY_HAND = {"agent-client-protocol": "Apache-2.0", "ray": "Apache-2.0"}
 """Where a package's metadata says nothing."""
 Installed = dict[str, Distribution]
 

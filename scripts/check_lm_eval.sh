@@ -68,7 +68,7 @@ fi
 "$root/.venv/bin/odar" serve --port 0 --set store.enabled=false 2> serve.log &
 started+=($!)
 until grep -q listening serve.log; do sleep 0.2; kill -0 "${started[-1]}" || { cat serve.log >&2; exit 1; }; done
-address=$(sed -n 's/.*listening on //p' serve.log)
+address=$(sed -n 's/.*listening on \([^ ]*\).*/\1/p' serve.log)
 
 HF_HUB_OFFLINE=1 HF_DATASETS_CACHE=$work/cache OPENAI_API_KEY=unused "$lm_eval" run \
   --model local-chat-completions \
