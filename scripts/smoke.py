@@ -33,6 +33,8 @@ with client:
     reply = client.chat.completions.create(model="odar", messages=[{"role": "user", "content": sys.argv[2]}])
 print(reply.choices[0].message.content)
 """
+BRIEF = ("--set", "routing.samples=2", "--set", "fast.max_tokens=32", "--set", "slow.max_tokens=32")
+"""Enough to see that it runs; nothing to judge the answers by."""
 LEFT = (".cache/odar", ".cache/pip", ".config/odar", ".local/share/odar")
 """What docs/guides/upgrade.md says may be left in a home after `pip uninstall`."""
 
@@ -113,8 +115,8 @@ def serve(who: Stranger) -> str:
 
 
 def calibrate(who: Stranger) -> str:
-    """A few starter questions on the embedded model; what was measured must load again."""
-    who.odar("calibrate", "--limit", "8", "--statistics-only", "--force", "--out", "calibration.json")
+    """As few starter questions as it takes; what came of it must load again."""
+    who.odar("calibrate", "--limit", "30", "--force", "--out", "calibration.json", *BRIEF)
     sources = len(json.loads((who.folder / "calibration.json").read_text())["sources"])
     who.odar("ask", "--set", "calibration=calibration.json", QUESTION)
     return f"{sources} sources measured"
@@ -123,7 +125,7 @@ def calibrate(who: Stranger) -> str:
 def evaluate(who: Stranger) -> str:
     """Collect, replay and report, with the extra that they need."""
     who.pip("install", f"{who.wheel}[evals]")
-    who.odar("eval", "collect", "starter", "--limit", "8", "--samples", "2", "--out", "panel", "--quiet")
+    who.odar("eval", "collect", "starter", "--limit", "8", "--samples", "2", "--out", "panel", "--quiet", *BRIEF)
     rows: list[Any] = json.loads(who.odar("eval", "replay", "panel", "--json"))
     who.odar("eval", "report", "panel", "--out", "report.html")
     size = (who.folder / "report.html").stat().st_size

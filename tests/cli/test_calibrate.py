@@ -89,3 +89,14 @@ def test_a_bad_calibration_file_is_refused_by_name(odar, provider, tmp_path, con
     assert (result.code, "calibration c.json" in result.err) == (2, True)
     missing = odar("ask", "--set", "calibration=none.json", "What?")
     assert (missing.code, "cannot be read" in missing.err) == (2, True)
+
+
+def test_too_few_questions_are_refused_before_anybody_is_asked(odar, data, provider, tmp_path):
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join(data.read_text().splitlines()[:29]))
+    for arguments in ([str(few)], ["--limit", "8"]):
+        result = odar("calibrate", *arguments, "--records", "r.jsonl")
+        assert result.code == 2
+        assert "items are too few; at least 30 are needed to fit anything" in result.err
+    assert provider.requests == []
+    assert not (tmp_path / "r.jsonl").exists()

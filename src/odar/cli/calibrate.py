@@ -68,10 +68,12 @@ def command(
         return calibrate_from_traces(settings, options["out"], as_json=as_json)
     from odar.calibration.items import load_items, starter_items
 
+    items = load_items(data) if data else starter_items(limit)
+    if len(items) < FEWEST:  # before anybody is paid to answer them
+        raise InputError(f"{len(items)} items are too few; at least {FEWEST} are needed to fit anything")
     if not as_json:
         announce_profile(settings)
     fetch_if_embedded(settings, quiet=as_json)
-    items = load_items(data) if data else starter_items(limit)
     return asyncio.run(_run(settings, items, data or "starter", as_json=as_json, **options))
 
 
