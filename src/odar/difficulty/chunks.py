@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import accumulate, pairwise
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -58,11 +58,9 @@ class ChunkTable:
         (5, [5])
         """
         chunks = [chunk for chunk in _CHUNK.findall(text) if chunk]
-        rows = list(map(self._known.get, chunks))
-        if None in rows:
-            rows = self._learn(chunks)
-        found: list[bytes] = rows  # type: ignore[assignment]  # what was missing is there now
-        return TextRows(found, self._line_starts(chunks, found) if "\n" in text else [])
+        found = list(map(self._known.get, chunks))
+        rows = self._learn(chunks) if None in found else cast("list[bytes]", found)
+        return TextRows(rows, self._line_starts(chunks, rows) if "\n" in text else [])
 
     def _learn(self, chunks: Sequence[str]) -> list[bytes]:
         """The rows of these chunks; what is new is kept."""
