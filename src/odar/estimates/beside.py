@@ -117,6 +117,7 @@ class _Link(asyncio.SubprocessProtocol):
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """Whichever pipe: nobody will get an answer any more."""
         self.lost = True
+        self._questions.close()  # should it still live, this ends it
         for features in self._waiting:
             if not features.done():
                 features.set_exception(Lost())
@@ -125,6 +126,7 @@ class _Link(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         """It is gone."""
         self._ended.set()
+        self._process.close()
 
     async def close(self) -> None:
         """No more questions; it ends by itself, or is ended."""
@@ -134,7 +136,7 @@ class _Link(asyncio.SubprocessProtocol):
                 await self._ended.wait()
         except TimeoutError:
             self._process.kill()
-        self._process.close()
+            await self._ended.wait()
 
 
 async def _start(command: Sequence[str]) -> _Link:

@@ -1,7 +1,7 @@
 """The process beside: reads queries, writes their 24 features. `Beside` runs it, as `python -m`.
 
 A query is its size in bytes and whether it has an image (`HEAD`), then its text in UTF-8; its features are 24
-doubles. Answers come in the order of the questions. The end of the input, which is the end of whoever asks, ends it.
+doubles. Answers come in the order of the questions. The end of the input, that of whoever asks, ends it.
 """
 
 from __future__ import annotations
