@@ -7,11 +7,9 @@ is fitted later is a replay of these records.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
@@ -20,7 +18,7 @@ from odar.calibration.journal import Entry, Journal
 from odar.calibration.records import Attempt, Record, attempt
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, OdarError
-from odar.types import Candidate, Role, Step
+from odar.types import Candidate, Step
 
 T = TypeVar("T", bound=Entry)
 Work = Callable[[Odar, Item, Ledger, int | None], Awaitable[T]]
@@ -36,21 +34,6 @@ class Progress:
     cost_usd: float | None
     """Spent so far in this run; None where a price is unknown."""
     failed: int
-
-
-def fingerprint(odar: Odar, seed: int | None = 42) -> str:
-    """What records depend on: models, prompts and sampling. Other settings may change without collecting anew."""
-    agents = {role.value: asdict(odar.settings.agent(role)) for role in Role}
-    for agent in agents.values():
-        del agent["timeout_s"]
-    fusion = odar.settings.fusion
-    facts: dict[str, Any] = {
-        **agents,
-        "prompts": {step: prompt.md5 for step, prompt in odar.prompts.items()},
-        "samples": (odar.settings.routing.samples, fusion.stop_confidence, fusion.first_wave),
-        "seed": seed,
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def worst_cost(odar: Odar, items: Sequence[Item]) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from odar.calibration.items import Item
 from odar.calibration.journal import Journal
+from odar.calibration.provenance import Provenance
 from odar.types import Candidate, Step
 
 FORMAT = "odar-records-2"
@@ -70,8 +71,8 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt
 class RecordFile(Journal[Record]):
     """Records in a file, and what made them: models, prompts, sampling."""
 
-    def __init__(self, path: Path, made_by: str) -> None:
-        super().__init__(path, {"format": FORMAT, "made_by": made_by}, asdict, _record)
+    def __init__(self, path: Path, made_by: Provenance) -> None:
+        super().__init__(path, FORMAT, made_by, asdict, _record)
 
 
 def _record(row: dict[str, Any]) -> Record:
