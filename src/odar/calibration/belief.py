@@ -13,8 +13,8 @@ import numpy as np
 
 from odar.calibration.votes import Array, Votes
 
-_STEPS = 6
-"""Of Newton's method for κ; the likelihood is concave in it, and six give three digits."""
+_STEPS, _CLOSE = 12, 0.01
+"""Of Newton's method for κ, at most, and the relative change that ends it: the likelihood is flat there."""
 _LEAST, _MOST = 0.01, 100.0
 """Bounds of κ: where a rule is never wrong, or no better than chance, there is no end to it."""
 _FLOOR = 1e-6
@@ -68,7 +68,9 @@ def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
         mean_right, spread_right = _moments(weights * right, height)
         slope, curvature = (mean_right - mean).sum(), (spread - spread_right).sum()
         step = kappa + slope / curvature if curvature > 0 else kappa * (3.0 if slope > 0 else 1 / 3)
-        kappa = float(np.clip(np.clip(step, kappa / 3, kappa * 3), _LEAST, _MOST))
+        before, kappa = kappa, float(np.clip(np.clip(step, kappa / 3, kappa * 3), _LEAST, _MOST))
+        if abs(kappa - before) < _CLOSE * before:
+            break
     weights = share * np.exp(kappa * height)
     probability = (weights * right).sum(axis=1) / weights.sum(axis=1)
     out[answerable] = np.log(np.maximum(probability, _FLOOR))

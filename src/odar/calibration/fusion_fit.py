@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from odar.calibration.belief import log_likelihood
-from odar.calibration.votes import Array, Bools, Ints, Votes, accuracy, fuse
+from odar.calibration.votes import Array, Bools, Ints, Votes, fuse
 
 BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
@@ -61,33 +61,34 @@ def skill_weights(votes: Votes, gamma: float) -> Array:
 
 
 def fit_fusion(votes: Votes, incumbent: FusionFit | None = None) -> FusionFit:
-    """The β and γ under which what was right is most likely.
+    """The β and γ under which what was right is most likely, of those that are right as often as the holder.
 
     Accuracy alone overfits: of fifty settings some are right a little more often by luck. The likelihood looks at
-    how much weight the right answer had on every question. Still, what it prefers must be right as often as what it
-    takes the place of: the incumbent, or without one the better of majority voting and "always the best source".
-    And from an incumbent it must be apart by two standard errors of the paired difference.
+    how much weight the right answer had on every question. The holder is the incumbent, or without one the better
+    of majority voting and "always the best source". From an incumbent, a fit must be apart by two standard errors.
     """
     # Where all candidates are right, or all wrong, every rule does the same: only the others tell rules apart.
-    contested = votes.rows(_contested(votes))
-    if not len(contested):
-        return incumbent or plain_rule(votes)
-    holder = incumbent or plain_rule(votes)
+    contested, holder = votes.rows(_contested(votes)), incumbent or plain_rule(votes)
     weights = {gamma: skill_weights(votes, gamma) for gamma in GAMMAS}
+    least = _right(contested, holder)
     rules = [FusionFit(beta, gamma, weights[gamma]) for beta in BETAS for gamma in GAMMAS]
+    rules = [rule for rule in rules if _right(contested, rule) >= least]
+    if not rules or not len(contested):
+        return holder
     scores = [_likelihood(contested, rule) for rule in rules]
     best = int(np.argmax([score.sum() for score in scores]))
     lead = scores[best] - _likelihood(contested, holder)
     clear = incumbent is None or lead.mean() > 2 * lead.std() / np.sqrt(len(lead))
-    return rules[best] if clear and _right(contested, rules[best]) >= _right(contested, holder) else holder
+    return rules[best] if clear else holder
 
 
 def _likelihood(votes: Votes, rule: FusionFit) -> Array:
     return log_likelihood(votes, rule.beta, rule.skills)
 
 
-def _right(votes: Votes, rule: FusionFit) -> float:
-    return accuracy(votes, fuse(votes, rule.beta, rule.skills))
+def _right(votes: Votes, rule: FusionFit) -> int:
+    """On how many questions it is right."""
+    return int(votes.correct[np.arange(len(votes)), fuse(votes, rule.beta, rule.skills)].sum())
 
 
 def plain_rule(votes: Votes) -> FusionFit:
