@@ -11,12 +11,14 @@ from typing import cast
 
 import numpy as np
 
-from odar.calibration.votes import Array, Votes
+from odar.calibration.votes import Array, Votes, own_weights
 
 _STEPS, _CLOSE = 12, 0.01
 """Of Newton's method for κ, at most, and the relative change that ends it: the likelihood is flat there."""
 _LEAST, _MOST = 0.01, 100.0
 """Bounds of κ: where a rule is never wrong, or no better than chance, there is no end to it."""
+_NONE = -1e4
+"""In place of −∞, which no power brings back either."""
 _FLOOR = 1e-6
 """The least probability that the right answer is given: one question must not decide."""
 
@@ -28,18 +30,7 @@ def log_masses(votes: Votes, beta: float, skills: Array) -> Array:
     >>> log_masses(one, 1.0, np.ones(3)).round(2).tolist(), log_masses(one, np.inf, np.ones(3)).tolist()
     ([[1.69, 1.69, 2.0]], [[1.0, 1.0, 2.0]])
     """
-    own = np.where(votes.present, -np.nan_to_num(votes.energy, nan=0.0), -np.inf)  # as `votes.fuse` has it
-    each, join = own, cast(Callable[[Array, Array], Array], np.maximum)
-    if np.isfinite(beta):
-        with np.errstate(divide="ignore"):  # a source of no skill has no mass
-            each, join = np.log(skills) + np.where(votes.present, beta * _finite(own), -np.inf), np.logaddexp
-    masses = each.copy()
-    for one in range(each.shape[1]):  # the columns are few, the rows many
-        for other in range(one + 1, each.shape[1]):
-            same = votes.present[:, one] & (votes.groups[:, one] == votes.groups[:, other])
-            masses[same, one] = join(masses[same, one], each[same, other])
-            masses[same, other] = join(masses[same, other], each[same, one])
-    return np.asarray(masses)
+    return np.asarray(_masses(votes, beta, skills).T)
 
 
 def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
@@ -57,40 +48,54 @@ def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
     if not answerable.any():
         return out
     votes = votes.rows(answerable)
-    masses = log_masses(votes, beta, skills)
-    height = _finite(masses - masses.max(axis=1, keepdims=True))
-    share = votes.present / _sizes(votes)  # the members of a group carry its probability together
-    right = votes.correct & votes.present
+    masses = _masses(votes, beta, skills)
+    height = np.maximum(masses - masses.max(axis=0), _NONE)
+    share = _shares(votes)
+    right = share * votes.correct.T
     kappa = 1.0
     for _ in range(_STEPS):
-        weights = share * np.exp(kappa * height)
-        mean, spread = _moments(weights, height)
-        mean_right, spread_right = _moments(weights * right, height)
+        power = np.exp(kappa * height)
+        (mean, spread), (mean_right, spread_right) = (_moments(part * power, height) for part in (share, right))
         slope, curvature = (mean_right - mean).sum(), (spread - spread_right).sum()
         step = kappa + slope / curvature if curvature > 0 else kappa * (3.0 if slope > 0 else 1 / 3)
         before, kappa = kappa, float(np.clip(np.clip(step, kappa / 3, kappa * 3), _LEAST, _MOST))
         if abs(kappa - before) < _CLOSE * before:
             break
-    weights = share * np.exp(kappa * height)
-    probability = (weights * right).sum(axis=1) / weights.sum(axis=1)
+    power = np.exp(kappa * height)
+    probability = (right * power).sum(axis=0) / (share * power).sum(axis=0)
     out[answerable] = np.log(np.maximum(probability, _FLOOR))
     return out
 
 
+def _masses(votes: Votes, beta: float, skills: Array) -> Array:
+    """(M, N), as `votes.fuse` has it: candidates are few, questions many."""
+    groups, own = np.ascontiguousarray(votes.groups.T), own_weights(votes)
+    each, join = own, cast(Callable[[Array, Array], Array], np.maximum)
+    if np.isfinite(beta):
+        with np.errstate(divide="ignore"):  # a source of no skill has no mass
+            weights = np.log(skills)[:, None] + beta * np.where(groups >= 0, own, 0.0)
+        each, join = np.where(groups >= 0, weights, -np.inf), np.logaddexp
+    masses = each.copy()
+    for one in range(len(groups)):
+        for other in range(one + 1, len(groups)):
+            same = (groups[one] >= 0) & (groups[one] == groups[other])
+            if same.any():
+                masses[one, same] = join(masses[one, same], each[other, same])
+                masses[other, same] = join(masses[other, same], each[one, same])
+    return np.asarray(masses)
+
+
 def _moments(weights: Array, values: Array) -> tuple[Array, Array]:
-    """Mean and variance of each row."""
-    total = weights.sum(axis=1)
+    """Mean and variance of each question."""
+    total = weights.sum(axis=0)
     total = np.where(total > 0, total, 1.0)
-    mean = (weights * values).sum(axis=1) / total
-    return mean, (weights * values**2).sum(axis=1) / total - mean**2
+    weighed = weights * values
+    mean = weighed.sum(axis=0) / total
+    return mean, (weighed * values).sum(axis=0) / total - mean**2
 
 
-def _sizes(votes: Votes) -> Array:
-    """How many candidates share each one's answer; 1 where there is none."""
-    same = (votes.groups[:, :, None] == votes.groups[:, None, :]) & votes.present[:, None, :]
-    return np.asarray(np.maximum(1, same.sum(axis=2)), dtype=np.float64)
-
-
-def _finite(values: Array) -> Array:
-    """−∞ as a number that no power brings back."""
-    return np.maximum(values, -1e4)
+def _shares(votes: Votes) -> Array:
+    """(M, N) one over the number of candidates with the same answer: they carry its probability together."""
+    groups = np.ascontiguousarray(votes.groups.T)
+    same = np.array([(groups == group).sum(axis=0) for group in groups])
+    return np.asarray(np.where(groups >= 0, 1.0 / same, 0.0))
