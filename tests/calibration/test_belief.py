@@ -136,3 +136,14 @@ def test_questions_that_tell_nothing_leave_the_incumbent():
     today = FusionFit(0.25, 0.0, np.ones(2))
     assert fit_fusion(v, today) is today
     assert fit_fusion(v).beta == 0.0
+
+
+def test_what_is_likelier_but_less_often_right_is_not_taken():
+    """Energies make the vote surer on ninety questions, overturn a right one on ten, and nearly a wrong one on ten."""
+    groups = np.tile([0, 0, 1], (110, 1))
+    energy = np.tile([0.0, 0.0, 20.0], (110, 1))
+    energy[90:, 2] = -8.0
+    energy[100:, 2] = -6.0
+    v = Votes(energy, groups, groups == np.repeat([0, 1], [100, 10])[:, None], (0, 0, 0))
+    assert log_likelihood(v, 0.1, np.ones(3)).sum() > log_likelihood(v, 0.0, np.ones(3)).sum() + 5
+    assert fit_fusion(v).beta == 0.0
