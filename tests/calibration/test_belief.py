@@ -84,7 +84,7 @@ def test_what_tells_something_is_more_likely_than_what_tells_nothing():
     v = voters(6, n=600, skills=(0.5,) * 5)
     ones, rng = np.ones(5), np.random.default_rng(0)
     deaf = Votes(rng.permuted(v.energy, axis=1), v.groups, v.correct)
-    assert log_likelihood(v, 0.5, ones).sum() > log_likelihood(v, 0.0, ones).sum() + 5
+    assert log_likelihood(v, 0.5, ones).sum() > log_likelihood(v, 0.0, ones).sum() + 1
     assert log_likelihood(deaf, 2.0, ones).sum() < log_likelihood(deaf, 0.0, ones).sum()
 
 
@@ -139,11 +139,11 @@ def test_questions_that_tell_nothing_leave_the_incumbent():
 
 
 def test_what_is_likelier_but_less_often_right_is_not_taken():
-    """Energies make the vote surer on ninety questions, overturn a right one on ten, and nearly a wrong one on ten."""
-    groups = np.tile([0, 0, 1], (110, 1))
-    energy = np.tile([0.0, 0.0, 20.0], (110, 1))
+    """Energies make the vote surer on ninety questions, overturn a right one on ten, and a wrong one on five."""
+    groups = np.tile([0, 0, 1], (105, 1))
+    energy = np.tile([0.0, 0.0, 20.0], (105, 1))
     energy[90:, 2] = -8.0
     energy[100:, 2] = -6.0
-    v = Votes(energy, groups, groups == np.repeat([0, 1], [100, 10])[:, None], (0, 0, 0))
-    assert log_likelihood(v, 0.1, np.ones(3)).sum() > log_likelihood(v, 0.0, np.ones(3)).sum() + 5
+    v = Votes(energy, groups, groups == np.repeat([0, 1], [100, 5])[:, None], (0, 0, 0))
+    assert log_likelihood(v, 0.1, np.ones(3)).sum() > log_likelihood(v, 0.0, np.ones(3)).sum() + 1
     assert fit_fusion(v).beta == 0.0
