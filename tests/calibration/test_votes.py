@@ -58,3 +58,9 @@ def test_energies_are_standardized_by_the_questions_given():
     assert standardize(energy, np.array([True, True, False])).ravel().tolist() == [-1.0, 1.0, 98.0]
     silent = standardize(np.full((3, 1), np.nan), slice(None))
     assert np.isnan(silent).all()
+
+
+def test_a_skill_may_be_that_of_each_candidate():
+    v = Votes(np.zeros((2, 2)), np.array([[0, 1], [0, 1]]), np.array([[True, False]] * 2))
+    assert fuse(v, 0.25, np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [1, 0]
+    assert fuse(v, 0.25, np.array([1.0, 2.0])).tolist() == [1, 1]

@@ -58,7 +58,8 @@ def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
     if np.isinf(beta):
         return np.asarray(own.argmax(axis=0))
     scaled = np.where(present, beta * np.where(present, own, 0.0), -np.inf)
-    weights = skills[:, None] * np.exp(scaled - scaled.max(axis=0))  # exp(−∞) = 0: the absent have no weight
+    of_each = np.atleast_2d(skills).T  # a skill for each source, or for each candidate
+    weights = of_each * np.exp(scaled - scaled.max(axis=0))  # exp(−∞) = 0: the absent have no weight
     totals = np.where(present, weights, -np.inf)
     for one in range(len(groups)):
         for other in range(one + 1, len(groups)):
