@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from odar.calibration.provenance import Provenance
 from odar.calibration.records import RecordFile
 from odar.config import load_settings
 from odar.difficulty.estimator import LearnedEstimator
@@ -34,6 +35,7 @@ from test_engine import engine
 
 OLD = Path(__file__).parent / "old_files"
 HEADER = header_of(engine()[0], 5)
+MADE_BY = Provenance({"models": "m"})
 
 
 def old(name: str) -> dict:
@@ -223,7 +225,7 @@ def test_records_of_another_version_are_refused_and_left_alone(tmp_path, text, m
     path = tmp_path / "records.jsonl"
     path.write_text(text)
     with pytest.raises(InputError) as raised:
-        RecordFile(path, "models")
+        RecordFile(path, MADE_BY)
     assert str(raised.value).startswith(f"{path} {message}")
     assert path.read_text() == text
 
@@ -286,7 +288,7 @@ def test_every_refusal_is_ours(tmp_path):
         for read in (
             lambda path: load_calibration(str(path)),
             LearnedEstimator.load,
-            lambda path: RecordFile(path, "models"),
+            lambda path: RecordFile(path, MADE_BY),
             lambda path: load_questions(path, 0.1),
             lambda path: AlignmentFile(path).load(),
         ):

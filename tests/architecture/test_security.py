@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import base64
+import os
+import pickle
 import re
+import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,14 +15,14 @@ from pathlib import Path
 import pytest
 
 import odar
+from odar.errors import InputError
+from odar.evals.scorers.programs import read_tests
 
 SOURCE = Path(odar.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 STATIC = sorted((SOURCE / "dashboard" / "static").iterdir())
 LOADERS = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "torch", "yaml"}
 """Packages whose `load` may run what it reads."""
-TEXT_ONLY = "evals/scorers/programs.py"
-"""Reads LiveCodeBench's tests, which are pickled strings, with an unpickler that can make nothing else."""
 
 
 def name_of(module: Path) -> str:
@@ -44,24 +48,15 @@ def test_nothing_that_runs_code_is_loaded_from_a_file(module):
     imported = {
         alias.name.split(".")[0] for node in nodes(module) if isinstance(node, ast.Import) for alias in node.names
     } | {(node.module or "").split(".")[0] for node in nodes(module) if isinstance(node, ast.ImportFrom)}
-    assert not imported & LOADERS or name_of(module) == TEXT_ONLY
+    assert not imported & LOADERS
     for name, call in calls(module):
         assert name not in ("eval", "exec", "compile", "__import__"), f"{name} at line {call.lineno}"
         if name.endswith(("np.load", "numpy.load")):
             assert option(call, "allow_pickle") == "False"
 
 
-def test_the_one_unpickler_makes_strings_and_nothing_else():
-    from odar.errors import InputError
-    from odar.evals.scorers import programs
-
-    tree = ast.parse((SOURCE / TEXT_ONLY).read_text())
-    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert {name for name in used if name.startswith("pickle.")} == {"pickle.Unpickler", "pickle.UnpicklingError"}
-    import base64
-    import os
-    import pickle
-    import zlib
+def test_a_pickle_that_would_run_something_is_refused():
+    """LiveCodeBench's tests are pickled strings; they are read, and nothing is unpickled."""
 
     class Evil:
         def __reduce__(self):
@@ -69,8 +64,8 @@ def test_the_one_unpickler_makes_strings_and_nothing_else():
 
     for thing in (Evil(), os.system, {"a": Evil()}, complex(1, 2)):
         packed = base64.b64encode(zlib.compress(pickle.dumps(thing))).decode()
-        with pytest.raises(InputError, match="may not load"):
-            programs.read_tests(packed)
+        with pytest.raises(InputError):
+            read_tests(packed)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=name_of)

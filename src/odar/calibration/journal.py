@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from odar.calibration.items import Item
+from odar.calibration.provenance import Provenance
 from odar.errors import InputError
 from odar.formats import check_format, load_json
 
@@ -36,7 +37,8 @@ class Journal(Generic[T]):
 
     Args:
         path: the file; made if it is not there.
-        header: what the entries depend on. A file with another first line is refused.
+        kind: the name of the format.
+        made_by: what the entries depend on. A file that something else made is refused, and what differs is named.
         encode: an entry as plain data.
         decode: the entry behind the data; raises ValueError, KeyError or TypeError where it is none.
 
@@ -47,7 +49,8 @@ class Journal(Generic[T]):
     def __init__(
         self,
         path: Path,
-        header: dict[str, Any],
+        kind: str,
+        made_by: Provenance,
         encode: Callable[[T], dict[str, Any]],
         decode: Callable[[dict[str, Any]], T],
     ) -> None:
@@ -58,7 +61,7 @@ class Journal(Generic[T]):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
-            self._read(header, decode)
+            self._read(kind, made_by, decode)
         except Timeout:
             raise InputError(
                 f"{path} is in use by another run; wait until it has finished, or name another file"
@@ -73,25 +76,17 @@ class Journal(Generic[T]):
                 ) from None
             raise
 
-    def _read(self, header: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> None:
+    def _read(self, kind: str, made_by: Provenance, decode: Callable[[dict[str, Any]], T]) -> None:
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         whole = text[: text.rfind("\n") + 1]  # a last line without its end was being written when we were killed
         lines = whole.split("\n")[:-1]  # not splitlines: a text may hold other things that it calls line ends
         if text and not lines:  # our own first line comes whole or not at all
             raise ValueError("there is no line in it")
-        if lines:
-            self._check(load_json(lines[0]), header)
+        if lines and (why := _difference(load_json(lines[0]), kind, made_by, self.path)):
+            raise InputError(f"{self.path} {why}; move it away, or go back to that")
         self.entries = [decode(load_json(line)) for line in lines[1:]]
         if not lines or whole != text:
-            self._write(whole or json.dumps(header) + "\n")
-
-    def _check(self, found: dict[str, Any], header: dict[str, Any]) -> None:
-        """Refuse records of another version, or of other models."""
-        check_format(found.get("format"), header["format"], str(self.path), "move it away to start anew")
-        if found != header:
-            raise InputError(
-                f"{self.path} was made with other models, prompts or settings; move it away, or go back to those"
-            )
+            self._write(whole or json.dumps(made_by.header(kind)) + "\n")
 
     def append(self, entry: T) -> None:
         """Add an entry; it is on the disk when this returns."""
@@ -120,3 +115,18 @@ class Journal(Generic[T]):
         part = self.path.with_suffix(".part")
         part.write_text(text, encoding="utf-8")
         part.replace(self.path)
+
+
+def _difference(header: dict[str, Any], kind: str, made_by: Provenance, path: Path) -> str:
+    """Why entries under this first line cannot be gone on with; empty where they can."""
+    check_format(header.get("format"), kind, str(path), "move it away to start anew")
+    if header.get("made_by") == made_by.digest:
+        return ""
+    return f"was made with other models, prompts or settings{told(made_by, Provenance.of_header(header))}"
+
+
+def told(now: Provenance, before: Provenance | None) -> str:
+    """What changed, as the end of a sentence; empty where it is not known."""
+    changes = [] if before is None else now.changes(before)
+    more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+    return f" ({'; '.join(changes[:3])}{more})" if changes else ""
