@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?=
+SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile)
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
@@ -15,8 +17,9 @@ ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
 	@$(BIN)/odar ask "$$QUESTION"
 
+# WORKERS=2 spreads the tests over so many processes, file by file.
 test: check chromium
-	$(BIN)/pytest
+	$(BIN)/pytest $(SPREAD)
 
 # What is too large to install for everybody: inspect_ai and Ray (400 MB with what they pull in). After it nothing is
 # skipped but lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
@@ -63,7 +66,7 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 
 # Lines and branches that no test takes, least covered first; processes that tests start are counted too.
 coverage: $(VENV)/.dev
-	$(BIN)/pytest --cov --cov-report=
+	$(BIN)/pytest --cov --cov-report= $(SPREAD)
 	$(BIN)/python scripts/coverage_table.py
 
 # A wheel and a source archive, and whether everything is in them.
