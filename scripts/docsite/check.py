@@ -69,9 +69,9 @@ def _broken(document: Document, documents: dict[Path, Document]) -> Iterator[str
         parts = urlsplit(link)
         target = (document.path.parent / unquote(parts.path)).resolve() if parts.path else document.path
         target = target / "index.html" if target.is_dir() else target
-        if not target.exists():
-            yield link
-        elif parts.fragment and target in documents and unquote(parts.fragment) not in documents[target].ids:
+        if not target.exists() or (
+            parts.fragment and target in documents and unquote(parts.fragment) not in documents[target].ids
+        ):
             yield link
 
 

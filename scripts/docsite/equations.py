@@ -115,7 +115,9 @@ def equations_page(*, lines: bool) -> str:
 def _link(place: Place, lines: bool) -> str:
     name = place.file.removeprefix("src/odar/")
     if lines:
-        return f"[{name}:{place.line}](../../{place.file}#L{place.line})" + (f" {place.symbol}" if place.symbol else "")
+        return f"[{name}:{place.line}](../../{place.file}#L{place.line})" + (
+            f" {place.symbol}" if place.symbol else ""
+        )
     return f"[{name}](../../{place.file})" + (f" `{place.symbol}`" if place.symbol else "")
 
 

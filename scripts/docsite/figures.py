@@ -76,10 +76,15 @@ def tokens() -> Data:
             for index, (candidate, right) in enumerate(zip(question.candidates, question.correct, strict=True))
             if candidate.energy is not None
         ]
-        right, wrong = min((s for s in scored if s[1]), default=None), max((s for s in scored if not s[1]), default=None)
+        right, wrong = (
+            min((s for s in scored if s[1]), default=None),
+            max((s for s in scored if not s[1]), default=None),
+        )
         if right and wrong and right[0] < 0.03 < 0.3 < wrong[0] and len(row["candidates"][wrong[2]]["tokens"]) < 24:
             picked = [("right", right[2]), ("wrong", wrong[2])]
-            return {"question": row["query"]} | {name: _token_figures(row, question, index) for name, index in picked}
+            return {"question": row["query"]} | {
+                name: _token_figures(row, question, index) for name, index in picked
+            }
     raise LookupError("no recorded question has a sure right and an unsure wrong candidate")
 
 
@@ -114,7 +119,9 @@ def answer_energy() -> Data:
     for name, path in RECORDED.items():
         questions = load_questions(path, LAMBDA)
         accuracy[name] = [
-            round(float(np.mean([q.correct[Fusion("fep", beta).choose(q.candidates).winner] for q in questions])), 4)
+            round(
+                float(np.mean([q.correct[Fusion("fep", beta).choose(q.candidates).winner] for q in questions])), 4
+            )
             for beta in (*BETAS, np.inf)
         ]
     return {"betas": list(BETAS), "share of the answer three agree on": shares, "accuracy": accuracy}

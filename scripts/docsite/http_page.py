@@ -37,9 +37,7 @@ def http_page() -> str:
 def _section(method: str, path: str, operation: dict[str, Any]) -> str:
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     statuses = "\n".join(f"| {status} | {each['description']} |" for status, each in operation["responses"].items())
-    return (
-        f"## {method.upper()} {path}\n\n{operation['summary']}\n\n{_fields(schema)}\n\n| status | |\n|---|---|\n{statuses}\n"
-    )
+    return f"## {method.upper()} {path}\n\n{operation['summary']}\n\n{_fields(schema)}\n\n| status | |\n|---|---|\n{statuses}\n"
 
 
 def _fields(schema: dict[str, Any]) -> str:

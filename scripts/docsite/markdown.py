@@ -101,9 +101,7 @@ class Page:
     def headings(self) -> list[tuple[int, str]]:
         """Level and words of every heading."""
         pairs = zip(self._tokens, self._tokens[1:], strict=False)
-        return [
-            (int(opening.tag[1]), _plain(words)) for opening, words in pairs if opening.type == "heading_open"
-        ]
+        return [(int(opening.tag[1]), _plain(words)) for opening, words in pairs if opening.type == "heading_open"]
 
     @cached_property
     def anchors(self) -> set[str]:

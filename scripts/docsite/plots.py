@@ -49,8 +49,12 @@ def write_plots() -> Iterator[str]:
         if not path.exists() or drawn_from(path.read_text(encoding="utf-8")) != digest(data):
             with matplotlib.rc_context(STYLE):
                 figure = DRAWINGS[name](data)
-                figure.savefig(path, metadata={"Date": None, "Creator": None, "Description": f"odar {digest(data)}"})
-            path.write_text("\n".join(line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()) + "\n")
+                figure.savefig(
+                    path, metadata={"Date": None, "Creator": None, "Description": f"odar {digest(data)}"}
+                )
+            path.write_text(
+                "\n".join(line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()) + "\n"
+            )
             yield str(path.relative_to(ROOT))
 
 
@@ -73,7 +77,7 @@ def _difficulty(data: Data) -> Figure:
     parts = list(data["contributions"].items())[::-1]
     right.barh([n for n, _ in parts], [v for _, v in parts], color=[ORANGE if v > 0 else BLUE for _, v in parts])
     right.axvline(0, color=INK, linewidth=1)
-    right.set(xlabel="W·φ: easier ← 0 → harder", title="Why the equation is where it is")
+    right.set(xlabel="W·φ: easier ← 0 → harder", title="What moves the equation")
     return figure
 
 
@@ -82,8 +86,19 @@ def _free_energy(data: Data) -> Figure:
     for axes, (name, each) in zip(figure.subplots(1, 2, sharey=False), data.items(), strict=True):
         edges = [i * 0.04 for i in range(21)]
         for kind, colour in (("wrong", ORANGE), ("right", BLUE)):
-            axes.hist([min(f, 0.799) for f in each[kind]], bins=edges, density=True, color=colour, alpha=0.55, label=f"{kind} ({len(each[kind])})")
-        axes.set(xlabel="free energy F (the last bar: all above)", yticks=[], title=f"{name}: 200 questions, 6 candidates each")
+            axes.hist(
+                [min(f, 0.799) for f in each[kind]],
+                bins=edges,
+                density=True,
+                color=colour,
+                alpha=0.55,
+                label=f"{kind} ({len(each[kind])})",
+            )
+        axes.set(
+            xlabel="free energy F (the last bar: all above)",
+            yticks=[],
+            title=f"{name}: 200 questions, 6 candidates each",
+        )
         axes.spines["left"].set_visible(False)
         axes.legend()
     return figure
@@ -95,9 +110,9 @@ def _tokens(data: Data) -> Figure:
         each = data[name]
         texts = [text.replace("\n", "⏎").strip() or "␣" for text, _ in each["tokens"]]
         axes.bar(range(len(texts)), [-value for _, value in each["tokens"]], color=colour, width=0.8)
-        axes.set_xticks(range(len(texts)), texts, rotation=0 if max(map(len, texts)) < 6 else 40, fontsize=9)
+        axes.set_xticks(range(len(texts)), texts, fontsize=8)
         title = f"{name} answer: E = {each['E']:.3f}, V = {each['V']:.2f}, F = E + 0.1·V = {each['F']:.3f}"
-        axes.set(ylabel="−log p", ylim=(0, 3), title=title)
+        axes.set(ylabel="−log p", ylim=(0, 4), title=title)
     return figure
 
 
@@ -107,7 +122,12 @@ def _posterior(data: Data) -> Figure:
     _paths(axes, vertical=False)
     for (prior, curve), colour in zip(data["posterior"].items(), (BLUE, GREEN, PURPLE, ORANGE), strict=True):
         axes.plot(data["unsureness"], curve, color=colour, linewidth=2, label=f"prior d(x) = {prior}")
-    axes.set(xlim=(-3, 3), ylim=(0, 1), xlabel="how unsure the fast answer was: F̃, in standard deviations", ylabel="d(x, y_fast)")
+    axes.set(
+        xlim=(-3, 3),
+        ylim=(0, 1),
+        xlabel="how unsure the fast answer was: F̃, in standard deviations",
+        ylabel="d(x, y_fast)",
+    )
     axes.set_xticks([-3, -2, -1, 0, 1, 2, 3])
     axes.legend(loc="upper left")
     return figure
@@ -123,12 +143,17 @@ def _answer_energy(data: Data) -> Figure:
     left.plot(places[:-1], [1 - share for share in shares], color=ORANGE, marker="o", label="the surest candidate")
     left.axhline(0.5, color=INK, linewidth=1, linestyle=":")
     left.set_xticks(places[:-1], labels)
-    left.set(xlabel="β", ylabel="weight", ylim=(0, 1.02), title="One vote, seen by different β")
-    left.legend(loc="center left", bbox_to_anchor=(0.0, 0.6), fontsize=9)
+    left.set(xlabel="β", ylabel="weight", ylim=(0, 1.1), title="One vote, seen by different β")
+    left.legend(loc="upper left", fontsize=9)
     for (name, values), colour in zip(data["accuracy"].items(), (GREEN, PURPLE), strict=True):
         right.plot(places, values, color=colour, marker="o", label=f"{name} (200 questions)")
     right.set_xticks(places, [*labels, "∞"])
-    right.set(xlabel="β (0: majority, ∞: the paper's argmin)", ylabel="accuracy", ylim=(0.3, 0.7), title="Recorded answers, embedded model")
+    right.set(
+        xlabel="β (0: majority, ∞: the paper's argmin)",
+        ylabel="accuracy",
+        ylim=(0.3, 0.7),
+        title="Recorded answers, embedded model",
+    )
     right.legend(loc="upper left")
     return figure
 
@@ -136,11 +161,22 @@ def _answer_energy(data: Data) -> Figure:
 def _paths(axes: Axes, *, vertical: bool) -> None:
     """The three paths as bands."""
     span = axes.axvspan if vertical else axes.axhspan
-    for low, high, colour, name in ((0, TAU1, GREEN, "simple"), (TAU1, TAU2, BLUE, "medium"), (TAU2, 1, ORANGE, "hard")):
+    for low, high, colour, name in (
+        (0, TAU1, GREEN, "simple"),
+        (TAU1, TAU2, BLUE, "medium"),
+        (TAU2, 1, ORANGE, "hard"),
+    ):
         span(low, high, color=colour, alpha=0.12, linewidth=0)
         middle: tuple[Any, ...] = ((low + high) / 2, 1.0) if vertical else (1.01, (low + high) / 2)
         transform = axes.get_xaxis_transform() if vertical else axes.get_yaxis_transform()
-        axes.text(*middle, name, transform=transform, ha="center" if vertical else "left", va="top" if vertical else "center", fontsize=9)
+        axes.text(
+            *middle,
+            name,
+            transform=transform,
+            ha="center" if vertical else "left",
+            va="top" if vertical else "center",
+            fontsize=9,
+        )
 
 
 def _path_colour(value: float) -> str:

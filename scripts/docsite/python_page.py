@@ -67,7 +67,9 @@ def _field_docs(thing: type) -> list[tuple[str, str]]:
         (field.target.id, " ".join(words.value.value.split()))
         for field, words in zip(body.body, body.body[1:], strict=False)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(words, ast.Expr) and isinstance(words.value, ast.Constant) and isinstance(words.value.value, str)
+        if isinstance(words, ast.Expr)
+        and isinstance(words.value, ast.Constant)
+        and isinstance(words.value.value, str)
     ]
 
 
@@ -96,7 +98,9 @@ def _folded(name: str, signature: inspect.Signature, is_class: bool) -> str:
             parts.append("*")
         seen_star |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
         parts.append(_shortened(str(parameter)))
-    returns = "" if is_class or signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
+    returns = (
+        "" if is_class or signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
+    )
     flat = f"{name}({', '.join(parts)}){returns}"
     return flat if len(flat) <= 90 else f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
 
@@ -125,9 +129,13 @@ def _member(name: str, value: Any) -> str:
     head = "await " if inspect.iscoroutinefunction(value) else ""
     text = _first(value)
     body = _prose(inspect.getdoc(value) or "") if name == "aask" else ""
-    call = re.sub(r"\s+", " ", _folded(name, inspect.signature(value), False)).replace("( ", "(").replace(", )", ")")
+    call = (
+        re.sub(r"\s+", " ", _folded(name, inspect.signature(value), False)).replace("( ", "(").replace(", )", ")")
+    )
     call = call if len(call) < 120 else f"{name}(…)"
-    return f"- `{head}{call}`: {text}" + (("\n\n" + textwrap.indent(body.split("\n", 1)[1].strip(), "    ") + "\n") if body else "")
+    return f"- `{head}{call}`: {text}" + (
+        ("\n\n" + textwrap.indent(body.split("\n", 1)[1].strip(), "    ") + "\n") if body else ""
+    )
 
 
 def _first(value: Any) -> str:
@@ -155,6 +163,4 @@ def _outdent(body: str) -> tuple[str, str, str]:
 def _code(text: str) -> str:
     """Doctests and indented code, fenced. pytest runs doctests where they stand, in src."""
     text = re.sub(r"(?ms)^(>>> .*?)(?=^\s*$|\Z)", lambda m: f"```pycon\n{m[1].rstrip()}\n```\n", text)
-    return re.sub(
-        r"(?m)(?:^ {4}.*\n?)+", lambda m: f"```text\n{textwrap.dedent(m[0]).rstrip()}\n```\n", text
-    )
+    return re.sub(r"(?m)(?:^ {4}.*\n?)+", lambda m: f"```text\n{textwrap.dedent(m[0]).rstrip()}\n```\n", text)

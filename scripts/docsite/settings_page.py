@@ -50,7 +50,9 @@ def _section(title: str, summary: str, schema: type, prefix: tuple[str, ...] | N
         if dataclasses.is_dataclass(kind) or _is_table(kind):
             continue
         variable = f" | `{environment_name((*prefix, field.name))}`" if prefix is not None else ""
-        rows.append(f"| `{field.name}` | {_type(kind)}{_bounds(field)} | {_default(field)} | {_help(field)}{variable} |")
+        rows.append(
+            f"| `{field.name}` | {_type(kind)}{_bounds(field)} | {_default(field)} | {_help(field)}{variable} |"
+        )
     head = "| setting | value | default | meaning |" + (" variable |" if prefix is not None else "")
     line = "|---|---|---|---|" + ("---|" if prefix is not None else "")
     name = f"## `{title}`\n\n{summary}" if title else f"## {summary}"
@@ -64,10 +66,18 @@ def _by_profile() -> str:
     for path, _, field in leaves():
         values = [_value_at(settings[name], path) for name in PROFILES]
         if _has_no_default(field) or len({repr(value) for value in values}) > 1:
-            shown = ["*yours*" if p == "custom" and path[-1] == "model" else _show(v) for p, v in zip(PROFILES, values, strict=True)]
+            shown = [
+                "*yours*" if p == "custom" and path[-1] == "model" else _show(v)
+                for p, v in zip(PROFILES, values, strict=True)
+            ]
             rows.append(f"| `{'.'.join(path)}` | {' | '.join(shown)} |")
     head = f"| setting | {' | '.join(PROFILES)} |\n|---|{'---|' * len(PROFILES)}\n"
-    return "## Values by profile\n\nSettings that profiles set, or set differently.\n\n" + head + "\n".join(rows) + "\n"
+    return (
+        "## Values by profile\n\nSettings that profiles set, or set differently.\n\n"
+        + head
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 def _fields(schema: type) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
@@ -107,7 +117,9 @@ def _type(kind: Any) -> str:
 
 
 def _bounds(field: dataclasses.Field[Any]) -> str:
-    ge, gt, le = (field.metadata.get(name, limit) for name, limit in (("ge", -math.inf), ("gt", -math.inf), ("le", math.inf)))
+    ge, gt, le = (
+        field.metadata.get(name, limit) for name, limit in (("ge", -math.inf), ("gt", -math.inf), ("le", math.inf))
+    )
     low = f"> {gt:g}" if gt > -math.inf else f"≥ {ge:g}" if ge > -math.inf else ""
     high = f"≤ {le:g}" if le < math.inf else ""
     return "".join(f", {bound}" for bound in (low, high) if bound)
@@ -119,7 +131,13 @@ def _has_no_default(field: dataclasses.Field[Any]) -> bool:
 
 def _default(field: dataclasses.Field[Any]) -> str:
     if _has_no_default(field):
-        return "*profile*" if field.name not in ("kind", "provider", "profile") else "*required*" if field.name != "profile" else "*chosen*"
+        return (
+            "*profile*"
+            if field.name not in ("kind", "provider", "profile")
+            else "*required*"
+            if field.name != "profile"
+            else "*chosen*"
+        )
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
     return _show(default)
 

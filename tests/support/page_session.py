@@ -22,7 +22,9 @@ from pathlib import Path
 from docsite.markdown import ROOT, Block, Page
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY")
-STUBBED = ("openai", "deepseek", "together", "openrouter", "ollama", "llamacpp", "vllm")
+STUBBED = ("openai", "anthropic", "deepseek", "together", "openrouter", "ollama", "llamacpp", "vllm")
+TRACE = "3f2a"
+"""What pages call a trace of the reader's; here, the newest one."""
 SPOKEN = re.compile(r"^\$ (.*(?:\\\n.*)*)$", re.MULTILINE)
 COMMAND_LIMIT_S = 120
 
@@ -53,17 +55,34 @@ class PageSession:
         settings.write_text("".join(self._provider(name) for name in STUBBED))
 
     def _provider(self, name: str) -> str:
-        return f'[providers.{name}]\nbase_url = "{self.upstream}/v1"\n'
+        return f'[providers.{name}]\nbase_url = "{self._address(name)}"\n'
+
+    def _address(self, provider: str) -> str:
+        return self.upstream if provider == "anthropic" else self.upstream + "/v1"
 
     def led_here(self, text: str) -> str:
         """The text with addresses of this machine in place of those a reader would use."""
-        text = text.replace("127.0.0.1:8088", f"127.0.0.1:{self.port}").replace("localhost:8088", f"localhost:{self.port}")
-        return text.replace("http://collector:4318", self.upstream)
+        text = text.replace("127.0.0.1:8088", f"127.0.0.1:{self.port}").replace(
+            "localhost:8088", f"localhost:{self.port}"
+        )
+        text = text.replace("http://collector:4318", self.upstream)
+        return text.replace(TRACE, self._newest_trace()) if TRACE in text else text
+
+    def _newest_trace(self) -> str:
+        done = subprocess.run(
+            ["odar", "traces", "--json", "-n", "1"],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        traces = json.loads(done.stdout or "{}").get("traces")
+        assert traces, f"{self.page.path}: no trace to show yet\n{done.stderr}"
+        return str(traces[0]["id"])
 
     def settings(self, text: str) -> str:
         """A settings file whose providers are all the stub."""
         text = re.sub(r'base_url = "[^"]*"', f'base_url = "{self.upstream}/v1"', text)
-        text = text.replace(f'kind = "anthropic"\nbase_url = "{self.upstream}/v1"', f'kind = "anthropic"\nbase_url = "{self.upstream}"')
         named = set(re.findall(r"\[providers\.([\w-]+)\]", text))
         return text + "\n" + "".join(self._provider(name) for name in STUBBED if name not in named)
 
@@ -97,7 +116,9 @@ class PageSession:
             stdin=subprocess.DEVNULL,
         )
         wanted = int(block.remarks.get("exit code", 0))
-        assert done.returncode == wanted, f"{block.where}: exit code {done.returncode}\n{script}\n{done.stdout}{done.stderr}"
+        assert done.returncode == wanted, (
+            f"{block.where}: exit code {done.returncode}\n{script}\n{done.stdout}{done.stderr}"
+        )
         assert "Traceback" not in done.stderr, f"{block.where}\n{done.stderr}"
         return done.stdout
 
@@ -144,8 +165,8 @@ class PageSession:
 def page_session(page: Page, folder: Path, commands: Path, upstream: str) -> Iterator[PageSession]:
     """A session that is closed whatever happens."""
     session = PageSession(page, folder, commands, upstream)
-    if keys := re.search(r"<!-- run: with keys -->", page.text):
-        session.environment |= dict.fromkeys(KEYS, "sk-stub") if keys else {}
+    if "<!-- run: with keys -->" in page.text:
+        session.environment |= dict.fromkeys(KEYS, "sk-stub")
     try:
         yield session
     finally:
