@@ -81,7 +81,14 @@ def places() -> dict[str, list[Place]]:
             if number in TITLES and in_tests == (number in IN_TESTS_ONLY):
                 symbol = _symbol(file, line)
                 found[number].setdefault((name, symbol), Place(name, symbol, line))
-    return {number: sorted(each.values()) for number, each in found.items()}
+    return {number: _most_telling(list(each.values())) for number, each in found.items()}
+
+
+def _most_telling(found: list[Place]) -> list[Place]:
+    """Functions before modules and settings; a module is left out where one of its functions is there."""
+    named = {place.file for place in found if place.symbol}
+    kept = [place for place in found if place.symbol or place.file not in named]
+    return sorted(kept, key=lambda place: (place.file.endswith(".toml"), not place.symbol, place.file, place.line))
 
 
 def mentions(text: str) -> Iterator[tuple[str, int]]:

@@ -30,7 +30,7 @@ when you name both. Where the default below is *profile*, the values are in [the
 
 def settings_page() -> str:
     """The page."""
-    sections = [_section("", "Of the whole", Settings, ())]
+    sections = [_section("", "Top level", Settings, ())]
     for field, kind in _fields(Settings):
         if dataclasses.is_dataclass(kind):
             sections.append(_section(f"[{field.name}]", _summary(kind), typing.cast(type, kind), (field.name,)))
