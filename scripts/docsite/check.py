@@ -1,4 +1,4 @@
-"""What can be wrong with a built site: links that lead nowhere, and pages that fetch from other hosts."""
+"""What can be wrong with a built site: links that lead nowhere, pages that fetch from other hosts, Markdown left over."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ FETCHED = {
     "embed": "src",
 }
 NOT_FETCHED = {"canonical", "next", "prev", "author", "license", "edit", "alternate"}
+_LEFT_OVER = re.compile(r"<p>(?:(?!</p>).)*?(\|---|\n\s*[-*] |\n\s*\d\. |```)", re.DOTALL)
+"""A list, table or block inside a paragraph: the generator did not take it for one."""
 _STYLE_ADDRESS = re.compile(r"""(?:url\(|@import\s+)['"]?(?:https?:)?//([^'")\s]+)""")
 
 
@@ -35,7 +37,8 @@ class Document(HTMLParser):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.feed(self.path.read_text(encoding="utf-8"))
+        self.text = self.path.read_text(encoding="utf-8")
+        self.feed(self.text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what a tag names and where it leads."""
@@ -56,6 +59,7 @@ def faults(site: Path) -> list[str]:
         found += [f"{name}: fetches {address}" for address in document.fetched if _outside(address)]
         found += [f"{name}: {address} leads nowhere" for address in document.fetched if not _leads(address, path)]
         found += [f"{name}: {link} leads nowhere" for link in _broken(document, documents)]
+        found += [f"{name}: {left[0][-80:]!r} was not understood" for left in _LEFT_OVER.finditer(document.text)]
     for style in sorted(site.rglob("*.css")):
         hosts = _STYLE_ADDRESS.findall(style.read_text(encoding="utf-8"))
         found += [f"{style.relative_to(site)}: fetches from {host}" for host in hosts]

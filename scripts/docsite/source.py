@@ -1,4 +1,6 @@
-"""Links out of docs/: on GitHub they lead to the file, on the site to a page that shows it.
+"""From Markdown as GitHub reads it to Markdown as the site's generator does.
+
+Links out of docs/ lead to the file on GitHub, and on the site to a page that shows it.
 
 A page of source is Markdown with one code block, so that it follows the theme; line 12 has the anchor that the
 generator gives it, and `#L12`, which GitHub understands, is translated.
@@ -52,8 +54,22 @@ def staged(text: str, page: Path, wanted: dict[Path, PurePosixPath]) -> str:
         return f"{opening}{posixpath.relpath(name, here)}{anchor}{closing}"
 
     fences = re.split(r"(?ms)(^```.*?^```$)", text)
-    fences[::2] = [_LINK.sub(lead, prose) for prose in fences[::2]]
+    fences[::2] = [_LINK.sub(lead, portable(prose)) for prose in fences[::2]]
     return "".join(fences)
+
+
+def portable(prose: str) -> str:
+    """Lists that the generator sees as such: it wants an empty line before one, and four spaces inside.
+
+    >>> portable("Tried:\\n- this\\n\\n1. one\\n\\n   more\\n")
+    'Tried:\\n\\n- this\\n\\n1. one\\n\\n    more\\n'
+    """
+    prose = re.sub(r"(?m)^((?![-*|>#\s]|\d+\. ).+)\n(?=- |1\. )", r"\1\n\n", prose)
+    items = re.split(r"(?m)^(?=\d+\. )", prose)
+    items[1:] = [re.sub(r"(?m)^ {3}(?=\S)", "    ", item) for item in items[1:]]
+    if any("\n\n" in item.strip() for item in items[1:-1]):  # items of several paragraphs stand apart
+        items[1:-1] = [item.rstrip("\n") + "\n\n" for item in items[1:-1]]
+    return "".join(items)
 
 
 def place(file: Path) -> PurePosixPath:
@@ -72,4 +88,5 @@ def source_page(file: Path) -> str:
         return head + f"{file.stat().st_size:,} bytes: too large to show here.\n"
     text = file.read_text(encoding="utf-8")
     fence = "`" * (max((len(run) for run in re.findall(r"`{3,}", text)), default=2) + 1)
-    return f"{head}{fence}{LANGUAGES.get(file.suffix, 'text')}\n{text}\n{fence}\n"
+    language = LANGUAGES.get(file.suffix, "text")
+    return f'{head}{fence}{language} linenums="1"\n{text}\n{fence}\n'

@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-
 from docsite.markdown import ROOT, Link, Page, pages, slugify
 
 NAMES = {page: str(page.path.relative_to(ROOT)) for page in pages()}
@@ -85,7 +84,7 @@ def test_anchors_are_githubs(words, anchor):
 
 def test_equal_headings_are_numbered(tmp_path):
     file = tmp_path / "page.md"
-    file.write_text("# A\n\n## B\n\n## B\n\n<a id=\"own\"></a>\n")
+    file.write_text('# A\n\n## B\n\n## B\n\n<a id="own"></a>\n')
     assert Page(file).anchors == {"a", "b", "b-1", "own"}
 
 
@@ -97,7 +96,10 @@ def test_what_a_page_holds(tmp_path):
     )
     page = Page(file)
     assert [(link.target, link.line) for link in page.links] == [("x.md", 3), ("y.png", 4), ("z.md", 18)]
-    assert [code for code, _ in page.code] == ["odar ask"] or [code for code, _ in page.code] == ["odar", "odar ask"]
+    assert [code for code, _ in page.code] == ["odar ask"] or [code for code, _ in page.code] == [
+        "odar",
+        "odar ask",
+    ]
     fenced, indented = page.blocks
     assert (fenced.language, fenced.title, fenced.text, fenced.line) == ("bash", "run.sh", "ls\n", 8)
     assert fenced.remarks == {"not run": "because"} and not indented.remarks and not indented.fenced

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-
-import odar
 from docsite.cli_page import cli_page
 from docsite.equations import IN_TESTS_ONLY, TITLES, equations_page, mentions, places, specified
 from docsite.figures import FIGURES, digest
@@ -16,6 +14,8 @@ from docsite.plots import FOLDER, drawn_from, write_plots
 from docsite.python_page import python_page
 from docsite.reference import PAGES, generated
 from docsite.settings_page import settings_page
+
+import odar
 from odar.cli.main import COMMANDS
 from odar.config import environment_name, leaves
 from odar.gateway.openapi import description

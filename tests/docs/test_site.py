@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 import pytest
-
 from docsite.build import stage
 from docsite.check import faults
 from docsite.markdown import ROOT, Page
@@ -32,6 +31,20 @@ def test_links_out_of_docs_lead_to_pages_of_source(written, on_the_site):
     wanted = {}
     assert staged(written, GUIDE, wanted) == on_the_site
     assert all(name == place(file) for file, name in wanted.items())
+
+
+@pytest.mark.parametrize(
+    ("written", "understood"),
+    [
+        ("Words:\n- a\n- b\n", "Words:\n\n- a\n- b\n"),
+        ("- a\n  more\n- b\n", "- a\n  more\n- b\n"),
+        ("Words\n2. is no list\n", "Words\n2. is no list\n"),
+        ("1. a\n\n   | t |\n   |---|\n2. b\n", "1. a\n\n    | t |\n    |---|\n\n2. b\n"),
+        ("| a |\n|---|\n- b\n", "| a |\n|---|\n- b\n"),
+    ],
+)
+def test_lists_are_made_plain_for_the_generator(written, understood):
+    assert staged(written, GUIDE, {}) == understood
 
 
 def test_a_page_of_source_shows_the_file():
@@ -99,6 +112,8 @@ def test_a_sound_site_has_no_fault(tmp_path):
         ('<script src="//cdn.example/x.js"></script>', "index.html: fetches //cdn.example/x.js"),
         ('<link rel="preconnect" href="https://fonts.example">', "index.html: fetches https://fonts.example"),
         ('<img src="gone.png">', "index.html: gone.png leads nowhere"),
+        ("<p>Tried:\n- this</p>", "index.html: '<p>Tried:\\n- ' was not understood"),
+        ("<p>a | b\n|---|---|</p>", "index.html: '<p>a | b\\n|---' was not understood"),
     ],
 )
 def test_a_fault_is_named(tmp_path, html, fault):
