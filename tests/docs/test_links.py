@@ -45,7 +45,8 @@ def test_a_page_has_one_title_and_no_heading_twice(page):
 def test_every_page_is_in_the_navigation_once():
     settings = tomllib.loads((ROOT / "zensical.toml").read_text())
     listed = re.findall(r"'([^']+\.md)'", str(settings["project"]["nav"]))
-    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md"))
+    written = sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+    assert sorted(listed) == written, "put the page into `nav` of zensical.toml"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,9 +184,11 @@ def matches(shown: str, printed: str) -> bool:
 
 
 def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:  # nobody there, or not ready yet
+        return False
 
 
 def repository_link(folder: Path, *names: str) -> None:
