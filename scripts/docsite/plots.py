@@ -77,7 +77,8 @@ def _difficulty(data: Data) -> Figure:
     parts = list(data["contributions"].items())[::-1]
     right.barh([n for n, _ in parts], [v for _, v in parts], color=[ORANGE if v > 0 else BLUE for _, v in parts])
     right.axvline(0, color=INK, linewidth=1)
-    right.set(xlabel="W·φ: easier ← 0 → harder", title="What moves the equation")
+    right.set(xlabel="W·φ: easier ← 0 → harder")
+    right.set_title("What moves the equation", loc="right")
     return figure
 
 
