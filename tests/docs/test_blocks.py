@@ -19,7 +19,7 @@ from docsite.markdown import ROOT, Block, pages
 from odar.cli.main import cli
 from odar.cli.options import parse_sets
 from odar.config import load_settings
-from support.page_session import PageSession, matches, page_session, repository_link
+from support.page_session import PATIENCE, PageSession, matches, page_session, repository_link
 from support.page_upstream import page_upstream
 
 PAGES = [page for page in pages() if page.blocks]
@@ -27,6 +27,7 @@ SHELL = ("bash", "console")
 READ_ONLY = ("text", "json", "jsonl", "toml", "yaml")
 GENERATED = ("py", "pycon")
 """Signatures and doctests of generated pages; pytest runs the doctests where they stand, in src."""
+OURS = (*PATIENCE, "COLUMNS", "LANG", "ODAR_CACHE_DIR", "ODAR_GATEWAY_ESTIMATOR_PROCESS", "ODAR_GATEWAY_PORT")
 NAMES = {page: str(page.path.relative_to(ROOT)) for page in pages()}
 
 
@@ -48,6 +49,7 @@ def upstream() -> Iterator[str]:
         yield origin
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
 def test_a_page_does_what_it_says(page, commands, upstream, tmp_path):
     with page_session(page, tmp_path, commands, upstream) as session:
@@ -181,4 +183,4 @@ def test_the_environment_is_the_pages_own(tmp_path, commands, upstream, monkeypa
     page = next(page for page in PAGES if "with keys" not in page.text)
     with page_session(page, tmp_path, commands, upstream) as session:
         assert "OPENAI_API_KEY" not in session.environment
-        assert set(session.environment) < {*os.environ, "ODAR_GATEWAY_PORT", "ODAR_CACHE_DIR", "COLUMNS", "LANG"}
+        assert set(session.environment) < {*os.environ, *OURS}

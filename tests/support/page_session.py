@@ -27,7 +27,9 @@ STUBBED = ("openai", "anthropic", "deepseek", "together", "openrouter", "ollama"
 TRACE = "3f2a"
 """What pages call a trace of the reader's; here, the newest one."""
 SPOKEN = re.compile(r"^\$ (.*(?:\\\n.*)*)$", re.MULTILINE)
-COMMAND_LIMIT_S = 120
+COMMAND_LIMIT_S = 300
+PATIENCE = {"ODAR_FAST_TIMEOUT_S": "120", "ODAR_SLOW_TIMEOUT_S": "240", "ODAR_LIMITS_DEADLINE_S": "280"}
+"""On a busy machine the embedded model takes longer than a reader would wait for it."""
 
 
 class PageSession:
@@ -47,6 +49,8 @@ class PageSession:
             "COLUMNS": "100",
             "ODAR_CACHE_DIR": os.environ.get("ODAR_CACHE_DIR", str(Path("~/.cache/odar").expanduser())),
             "ODAR_GATEWAY_PORT": str(self.port),
+            "ODAR_GATEWAY_ESTIMATOR_PROCESS": "false",  # which would load its parser anew for each page
+            **PATIENCE,
         }
         self._in_home(folder / ".config" / "odar" / "odar.toml")
 
