@@ -324,7 +324,8 @@ class Odar:
 
     def _checked(self, question: str | Query, images: Iterable[Image], *, fit: bool) -> Query:
         query = question if isinstance(question, Query) else Query(question)
-        query = dataclasses.replace(query, images=(*query.images, *images))
+        if added := tuple(images):
+            query = dataclasses.replace(query, images=(*query.images, *added))
         check_text(query.text, in_conversation=bool(query.turns))
         length = sum(len(message.text) for message in query.messages)
         for card in (card for cards in self.cards.values() for card in cards if fit):
