@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Block:
     @property
     def where(self) -> str:
         """page:line, for messages."""
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{os.path.relpath(self.page, ROOT)}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Link:
     @property
     def where(self) -> str:
         """page:line, for messages."""
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{os.path.relpath(self.page, ROOT)}:{self.line}"
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import click
 import pytest
-from docsite.markdown import ROOT, Block, pages
+from docsite.markdown import ROOT, Block, Page, pages
 
 from odar.cli.main import cli
 from odar.cli.options import parse_sets
 from odar.config import load_settings
+from odar.errors import OdarError
 from support.page_session import PATIENCE, PageSession, matches, page_session, repository_link
 from support.page_upstream import page_upstream
 
@@ -184,3 +185,61 @@ def test_the_environment_is_the_pages_own(tmp_path, commands, upstream, monkeypa
     with page_session(page, tmp_path, commands, upstream) as session:
         assert "OPENAI_API_KEY" not in session.environment
         assert set(session.environment) < {*os.environ, *OURS}
+
+
+def follow(text: str, folder: Path, commands: Path, upstream: str) -> None:
+    """Do what a page says that is made up here."""
+    (folder / "page.md").write_text(text)
+    page = Page(folder / "page.md")
+    with page_session(page, folder, commands, upstream) as session:
+        for block in page.blocks:
+            do(block, session)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```bash\nfalse | true\n```", "exit code 1"),
+        ("```bash\nodar ask --nope\n```", "No such option"),
+        ("```console\n$ echo 8\n9\n```", "printed:\n8"),
+        ("```python\nx = 1\n\nraise ValueError('here')\n```", "line 4"),
+        ("```python\nassert False, 'no'\n```", "AssertionError: no"),
+        ('```jsonl\n{"a": 1}\n{,}\n```', "property name"),
+        ("```toml\n[fast]\nmodle = 1\n```", "modle"),
+        ("```bash\nodar traces show 3f2a\n```", "no trace to show yet"),
+        ("<!-- run: background -->\n\n```bash\nodar serve --nope\n```", "it ended"),
+        ("<!-- not run: because of the weather -->\n\n```bash\nif true\n```", "syntax error"),
+        ("<!-- not run: because of the weather -->\n\n```bash\nodar serve --nope\n```", "No such option"),
+        ("<!-- not run: because of the weather -->\n\n```python\nif True\n```", "expected ':'"),
+    ],
+)
+def test_a_page_that_is_wrong_is_noticed(text, complaint, tmp_path, commands, upstream):
+    with pytest.raises((AssertionError, SyntaxError, ValueError, OdarError)) as caught:
+        follow(text, tmp_path, commands, upstream)
+    assert complaint in str(caught.value)
+
+
+def test_blocks_of_a_page_build_on_each_other(tmp_path, commands, upstream):
+    follow(
+        '```jsonl title="in.jsonl"\n{"query": "What is 1 + 2?"}\n```\n\n'
+        "```bash\ncp in.jsonl copy.jsonl\n```\n\n"
+        "```python\nimport json\nrow = json.load(open('copy.jsonl'))\n```\n\n"
+        "```python\nimport asyncio\nawait asyncio.sleep(0)\nassert row['query'].endswith('2?')\n```\n\n"
+        "```console\n$ cat copy.jsonl | wc -l\n1\n$ echo a; echo b\na\n…\n```\n",
+        tmp_path,
+        commands,
+        upstream,
+    )
+
+
+def test_settings_of_a_page_lead_to_the_stub(tmp_path, commands, upstream):
+    """Hosted and local models alike: no page can reach another machine by its settings."""
+    follow(
+        "<!-- run: with keys -->\n\n"
+        '```toml title="odar.toml"\n[providers.far]\nkind = "openai"\nbase_url = "https://far.example/v1"\n'
+        '[fast]\nmodel = "far/m"\n[slow]\nmodel = "claude-haiku-4-5"\n```\n\n'
+        "```bash\ntest \"$(odar ask --path medium 'What is 17 + 25?')\" = 42\n```\n",
+        tmp_path,
+        commands,
+        upstream,
+    )
