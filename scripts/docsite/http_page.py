@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from docsite.markdown import slugify
 from odar.gateway.openapi import description
 
+FIRST = "/v1/chat/completions"
 _HEAD = """# HTTP
 
 Every address of the gateway (`odar serve`), as it describes itself at `GET /openapi.json`. What each path does to a request,
@@ -36,8 +38,16 @@ def http_page() -> str:
 
 def _section(method: str, path: str, operation: dict[str, Any]) -> str:
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    statuses = "\n".join(f"| {status} | {each['description']} |" for status, each in operation["responses"].items())
-    return f"## {method.upper()} {path}\n\n{operation['summary']}\n\n{_fields(schema)}\n\n| status | |\n|---|---|\n{statuses}\n"
+    return f"## {method.upper()} {path}\n\n{operation['summary']}\n\n{_fields(schema)}\n\n{_statuses(path, operation)}\n"
+
+
+def _statuses(path: str, operation: dict[str, Any]) -> str:
+    """What may come back; told once where it is the same as of the first."""
+    told = {status: each["description"] for status, each in operation["responses"].items()}
+    first = description()["paths"][FIRST]["post"]["responses"]
+    if path != FIRST and told == {status: each["description"] for status, each in first.items()}:
+        return f"Statuses: those of [`POST {FIRST}`](#post-{slugify(FIRST)})."
+    return "| status | |\n|---|---|\n" + "\n".join(f"| {status} | {words} |" for status, words in told.items())
 
 
 def _fields(schema: dict[str, Any]) -> str:
@@ -50,7 +60,7 @@ def _fields(schema: dict[str, Any]) -> str:
 
 
 def _extras() -> str:
-    chat = description()["paths"]["/v1/chat/completions"]["post"]
+    chat = description()["paths"][FIRST]["post"]
     extras = chat["requestBody"]["content"]["application/json"]["schema"]["properties"]["odar"]
     return f"## The field odar\n\n{extras['description']} The same on all three.\n\n{_fields(extras)}\n"
 
