@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
+from dataclasses import asdict
 
 import pytest
 
-from odar.calibration.items import Item
-from odar.calibration.records import Attempt, Record, RecordFile
+from odar.batch.journal import Journal
+from odar.calibration.records import Attempt, Record, header, record_of
 from odar.errors import InputError
-from odar.types import Query, Step
+from odar.types import Step
 
 
 def attempt(step=Step.ANSWER, correct=True):
@@ -19,78 +19,23 @@ def record(id_="a"):
     return Record(id_, "2 + 2?", 0.2, attempt(), attempt(Step.VERIFY), (attempt(Step.SOLVE),) * 5, 5, 3.0)
 
 
-def test_what_was_appended_is_there_when_the_file_is_opened_again(tmp_path):
-    file = RecordFile(tmp_path / "r.jsonl", "models")
-    file.append(record("a"))
-    file.append(record("b"))
-    file.close()
-    again = RecordFile(tmp_path / "r.jsonl", "models")
-    assert again.entries == [record("a"), record("b")]
-    items = [Item(name, Query("q"), ("x",)) for name in "abc"]
-    assert [item.id for item in again.missing(items)] == ["c"]
+def test_a_record_survives_the_journal(tmp_path):
+    with Journal(tmp_path / "r.jsonl", header("models")) as journal:
+        for name in "ab":
+            journal.write({**asdict(record(name)), "cost_usd": 0.1, "error": None, "digest": "d"})
+    with Journal(tmp_path / "r.jsonl", header("models")) as journal:
+        assert list(map(record_of, journal.rows())) == [record("a"), record("b")]
 
 
-@pytest.mark.parametrize("cut", [1, 10, 100])
-def test_a_half_written_line_is_dropped(tmp_path, cut):
-    path = tmp_path / "r.jsonl"
-    file = RecordFile(path, "models")
-    file.append(record("a"))
-    file.append(record("b"))
-    file.close()
-    path.write_bytes(path.read_bytes()[:-cut])
-    again = RecordFile(path, "models")
-    assert [r.id for r in again.entries] == ["a"]
-    again.append(record("c"))
-    again.close()
-    assert [r.id for r in RecordFile(path, "models").entries] == ["a", "c"]
+def test_a_record_of_before_answers_were_marked_counts_as_stated():
+    row = json.loads(json.dumps(asdict(record())))
+    del row["fast"]["stated"]
+    assert record_of(row) == record()
 
 
-def test_a_file_made_by_something_else_is_refused(tmp_path):
-    with RecordFile(tmp_path / "r.jsonl", "models") as file:
-        file.append(record())
-    with pytest.raises(InputError, match="made with other models"):
-        RecordFile(tmp_path / "r.jsonl", "others")
-
-
-@pytest.mark.parametrize(
-    "content", ["not json\n", '{"format": "odar-records-2", "made_by": "models"}\n{"id": 1}\n']
-)
-def test_a_file_that_holds_no_records_is_refused_and_kept(tmp_path, content):
-    path = tmp_path / "r.jsonl"
-    path.write_text(content)
-    with pytest.raises(InputError, match="move it away"):
-        RecordFile(path, "models")
-    assert path.read_text() == content
-
-
-def test_a_file_that_was_refused_is_free_for_others(tmp_path):
-    with RecordFile(tmp_path / "r.jsonl", "models") as file:
-        file.append(record())
-    with pytest.raises(InputError, match="made with other models"):
-        RecordFile(tmp_path / "r.jsonl", "others")
-    with RecordFile(tmp_path / "r.jsonl", "models") as file:
-        assert len(file.entries) == 1
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from odar.calibration.records import RecordFile
-file = RecordFile(Path(sys.argv[1]), "models")
-print("open", flush=True)
-time.sleep(60)
-"""
-
-
-def test_another_process_cannot_have_the_file_until_the_first_is_gone_however_it_goes(tmp_path):
-    path = tmp_path / "r.jsonl"
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE)
-    try:
-        assert holder.stdout.readline() == b"open\n"
-        with pytest.raises(InputError, match="in use by another run"):
-            RecordFile(path, "models")
-    finally:
-        holder.kill()  # as kill -9 does: nothing of its own runs any more
-        holder.communicate()
-    with RecordFile(path, "models") as file:
-        assert file.entries == []
+@pytest.mark.parametrize("spoilt", ["fast", "solves", "query"])
+def test_what_is_no_record_is_refused_by_name(spoilt):
+    row = asdict(record("q7"))
+    del row[spoilt]
+    with pytest.raises(InputError, match="row 'q7' is not a record"):
+        record_of(row)

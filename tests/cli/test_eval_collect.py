@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from odar.errors import ProviderError
 from odar.evals.benchmarks.base import BENCHMARKS
 from odar.evals.panel.parquet import read_entries, read_header
 from support.benchmarks import Sums
@@ -48,7 +49,7 @@ def test_collect_makes_a_panel_and_a_second_run_asks_nobody(odar, sums, provider
 def test_money_is_not_spent_unasked(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("eval", "collect", "sums", "--out", "p", stdin=b"")
-    assert (result.code, "add --yes to go on" in result.err) == (2, True)
+    assert (result.code, "add --budget USD or --yes to go on" in result.err) == (2, True)
     assert provider.requests == []
     result = odar("eval", "collect", "sums", "--out", "p", "--yes", stdin=b"")
     assert result.code == 0
@@ -58,9 +59,28 @@ def test_money_is_not_spent_unasked(odar, sums, provider):
 def test_a_budget_stops_it_and_a_failure_is_an_exit_code(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("eval", "collect", "sums", "--out", "p", "--yes", "--budget", "0.00001", stdin=b"")
-    assert (result.code, "20 items failed" in result.err) == (1, True)
+    assert (result.code, "0 of 20 items done; p holds 0; the same command goes on" in result.err) == (4, True)
     assert "budget of $1e-05 does not cover" in result.err
     assert provider.requests == []
+
+
+def test_failed_items_are_named_and_tried_again(odar, sums, provider):
+    works = provider.script
+
+    def sometimes(request, index):
+        return (
+            ProviderError("down", status=503)
+            if "What is 7 " in request.messages[-1].text
+            else works(request, index)
+        )
+
+    provider.script = sometimes
+    result = odar("eval", "collect", "sums", "--out", "p", "--quiet")
+    assert (result.code, "19 of 20 items done; p holds 19; the same command goes on" in result.err) == (3, True)
+    assert '1 failed with ProviderError, the first (["sums", "7", 42]): down' in result.err
+    provider.script = works
+    again = odar("eval", "collect", "sums", "--out", "p", "--quiet")
+    assert (again.code, "1 of 20 items to answer" in again.err, "p holds 20" in again.err) == (0, True, True)
 
 
 def test_what_is_not_there_is_named(odar, sums):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from odar.batch.executor import LocalExecutor
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
+from odar.evals.panel.asking import asking
 from odar.evals.panel.collect import Collection, Job
 from odar.evals.panel.entry import Attempt, Entry, Key
 from odar.evals.panel.folder import open_folder
@@ -92,6 +95,11 @@ def calibration(folder: Path) -> str:
     return str(file)
 
 
+def opened(odar: Odar, make_work: Any = asking) -> Any:
+    """Work with an engine that is there already."""
+    return lambda: nullcontext(make_work(odar))
+
+
 async def collect_panel(
     folder: Path, *, items: int = 40, samples: int = 7, seed: int = 0, silent: float = 0.15, **overrides: Any
 ) -> Path:
@@ -104,9 +112,8 @@ async def collect_panel(
         drawn = plan(list(sums.load()))
         jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
         with open_folder(folder / "panel", header_of(odar, 5)) as panel:
-            collection = Collection(odar, panel, jobs)
-            await collection.run(concurrency=1)
-            assert collection.failures == []
+            done = await Collection(odar, panel, jobs).run(lambda: LocalExecutor(opened(odar)), concurrency=1)
+            assert (done.done, done.failed) == (items, 0)
             panel.compact()
     return folder / "panel"
 

@@ -1,44 +1,35 @@
-"""Run the agents on every item once, resumable to the item, bounded in concurrency and money.
+"""The work of `odar calibrate` and `odar sample`: the agents run on every item once.
 
-What is done with an item is a `Work`: `record` has it answered, verified and solved, for `odar calibrate`. Whatever
-is fitted later is a replay of these records.
+`record` has an item answered, verified and solved. Whatever is fitted later is a replay of these records.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
+from odar.batch import executor
+from odar.batch.bounds import used, worst_case
+from odar.batch.executor import Outcome, Work, failure
+from odar.batch.journal import Memo, Row, digest_of
+from odar.batch.replies import replies_kept_in
 from odar.calibration.items import Item
-from odar.calibration.journal import Entry, Journal
 from odar.calibration.records import Attempt, Record, attempt
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, OdarError
+from odar.errors import OdarError
 from odar.types import Candidate, Role, Step
 
-T = TypeVar("T", bound=Entry)
-Work = Callable[[Odar, Item, Ledger, int | None], Awaitable[T]]
-"""What is done with one item: engine, item, ledger and seed in, an entry for the journal out."""
+SEED = 42
+Recorder = Callable[[Odar, Item, Ledger, int | None], Awaitable[Row]]
+"""What is done with one item: engine, item, ledger and seed in, a row of the journal out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a collection is."""
-
-    done: int
-    total: int
-    cost_usd: float | None
-    """Spent so far in this run; None where a price is unknown."""
-    failed: int
-
-
-def fingerprint(odar: Odar, seed: int | None = 42) -> str:
+def fingerprint(odar: Odar, seed: int | None = SEED) -> str:
     """What records depend on: models, prompts and sampling. Other settings may change without collecting anew."""
     agents = {role.value: asdict(odar.settings.agent(role)) for role in Role}
     for agent in agents.values():
@@ -53,79 +44,42 @@ def fingerprint(odar: Odar, seed: int | None = 42) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def worst_cost(odar: Odar, items: Sequence[Item]) -> float | None:
-    """The most that collecting these items can cost; None where a price is unknown."""
-    total = 0.0
-    for item in items:
-        for step, count in ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, odar.settings.routing.samples)):
-            agent = odar.settings.agent(step.role)
-            card = odar.settings.card(agent.model)
-            # The verifier also reads the proposal, which is at most a whole fast answer long.
-            proposal = "x" * 4 * odar.settings.fast.max_tokens if step is Step.VERIFY else ""
-            messages = odar.prompts[step].messages(item.query, proposal)
-            try:
-                total += count * Ledger.worst_cost(card, messages, agent.max_tokens)
-            except BudgetExceeded:
-                return None
-    return total
+def work_items(odar: Odar, items: Iterable[Item], steps: Sequence[tuple[Step, int]]) -> list[executor.Item]:
+    """The items as the executor knows them: each with the most that these steps may take and cost."""
+    return [
+        executor.Item(
+            item.id,
+            item,
+            digest_of(item.query, item.answers, item.effort),
+            *worst_case(odar, item.query, steps),
+        )
+        for item in items
+    ]
 
 
-async def collect(
-    odar: Odar,
-    items: Sequence[Item],
-    file: Journal[T],
-    work: Work[T],
-    *,
-    concurrency: int = 4,
-    budget_usd: float | None = None,
-    seed: int | None = 42,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> list[tuple[str, OdarError]]:
-    """Do the work for every item that is not in the file yet; returns the items that failed, with why.
+def recording(recorder: Recorder, odar: Odar, seed: int | None = SEED) -> Work:
+    """The work with one engine. Replies that an unfinished item has paid for are not asked for again."""
 
-    Stops before the budget is passed. A failed item has no entry and is tried again by the next run.
-    """
-    todo = file.missing(items)
-    before = len(items) - len(todo)
-    failures: list[tuple[str, OdarError]] = []
-    done = 0
-    spent: float | None = 0.0
-    slots = asyncio.Semaphore(concurrency)
+    async def work(item: executor.Item, memo: Memo) -> Outcome:
+        ledger = odar.ledger()
+        try:
+            with replies_kept_in(memo):
+                row = await recorder(odar, item.payload, ledger, seed)
+        except OdarError as error:
+            return failure(item, error, cost_usd=ledger.spend().cost_usd)
+        told = {"cost_usd": ledger.spend().cost_usd, "error": None, "digest": item.digest}
+        return Outcome({**row, **told}, used(ledger.calls, item.needs, odar.settings.retry.attempts))
 
-    async def one(item: Item) -> None:
-        nonlocal done, spent
-        async with slots:
-            needed = 0.0
-            if budget_usd is not None:
-                worst = worst_cost(odar, [item])
-                if worst is None or spent is None or spent + worst > budget_usd:
-                    failures.append((item.id, BudgetExceeded(f"the budget of ${budget_usd:g} does not cover it")))
-                    return
-                needed = worst
-                spent += needed  # held back; settled below
-            ledger = odar.ledger()
-            try:
-                entry = await work(odar, item, ledger, seed)
-            except OdarError as error:
-                failures.append((item.id, error))
-            else:
-                file.append(entry)
-                done += 1
-            cost = ledger.spend().cost_usd
-            spent = None if spent is None or cost is None else spent - needed + cost
-            on_progress(Progress(before + done, len(items), spent, len(failures)))
-
-    await asyncio.gather(*(one(item) for item in todo))
-    return failures
+    return work
 
 
-async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Record:
-    """Everything that the three paths would do with an item, each call made once."""
+async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Row:
+    """Everything that the three paths would do with an item, each call made once: a `Record` as a row."""
     team = odar.team(item.query, ledger, seed)
     fast = needed(await team.answer(), team)
     verify = needed(await team.verify(fast[0]), team)
     solves = needed(await odar.waves.sample(team, odar.settings.routing.samples), team)
-    return Record(
+    found = Record(
         id=item.id,
         query=item.query.text,
         difficulty=odar.estimator.estimate(item.query).difficulty,
@@ -135,6 +89,7 @@ async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Re
         solve_calls=sum(call.samples for call in ledger.calls if call.step is Step.SOLVE),
         effort=item.effort,
     )
+    return asdict(found)
 
 
 def needed(candidates: list[Candidate], team: Team) -> list[Candidate]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
 
+from odar.batch.journal import Row
 from odar.calibration.items import Item
-from odar.calibration.journal import Journal
+from odar.errors import InputError
 from odar.types import Candidate, Step
 
 FORMAT = "odar-records-2"
@@ -67,17 +66,20 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt
     )
 
 
-class RecordFile(Journal[Record]):
-    """Records in a file, and what made them: models, prompts, sampling."""
+def record_of(row: Row) -> Record:
+    """The record behind a row of the journal; raises InputError where it is none."""
+    try:
+        names = [field.name for field in fields(Record)]
+        attempts = {name: _attempt(row[name]) for name in ("fast", "verify")}
+        known = {name: row[name] for name in names if name in row}
+        return Record(**{**known, **attempts, "solves": tuple(map(_attempt, row["solves"]))})
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"row {row.get('id')!r} is not a record ({error!r}); move its file away") from None
 
-    def __init__(self, path: Path, made_by: str) -> None:
-        super().__init__(path, {"format": FORMAT, "made_by": made_by}, asdict, _record)
 
-
-def _record(row: dict[str, Any]) -> Record:
-    attempts = {name: _attempt(row[name]) for name in ("fast", "verify")}
-    solves: Sequence[Any] = row["solves"]
-    return Record(**{**row, **attempts, "solves": tuple(map(_attempt, solves))})
+def header(made_by: str, format_: str = FORMAT) -> dict[str, str]:
+    """The first line of a file of records: what made them, that is models, prompts, sampling."""
+    return {"format": format_, "made_by": made_by}
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:
