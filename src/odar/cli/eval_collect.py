@@ -32,6 +32,7 @@ from odar.evals.panel.collect import Collection, Job
 from odar.evals.panel.folder import PanelFolder, open_folder
 from odar.evals.panel.folds import plan
 from odar.evals.panel.header import header_of
+from odar.evals.panel.readiness import check_scorer, with_fitting_prompts
 from odar.settings import Settings
 
 MOST_SAMPLES = 9
@@ -85,6 +86,7 @@ def collect(
     """
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=quiet)
+    settings = _fitting(settings, benchmarks)
     jobs = _jobs(benchmarks, limit, seeds, Path(data).expanduser() if data else None)
     asked = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
     copied = None
@@ -110,6 +112,14 @@ def collect(
     return exit_code(failed, done.stopped)
 
 
+def _fitting(settings: Settings, names: Sequence[str]) -> Settings:
+    """The settings with the prompts that these benchmarks need, and a word where they differ."""
+    fitting = with_fitting_prompts(settings, [BENCHMARKS[name] for name in dict.fromkeys(names)])
+    if fitting.prompts != settings.prompts:
+        click.echo(f"odar: prompts = {fitting.prompts!r}: the form of the answers is scored", err=True)
+    return fitting
+
+
 def _jobs(names: Sequence[str], limit: int | None, seeds: Sequence[int], folder: Path | None) -> list[Job]:
     """Every item of every benchmark under every seed; the draw is the same for all seeds."""
     jobs: list[Job] = []
@@ -118,6 +128,7 @@ def _jobs(names: Sequence[str], limit: int | None, seeds: Sequence[int], folder:
         drawn = plan(list(benchmark.load(folder)), limit=limit)
         if not drawn.tasks:
             raise InputError(f"benchmark {name} holds no items")
+        check_scorer(benchmark, drawn.tasks)
         pairs = list(zip(drawn.tasks, drawn.folds, strict=True))
         jobs += [Job(benchmark, task, fold, seed) for seed in dict.fromkeys(seeds) for task, fold in pairs]
     return jobs
