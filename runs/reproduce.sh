@@ -8,7 +8,7 @@
 # Interrupt it whenever you like; the same command goes on from there.
 set -eu
 cd "$(dirname "$0")/.."
-items=${ITEMS:-80} # ten of each of the eight domains
+items=${ITEMS:-48} # six of each of the eight domains
 out=${OUT:-runs/starter}
 started=$(date +%s)
 
