@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import sys
+
 import pytest
 
 from odar.errors import ProviderError
@@ -91,3 +94,47 @@ def test_what_is_not_there_is_named(odar, sums):
 def test_help_lists_every_subcommand(odar):
     out = odar("eval", "--help").out
     assert all(name in out for name in ("collect", "compare", "list", "replay", "report", "score"))
+
+
+def test_what_cannot_be_scored_is_refused_before_anybody_is_asked(odar, sums, provider, tmp_path):
+    data = tmp_path / "data" / "swe_bench"
+    data.mkdir(parents=True)
+    (data / "issues.jsonl").write_text('{"instance_id": "a__b-1", "repo": "a/b", "text": "Mend it."}')
+    refused = odar("eval", "collect", "swe_bench", "--data", "data", "--out", "p")
+    assert (refused.code, "needs a report of the SWE-bench harness" in refused.err) == (2, True)
+    assert provider.requests == []
+    assert not (tmp_path / "p").exists()
+
+
+def test_where_the_form_is_scored_nothing_is_added_to_the_question(odar, sums, provider, tmp_path):
+    data = tmp_path / "data" / "ifeval"
+    data.mkdir(parents=True)
+    row = {"key": 1, "prompt": "What is 4 + 0, in lower case?", "kwargs": [{}]}
+    row["instruction_id_list"] = ["change_case:english_lowercase"]
+    (data / "input_data.jsonl").write_text(json.dumps(row))
+    provider.script = lambda request, index: [completion("it is four, my friend")] * request.n
+    result = odar("eval", "collect", "ifeval", "--data", "data", "--out", "p", "--quiet")
+    assert (result.code, "prompts = 'chat': the form of the answers is scored" in result.err) == (0, True)
+    assert [message.text for message in provider.requests[0].messages] == [row["prompt"]]
+    mixed = odar("eval", "collect", "ifeval", "sums", "--data", "data", "--out", "q")
+    assert (mixed.code, "collect them into two panels" in mixed.err) == (2, True)
+
+
+def test_a_rate_that_cannot_be_kept_is_refused(odar, sums, provider):
+    result = odar("eval", "collect", "sums", "--out", "p", "--set", "providers.script.requests_per_min=5")
+    assert (result.code, "one item may take 7 requests" in result.err) == (2, True)
+    assert provider.requests == []
+
+
+def test_ray_is_asked_for_only_where_it_is_named(odar, sums, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert odar("eval", "collect", "sums", "--out", "p", "--limit", "2", "--quiet").code == 0
+    result = odar("eval", "collect", "sums", "--out", "p", "--engine", "ray", "--quiet")
+    assert (result.code, "pip install 'odar[ray]'" in result.err) == (2, True)
+    assert "p holds 2; the same command goes on" in result.err
+
+
+def test_an_empty_benchmark_is_said(odar, sums, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS._things, "none", Sums(0, name="none"))
+    result = odar("eval", "collect", "none", "--out", "p")
+    assert (result.code, "benchmark none holds no items" in result.err) == (2, True)
