@@ -27,10 +27,10 @@ from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
 from odar.difficulty.posterior import PosteriorDifficulty, features_of
-from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
+from odar.estimates.here import Estimates, Here
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
 from odar.fusion.drift import AlignmentRow
@@ -58,6 +58,7 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
+        estimates: where it estimates: `Here`, or `beside` this process.
         guard: put around every provider, such as a circuit breaker.
         served: where served energies are kept between processes; None keeps them in memory.
         observer: watches every step; None: spans, where `telemetry.enabled` says so.
@@ -71,6 +72,7 @@ class Odar:
         *,
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
+        estimates: Callable[[Estimator], Estimates] = Here,
         guard: Guard | None = None,
         served: AlignmentFile | None = None,
         observer: Observer | None = None,
@@ -80,13 +82,13 @@ class Odar:
         self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
-        self._warm = False
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator)
+        self.estimates = estimates(self.estimator)
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
@@ -280,12 +282,8 @@ class Odar:
 
     @observed("difficulty")
     async def _estimate(self, query: Query) -> Estimate:
-        """How hard it looks; the first time in a thread, because an estimator may load a parser then."""
-        if self._warm:
-            return estimate_turn(self.estimator, query)
-        estimate = await asyncio.to_thread(estimate_turn, self.estimator, query)
-        self._warm = True
-        return estimate
+        """How hard it looks, in the light of the turns before it."""
+        return await self.estimates(query)
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None
@@ -343,6 +341,7 @@ class Odar:
 
     async def aclose(self) -> None:
         """Let go of connections and weights."""
+        await self.estimates.close()
         await asyncio.to_thread(self.alignment.close)
         await self.providers.close()
 

@@ -57,6 +57,7 @@ class Team:
     plain: bool = False
     """Ask as the client asks, with none of the agents' own settings: for a model that the client named itself."""
     failures: list[Failure] = field(default_factory=list)
+    _terms: dict[Role, Terms] = field(default_factory=dict)
 
     async def answer(self, on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
         """The fast agent's answer, or several."""
@@ -89,10 +90,12 @@ class Team:
 
     def terms(self, role: Role) -> Terms:
         """On what terms this agent works for this query."""
-        card, options = self.cards[role], self.query.options
         if self.plain:
-            return plain_terms(card, options, self.ledger.time_left())
-        return agent_terms(self.settings.agent(role), card, options, self.seed)
+            return plain_terms(self.cards[role], self.query.options, self.ledger.time_left())
+        if role not in self._terms:
+            agent, card = self.settings.agent(role), self.cards[role]
+            self._terms[role] = agent_terms(agent, card, self.query.options, self.seed)
+        return self._terms[role]
 
     @observed("agent")
     async def _run(
