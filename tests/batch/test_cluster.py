@@ -14,14 +14,14 @@ import pytest
 
 from odar.batch.answering import Answering, make_items
 from odar.batch.cluster import RayExecutor
-from odar.batch.executor import LocalExecutor, run
+from odar.batch.executor import Item, LocalExecutor, run
 from odar.batch.journal import Journal
 from odar.batch.limits import rates_of
 from odar.batch.questions import load_questions
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import SettingsError
-from support.ray_cluster import needs_ray, two_nodes, worker_pids
+from support.ray_cluster import keyless, needs_ray, two_nodes, worker_pids
 from support.upstream import Upstream, read_jsonl, sums, write_jsonl
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -124,6 +124,14 @@ async def test_a_rate_holds_over_all_workers_and_batches(cluster, tmp_path):
                 batch.send_signal(signal.SIGINT)
             assert [await batch.wait() for batch in batches] == [130, 130]
         assert sum(len(read_jsonl(tmp_path / f"{out}.jsonl")) for out in "ab") == 5
+
+
+@needs_ray
+async def test_what_a_worker_lacks_is_said_in_its_own_words(cluster, tmp_path):
+    engine = lambda: RayExecutor(keyless, address=cluster, workers=1)  # noqa: E731
+    with Journal(tmp_path / "out.jsonl") as journal, pytest.raises(SettingsError) as caught:
+        await run([Item("a", None)], engine, journal)
+    assert str(caught.value) == "provider up needs a key: set UP_KEY"
 
 
 @needs_ray

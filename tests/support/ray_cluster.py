@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from odar.errors import SettingsError
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")
 MARK = f"ODAR_TEST_CLUSTER={uuid.uuid4().hex}"
@@ -49,3 +51,10 @@ def worker_pids() -> list[int]:
         except OSError:
             continue  # it has ended
     return found
+
+
+@asynccontextmanager
+async def keyless() -> AsyncIterator[None]:
+    """Work that cannot begin on a worker's machine."""
+    raise SettingsError("provider up needs a key: set UP_KEY")
+    yield
