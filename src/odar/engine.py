@@ -93,11 +93,13 @@ class Odar:
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
         self.scales = Scales(fusion.varentropy_weight, self.alignment)
+        scorers = ("", self.settings.card(fusion.surrogate).name) if fusion.surrogate else ("",)
         skills = {
             (card.name, step): known.skill
             for step in Step
             for card in self.cards[step.role]
-            if (known := calibrated.find(self.source(card.name, step))) is not None
+            for scorer in scorers
+            if (known := calibrated.find(self.source(card.name, step, scorer))) is not None
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
         self.judge = Judge(self.fusion, self.scales, Surrogate.of(self.settings, self.scales))
@@ -300,11 +302,11 @@ class Odar:
         """μ and σ of every source, calibrated and served, and whether the two drift apart; reads a small file."""
         return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
 
-    def source(self, model: str, step: Step) -> Source:
-        """What the free energies of a model's answers at one step depend on."""
+    def source(self, model: str, step: Step, scorer: str = "") -> Source:
+        """What the free energies of a model's answers at one step depend on; `scorer` is a surrogate's name."""
         agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
         md5 = self.prompts[step].md5
-        return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
+        return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight, scorer)
 
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
@@ -324,7 +326,8 @@ class Odar:
 
     def _checked(self, question: str | Query, images: Iterable[Image], *, fit: bool) -> Query:
         query = question if isinstance(question, Query) else Query(question)
-        query = dataclasses.replace(query, images=(*query.images, *images))
+        if added := tuple(images):
+            query = dataclasses.replace(query, images=(*query.images, *added))
         check_text(query.text, in_conversation=bool(query.turns))
         length = sum(len(message.text) for message in query.messages)
         for card in (card for cards in self.cards.values() for card in cards if fit):

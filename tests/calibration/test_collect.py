@@ -8,9 +8,10 @@ import pytest
 from odar.batch.executor import LocalExecutor, run
 from odar.batch.journal import Journal
 from odar.batch.opening import WithEngine
-from odar.calibration.collect import fingerprint, record, recording, work_items
+from odar.calibration.collect import record, recording, work_items
 from odar.calibration.items import Item
-from odar.calibration.records import header, record_of
+from odar.calibration.provenance import provenance
+from odar.calibration.records import FORMAT, record_of
 from odar.errors import InputError, ProviderError
 from odar.types import Query, Step
 from support.panels import opened
@@ -36,7 +37,7 @@ def speak(request, index):
 async def collect(odar, path, items=ITEMS, **options):
     """What came of a run, and the records in the file."""
     work = opened(odar, partial(recording, record))
-    with Journal(path, header(fingerprint(odar))) as journal:
+    with Journal(path, provenance(odar).header(FORMAT)) as journal:
         done = await run(work_items(odar, items, STEPS), lambda: LocalExecutor(work), journal, **options)
         return done, {row["id"]: record_of(row) for row in journal.rows()}
 
@@ -84,7 +85,7 @@ async def test_replies_of_an_item_that_failed_half_way_are_not_asked_for_again(t
         odar, fast, slow = engine(fast=speak, slow=slow_script)
         providers = {"fast": fast, "slow": slow}
         work = WithEngine(odar.settings, partial(recording, record), lambda settings: providers)
-        with Journal(tmp_path / "r.jsonl", header(fingerprint(odar))) as journal:
+        with Journal(tmp_path / "r.jsonl", provenance(odar).header(FORMAT)) as journal:
             items = work_items(odar, ITEMS[:2], STEPS)
             done = await run(items, lambda: LocalExecutor(work), journal)
             rows = list(journal.rows())
@@ -133,11 +134,26 @@ def test_an_unknown_price_is_an_unknown_cost():
     assert {item.worst_cost_usd for item in work_items(engine(models=models)[0], ITEMS, STEPS)} == {None}
 
 
-def test_what_records_depend_on_is_in_the_fingerprint():
-    same = fingerprint(engine()[0])
-    assert fingerprint(engine(routing__tau1=0.2, fusion__beta=1.0)[0]) == same
-    assert fingerprint(engine(fast__temperature=0.9)[0]) != same
-    assert fingerprint(engine(routing__samples=3)[0]) != same
-    assert fingerprint(engine(fusion__stop_confidence=0.95)[0]) != same
-    assert fingerprint(engine(fast__timeout_s=99)[0]) == same
-    assert fingerprint(engine()[0], seed=1) != same
+async def test_what_changed_since_the_file_was_made_is_named(tmp_path):
+    odar, _, _ = engine(fast=speak, slow=speak)
+    await collect(odar, tmp_path / "r.jsonl", ITEMS[:1])
+    made_by = provenance(engine(fast__temperature=0.9)[0])
+    with (
+        pytest.raises(
+            InputError, match=r"other models, prompts or settings \(fast.temperature was 0.2 and is 0.9\)"
+        ),
+        Journal(tmp_path / "r.jsonl", made_by.header(FORMAT), made_by.since),
+    ):
+        pass
+
+
+async def test_a_file_of_before_headers_held_facts_still_counts(tmp_path):
+    path = tmp_path / "r.jsonl"
+    odar, _, _ = engine(fast=speak, slow=speak)
+    await collect(odar, path)
+    header, *rows = path.read_text().splitlines()
+    bare = {name: value for name, value in json.loads(header).items() if name != "facts"}
+    path.write_text("\n".join([json.dumps(bare), *rows, ""]))
+    odar, fast, _ = engine(fast=speak, slow=speak)
+    _, found = await collect(odar, path)
+    assert (len(found), fast.requests) == (8, [])

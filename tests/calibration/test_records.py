@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from odar.batch.journal import Journal
-from odar.calibration.records import Attempt, Record, header, record_of
+from odar.calibration.records import FORMAT, Attempt, Record, Score, record_of
 from odar.errors import InputError
 from odar.types import Step
+
+HEADER = {"format": FORMAT, "made_by": "models"}
 
 
 def attempt(step=Step.ANSWER, correct=True):
@@ -20,10 +22,10 @@ def record(id_="a"):
 
 
 def test_a_record_survives_the_journal(tmp_path):
-    with Journal(tmp_path / "r.jsonl", header("models")) as journal:
+    with Journal(tmp_path / "r.jsonl", HEADER) as journal:
         for name in "ab":
             journal.write({**asdict(record(name)), "cost_usd": 0.1, "error": None, "digest": "d"})
-    with Journal(tmp_path / "r.jsonl", header("models")) as journal:
+    with Journal(tmp_path / "r.jsonl", HEADER) as journal:
         assert list(map(record_of, journal.rows())) == [record("a"), record("b")]
 
 
@@ -39,3 +41,11 @@ def test_what_is_no_record_is_refused_by_name(spoilt):
     del row[spoilt]
     with pytest.raises(InputError, match="row 'q7' is not a record"):
         record_of(row)
+
+
+def test_a_surrogates_score_survives_and_older_rows_have_none():
+    scored = replace(record(), fast=replace(attempt(), score=Score(0.2, 0.1, None)))
+    row = json.loads(json.dumps(asdict(scored)))
+    assert record_of(row) == scored
+    del row["verify"]["score"]
+    assert record_of(row) == scored

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.calibration.setup import Thresholds
-from odar.calibration.traffic import FEWEST_ENERGIES, fast_is_wrong, fit_traffic, read_traffic, same_shares
+from odar.calibration.traffic import (
+    FEWEST_ENERGIES,
+    _free_energy,
+    fast_is_wrong,
+    fit_traffic,
+    read_traffic,
+    same_shares,
+)
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import FEATURES
 from odar.fusion.statistics import Statistics
@@ -74,7 +82,7 @@ PROMPTS = {"answer": "a1", "verify": "v1", "solve": "s1"}
 
 
 def candidate(step="answer", model="quick", energy=(0.3, 0.5), tokens=10, **more):
-    known = None if energy is None else {"energy": energy[0], "varentropy": energy[1]}
+    known = None if energy is None else {"energy": energy[0], "varentropy": energy[1], "scorer": ""}
     return {
         "step": step, "model": model, "energy": known, "logprobs": [-0.1] * (tokens + 1), "control": [tokens],
         "answer": "4", **more,
@@ -200,3 +208,10 @@ def test_no_traffic_changes_nothing():
     found = fit_traffic(read(), today)
     assert (found.measured, found.before, found.after) == ({}, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
     assert not found.changed
+
+
+def test_a_surrogates_energies_are_not_taken_for_the_models_own():
+    own = {"energy": {"energy": 0.2, "varentropy": 0.1, "scorer": ""}}
+    assert _free_energy(own, 0.1) == pytest.approx(0.21)
+    assert math.isnan(_free_energy({"energy": {**own["energy"], "scorer": "judge"}}, 0.1))
+    assert math.isnan(_free_energy({"energy": None}, 0.1))

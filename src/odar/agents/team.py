@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, Pr
 from odar.fusion.answers import extract_judgment, find_answer
 from odar.fusion.forms import canonical_json, fault_of
 from odar.observer import observed
-from odar.providers.base import Completion, Message, OnText, Reply, Request, Sampling
+from odar.providers.base import Completion, Message, OnText, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
 from odar.types import Candidate, Query, Role, Step
@@ -152,7 +152,7 @@ class Team:
         together = await self._call(step, card, request, on_text) if card.n or request.n == 1 else []
         for index, completion in enumerate(together):
             yield index, completion
-        if (card.n or request.n == 1) and not together:
+        if len(together) >= request.n or ((card.n or request.n == 1) and not together):
             return
 
         async def alone(index: int) -> list[tuple[int, Completion]]:
@@ -182,14 +182,14 @@ class Team:
         except ProviderError as error:
             self.failures.append(Failure(step.role, error))
             return []
-        return self._usable(dataclasses.replace(reply, completions=reply.completions[: request.n]), step, card)
+        return self._usable(reply.completions[: request.n], step, card)
 
-    def _usable(self, reply: Reply, step: Step, card: ModelCard) -> list[Completion]:
+    def _usable(self, completions: Sequence[Completion], step: Step, card: ModelCard) -> list[Completion]:
         """Completions with text or a tool call; a model that spent all its tokens on thinking has neither."""
-        usable = [c for c in reply.completions if c.text.strip() or c.tool_calls]
-        empty = len(reply.completions) - len(usable)
-        if empty or not reply.completions:
-            finish = reply.completions[0].finish if reply.completions else "no choice"
+        usable = [c for c in completions if c.text.strip() or c.tool_calls]
+        empty = len(completions) - len(usable)
+        if empty or not completions:
+            finish = completions[0].finish if completions else "no choice"
             message = f"{card.name} gave {max(1, empty)} empty answer(s), finish reason {finish}"
             if finish == "length":
                 message += f"; raise {step.role}.max_tokens"

@@ -83,15 +83,23 @@ class Journal:
 
     Args:
         path: the file; made if it is not there.
-        header: what all rows depend on, `format` first; kept as the first line. None: rows alone.
+        header: what all rows depend on, kept as the first line: `format` first, then `made_by`, which must be the
+            file's, then anything else. None: rows alone.
+        told: what changed since a file with such a header was made, as the end of a sentence.
 
     Raises:
         InputError: another process writes it, or it holds something else, which is left as it is.
     """
 
-    def __init__(self, path: Path, header: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: Mapping[str, Any] | None = None,
+        told: Callable[[Mapping[str, Any]], str] = lambda header: "",
+    ) -> None:
         self.path = path
         self.header = header
+        self._told = told
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self.entries: dict[str, Entry] = {}
@@ -156,9 +164,10 @@ class Journal:
                 f"{self.path} has format {found['format']!r}; this version reads {self.header['format']!r}: finish "
                 "it with the version that wrote it, or move it away to start anew"
             )
-        if found != self.header:
+        if found["made_by"] != self.header["made_by"]:
             raise InputError(
-                f"{self.path} was made with other models, prompts or settings; move it away, or go back to those"
+                f"{self.path} was made with other models, prompts or settings{self._told(found)}; move it away, or "
+                "go back to those"
             )
 
     def _is_done(self, key: str) -> bool:

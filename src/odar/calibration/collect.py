@@ -5,56 +5,67 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from odar.agents.ledger import Ledger
+from odar.agents.prompt_size import most_tokens
+from odar.agents.surrogate import WRITES
 from odar.agents.team import Team
 from odar.batch import executor
 from odar.batch.bounds import used, worst_case
 from odar.batch.executor import Outcome, Work, failure
 from odar.batch.journal import Memo, Row, digest_of
+from odar.batch.limits import NOTHING, Amount, Needs
 from odar.batch.replies import replies_kept_in
 from odar.calibration.items import Item
-from odar.calibration.records import Attempt, Record, attempt
-from odar.engine import Odar
-from odar.errors import OdarError
-from odar.types import Candidate, Role, Step
+from odar.calibration.records import Attempt, Record, Score, attempt
+from odar.engine import CHARACTERS_PER_TOKEN_AT_MOST, Odar
+from odar.errors import BudgetExceeded, OdarError
+from odar.providers.base import Message
+from odar.types import Candidate, Energy, Step
 
 SEED = 42
 Recorder = Callable[[Odar, Item, Ledger, int | None], Awaitable[Row]]
 """What is done with one item: engine, item, ledger and seed in, a row of the journal out."""
 
 
-def fingerprint(odar: Odar, seed: int | None = SEED) -> str:
-    """What records depend on: models, prompts and sampling. Other settings may change without collecting anew."""
-    agents = {role.value: asdict(odar.settings.agent(role)) for role in Role}
-    for agent in agents.values():
-        del agent["timeout_s"]
-    fusion = odar.settings.fusion
-    facts: dict[str, Any] = {
-        **agents,
-        "prompts": {step: prompt.md5 for step, prompt in odar.prompts.items()},
-        "samples": (odar.settings.routing.samples, fusion.stop_confidence, fusion.first_wave),
-        "seed": seed,
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+def work_items(
+    odar: Odar, items: Iterable[Item], steps: Sequence[tuple[Step, int]], *, scored: bool = False
+) -> list[executor.Item]:
+    """The items as the executor knows them: each with the most that these steps may take and cost.
+
+    Args:
+        odar: whose agents are asked.
+        items: the questions.
+        steps: what is done with each, and how often.
+        scored: whether a surrogate, where there is one, scores every answer too.
+    """
+    found = []
+    for item in items:
+        needs, cost = worst_case(odar, item.query, steps)
+        if scored and odar.judge.surrogate is not None:
+            needs, cost = _with_scores(odar, item, steps, needs, cost)
+        found.append(executor.Item(item.id, item, digest_of(item.query, item.answers, item.effort), needs, cost))
+    return found
 
 
-def work_items(odar: Odar, items: Iterable[Item], steps: Sequence[tuple[Step, int]]) -> list[executor.Item]:
-    """The items as the executor knows them: each with the most that these steps may take and cost."""
-    return [
-        executor.Item(
-            item.id,
-            item,
-            digest_of(item.query, item.answers, item.effort),
-            *worst_case(odar, item.query, steps),
-        )
-        for item in items
-    ]
+def _with_scores(
+    odar: Odar, item: Item, steps: Sequence[tuple[Step, int]], needs: Needs, cost: float | None
+) -> tuple[Needs, float | None]:
+    """The same with the most that a surrogate's score of every answer can take and cost."""
+    assert odar.judge.surrogate is not None
+    card = odar.judge.surrogate.card
+    extra = NOTHING
+    for step, count in steps:
+        text = Message("assistant", "x" * CHARACTERS_PER_TOKEN_AT_MOST * odar.settings.agent(step.role).max_tokens)
+        read = (*item.query.messages, text)
+        extra = extra.plus(Amount(count, count * (most_tokens(read) + WRITES)))
+        try:
+            cost = None if cost is None else cost + count * Ledger.worst_cost(card, read, WRITES)
+        except BudgetExceeded:
+            cost = None
+    return {**needs, card.provider: needs.get(card.provider, NOTHING).plus(extra)}, cost
 
 
 def recording(recorder: Recorder, odar: Odar, seed: int | None = SEED) -> Work:
@@ -79,17 +90,35 @@ async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Ro
     fast = needed(await team.answer(), team)
     verify = needed(await team.verify(fast[0]), team)
     solves = needed(await odar.waves.sample(team, odar.settings.routing.samples), team)
+    energies = await _scored(odar, team, fast, verify, solves)
+    attempts = [_attempts(odar, item, each, team, energies) for each in (fast, verify, solves)]
     found = Record(
         id=item.id,
         query=item.query.text,
         difficulty=odar.estimator.estimate(item.query).difficulty,
-        fast=_attempts(odar, item, fast, team)[0],
-        verify=_attempts(odar, item, verify, team)[0],
-        solves=_attempts(odar, item, solves, team),
-        solve_calls=sum(call.samples for call in ledger.calls if call.step is Step.SOLVE),
+        fast=attempts[0][0],
+        verify=attempts[1][0],
+        solves=attempts[2],
+        solve_calls=sum(call.samples for call in ledger.calls if call.step is Step.SOLVE and not call.scoring),
         effort=item.effort,
     )
     return asdict(found)
+
+
+async def _scored(
+    odar: Odar, team: Team, fast: list[Candidate], verify: list[Candidate], solves: list[Candidate]
+) -> dict[int, Energy]:
+    """The surrogate's energies by the candidates' identity, where the Medium or the Hard path would ask it.
+
+    Raises:
+        OdarError: it failed; the item is tried again by the next run.
+    """
+    surrogate = odar.judge.surrogate
+    if surrogate is None or not any(surrogate.needed(fast + slow, team) for slow in (verify, solves)):
+        return {}
+    candidates = fast + verify + solves
+    scored = await surrogate.weigh(candidates, team)
+    return {id(own): view.energy for own, view in zip(candidates, scored, strict=True) if view.energy is not None}
 
 
 def needed(candidates: list[Candidate], team: Team) -> list[Candidate]:
@@ -99,9 +128,21 @@ def needed(candidates: list[Candidate], team: Team) -> list[Candidate]:
     return candidates
 
 
-def _attempts(odar: Odar, item: Item, candidates: Sequence[Candidate], team: Team) -> tuple[Attempt, ...]:
-    """The candidates of one step, each with an equal share of what the step cost."""
-    costs = [call.cost_usd for call in team.ledger.calls if call.step is candidates[0].step]
-    known = [cost for cost in costs if cost is not None]
-    share = sum(known) / len(candidates) if len(known) == len(costs) else None
-    return tuple(attempt(item, odar.scales.weigh(candidate, team), share) for candidate in candidates)
+def _attempts(
+    odar: Odar, item: Item, candidates: Sequence[Candidate], team: Team, energies: Mapping[int, Energy]
+) -> tuple[Attempt, ...]:
+    """The candidates of one step, each with an equal share of what the step cost, and of what scoring it cost."""
+    written, scoring = (_share(team, candidates, scoring=scoring) for scoring in (False, True))
+
+    def score(candidate: Candidate) -> Score | None:
+        energy = energies.get(id(candidate))
+        return None if energy is None else Score(energy.energy, energy.varentropy, scoring)
+
+    return tuple(attempt(item, odar.scales.weigh(each, team), written, score(each)) for each in candidates)
+
+
+def _share(team: Team, candidates: Sequence[Candidate], *, scoring: bool) -> float | None:
+    """What writing, or scoring, one of a step's candidates cost; None where it is unknown."""
+    calls = [call for call in team.ledger.calls if call.step is candidates[0].step and call.scoring is scoring]
+    known = [call.cost_usd for call in calls if call.cost_usd is not None]
+    return sum(known) / len(candidates) if len(known) == len(calls) else None

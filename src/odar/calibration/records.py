@@ -14,6 +14,16 @@ FORMAT = "odar-records-2"
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """What a surrogate made of a candidate's text (SPEC 5.6)."""
+
+    energy: float
+    varentropy: float
+    cost_usd: float | None
+    """Its share of what scoring cost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One candidate, reduced to what fitting needs."""
 
@@ -30,6 +40,8 @@ class Attempt:
     """Its share of what this step cost."""
     stated: bool = True
     """Whether it marked its final answer, where it was told to."""
+    score: Score | None = None
+    """By the surrogate; None where none was needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,7 @@ class Record:
     """Human time or length of the reference reasoning, where the data has it (SPEC 2.5)."""
 
 
-def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt:
+def attempt(item: Item, candidate: Candidate, cost_usd: float | None, score: Score | None = None) -> Attempt:
     """A candidate as it is recorded."""
     return Attempt(
         step=candidate.step,
@@ -63,6 +75,7 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt
         judgment=candidate.judgment,
         cost_usd=cost_usd,
         stated=candidate.stated,
+        score=score,
     )
 
 
@@ -77,10 +90,6 @@ def record_of(row: Row) -> Record:
         raise InputError(f"row {row.get('id')!r} is not a record ({error!r}); move its file away") from None
 
 
-def header(made_by: str, format_: str = FORMAT) -> dict[str, str]:
-    """The first line of a file of records: what made them, that is models, prompts, sampling."""
-    return {"format": format_, "made_by": made_by}
-
-
 def _attempt(row: dict[str, Any]) -> Attempt:
-    return Attempt(**{**row, "step": Step(row["step"])})
+    score = row.get("score")  # files of before 2026-11-16 have none
+    return Attempt(**{**row, "step": Step(row["step"]), "score": score and Score(**score)})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from odar.calibration.evidence import Evidence
     from odar.calibration.fit import Fitted
     from odar.calibration.items import Item
+    from odar.calibration.provenance import Provenance
     from odar.calibration.records import Record
     from odar.engine import Odar
 
@@ -128,17 +129,19 @@ def _collect(
 ) -> list[tuple[Item, Record]]:
     """The items that were answered, now or earlier, with what was said."""
     from odar.batch.journal import Journal
-    from odar.calibration.collect import fingerprint, record, work_items
-    from odar.calibration.records import header, record_of
+    from odar.calibration.collect import record, work_items
+    from odar.calibration.provenance import provenance
+    from odar.calibration.records import FORMAT, record_of
     from odar.cli.collecting import collect, confirm
     from odar.types import Step
 
-    settings, made_by = odar.settings, fingerprint(odar)
+    settings, made_by = odar.settings, provenance(odar)
     samples, fusion = settings.routing.samples, settings.fusion
     at_least = min(fusion.first_wave if fusion.stop_confidence else samples, samples)
     calls = f"{2 + samples}" if at_least == samples else f"{2 + at_least} to {2 + samples}"
-    work = work_items(odar, items, ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, samples)))
-    with Journal(_records_path(records, made_by), header(made_by)) as journal:
+    work = work_items(odar, items, ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, samples)), scored=True)
+    file = _records_path(records, made_by)
+    with Journal(file, made_by.header(FORMAT), made_by.since) as journal:
         todo = journal.missing(work)
         confirm(settings, todo, len(items), "items", f"{calls} calls each, ", budget, yes=yes)
         collect(settings, record, work, journal, concurrency, budget, quiet=quiet)
@@ -178,9 +181,20 @@ def write(path: Path, text: str) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _records_path(named: str | None, made_by: str) -> Path:
+def _records_path(named: str | None, made_by: Provenance) -> Path:
+    """The file named, or the one for these settings in ODAR's cache; where that is new, what is left is told."""
     if named:
         return Path(named).expanduser()
+    from odar.calibration.provenance import latest, told
     from odar.providers.weights import weights_path
 
-    return weights_path().parent.parent / "calibration" / f"{made_by}.jsonl"
+    folder = weights_path().parent.parent / "calibration"
+    file = folder / f"{made_by.digest}.jsonl"
+    if not file.exists() and (found := latest(folder)):
+        before, by = found
+        click.echo(
+            f"odar: the answers in {before} were made with other models, prompts or settings{told(made_by, by)}; "
+            "beginning anew",
+            err=True,
+        )
+    return file

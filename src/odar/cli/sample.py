@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from odar.batch.journal import Journal
-from odar.calibration.collect import fingerprint, work_items
+from odar.calibration.collect import work_items
 from odar.calibration.items import Item, load_items
-from odar.calibration.records import header
+from odar.calibration.provenance import provenance
 from odar.cli.collecting import collect, confirm
 from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
@@ -45,8 +45,9 @@ def command(data: str, out: str, concurrency: int, budget: float | None, yes: bo
 def _run(settings: Settings, data: list[Item], out: Path, concurrency: int, budget: float | None, yes: bool) -> int:
     samples = settings.routing.samples
     odar = Odar(settings)  # opens nothing: only to see what each question may take
+    made_by = provenance(odar)
     items = work_items(odar, data, ((Step.ANSWER, 1), (Step.SOLVE, samples)))
-    with Journal(out, header(fingerprint(odar), FORMAT)) as journal:
+    with Journal(out, made_by.header(FORMAT), made_by.since) as journal:
         confirm(
             settings, journal.missing(items), len(items), "items", f"{1 + samples} calls each, ", budget, yes=yes
         )
