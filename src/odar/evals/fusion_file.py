@@ -91,8 +91,8 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
         if line.strip():
             try:
                 row = json.loads(line)
-                if number == 1 and "format" in row:
-                    continue  # the first line of what `odar sample` writes
+                if (number == 1 and "format" in row) or row.get("error"):
+                    continue  # what `odar sample` writes: its first line, and items that failed
                 questions.append(_question(row, varentropy_weight))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
