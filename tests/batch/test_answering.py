@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from odar.batch.answering import Answering, answer, make_items, worst_case
+from odar.batch.answering import Answering, answer, make_items
 from odar.batch.journal import Memo
 from odar.batch.limits import Amount
 from odar.batch.questions import Question
@@ -81,14 +81,19 @@ async def test_the_worst_case_is_no_better_than_what_happens(path, n):
     assert all(a <= b for a, b in zip(got.used["script"], item.needs["script"], strict=True))
 
 
+def most(odar, **question):
+    (item,) = make_items(odar, [Question("q", Query("x"), **question)])
+    return item.needs, item.worst_cost_usd
+
+
 def test_the_worst_case_counts_every_provider_that_may_be_asked():
     odar = engine(slow__model="o")
-    needs, cost = worst_case(odar, Question("q", Query("x")))
+    needs, cost = most(odar)
     assert (needs["script"].requests, needs["other"].requests) == (1, 5)
     assert cost > 0
-    assert worst_case(engine(slow__model="free"), Question("q", Query("x")))[1] is None
-    assert worst_case(engine(slow__model="free"), Question("q", Query("x"), max_cost_usd=0.5))[1] == 0.5
-    assert worst_case(odar, Question("q", Query("x"), max_cost_usd=1e-6))[1] == 1e-6
+    assert most(engine(slow__model="free"))[1] is None
+    assert most(engine(slow__model="free"), max_cost_usd=0.5)[1] == 0.5
+    assert most(odar, max_cost_usd=1e-6)[1] == 1e-6
 
 
 async def test_what_goes_wrong_becomes_a_row():

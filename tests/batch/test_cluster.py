@@ -9,55 +9,28 @@ import asyncio
 import os
 import signal
 import sys
-import uuid
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from odar.batch.answering import Answering, make_items
 from odar.batch.cluster import RayExecutor
-from odar.batch.executor import LocalExecutor, run
+from odar.batch.executor import Item, LocalExecutor, run
 from odar.batch.journal import Journal
 from odar.batch.limits import rates_of
 from odar.batch.questions import load_questions
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import SettingsError
+from support.ray_cluster import keyless, needs_ray, two_nodes, worker_pids
 from support.upstream import Upstream, read_jsonl, sums, write_jsonl
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
-MARK = f"ODAR_TEST_CLUSTER={uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes of one CPU each; every process of theirs carries our mark."""
-    from ray.cluster_utils import Cluster
-
-    name, value = MARK.split("=")
-    before = {key: os.environ.get(key) for key in (name, "RAY_USAGE_STATS_ENABLED", "ODAR_STORE_ENABLED")}
-    os.environ |= {name: value, "RAY_USAGE_STATS_ENABLED": "0", "ODAR_STORE_ENABLED": "false"}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
-    for key, was in before.items():
-        os.environ.pop(key) if was is None else os.environ.update({key: was})
-    yield cluster.address
-    cluster.shutdown()
-
-
-def worker_pids():
-    """Processes of our own cluster that run a worker of ours."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            title = (process / "cmdline").read_bytes() if process.name.isdigit() else b""
-            if title.startswith(b"ray::_Worker") and MARK.encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
-        except OSError:
-            continue  # it has ended
-    return found
+    with two_nodes() as address:
+        yield address
 
 
 class Batch:
@@ -112,7 +85,7 @@ async def test_the_items_of_a_killed_worker_are_done_again_once(cluster, tmp_pat
         os.kill(workers[0], signal.SIGKILL)
         while server.busy == server.most_busy:  # its connections go down with it
             await asyncio.sleep(0.02)
-        await asyncio.sleep(1.0)  # all of them, on a busy machine too
+        await asyncio.sleep(0.5)  # all of them: a reply into a closed one would count as paid
         assert sum(server.paid.values()) == 13
         server.free = None
         done = await running
@@ -151,6 +124,14 @@ async def test_a_rate_holds_over_all_workers_and_batches(cluster, tmp_path):
                 batch.send_signal(signal.SIGINT)
             assert [await batch.wait() for batch in batches] == [130, 130]
         assert sum(len(read_jsonl(tmp_path / f"{out}.jsonl")) for out in "ab") == 5
+
+
+@needs_ray
+async def test_what_a_worker_lacks_is_said_in_its_own_words(cluster, tmp_path):
+    engine = lambda: RayExecutor(keyless, address=cluster, workers=1)  # noqa: E731
+    with Journal(tmp_path / "out.jsonl") as journal, pytest.raises(SettingsError) as caught:
+        await run([Item("a", None)], engine, journal)
+    assert str(caught.value) == "provider up needs a key: set UP_KEY"
 
 
 @needs_ray

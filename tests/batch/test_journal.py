@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -155,3 +157,98 @@ class TestParts:
         with Journal(out) as journal:
             memo = journal.memo(item("a"))
             assert (memo.recall("one"), memo.recall("two")) == (1, None)
+
+
+HEADER = {"format": "rows-2", "made_by": "abc"}
+
+
+class TestHeader:
+    def test_it_is_the_first_line_and_stays_there(self, out):
+        with Journal(out, HEADER) as journal:
+            journal.write(row("b"))
+            journal.write(row("a"))
+            journal.put_in_order([item("a"), item("b")])
+            journal.write(row("c"))
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        assert lines[0] == HEADER
+        assert [line["id"] for line in lines[1:]] == ["a", "b", "c"]
+        with Journal(out, HEADER) as journal:
+            assert [each["id"] for each in journal.rows()] == ["a", "b", "c"]
+            assert [each["id"] for each in journal.rows(["c", "x", "a"])] == ["c", "a"]
+
+    @pytest.mark.parametrize("cut", [1, 10, 35])
+    def test_torn_at_birth_it_is_written_again(self, out, cut):
+        with Journal(out, HEADER):
+            pass
+        out.write_bytes(out.read_bytes()[:-cut])
+        with Journal(out, HEADER) as journal:
+            journal.write(row("a"))
+        assert json.loads(out.read_text().splitlines()[0]) == HEADER
+
+    def test_another_one_is_refused_and_the_file_is_free_again(self, out):
+        with Journal(out, HEADER) as journal:
+            journal.write(row("a"))
+        before = out.read_bytes()
+        for other, why in (
+            ({**HEADER, "made_by": "x"}, "made with other models, prompts or settings; move it away"),
+            ({**HEADER, "format": "rows-3"}, "has format 'rows-2'; this odar reads 'rows-3': finish it"),
+            (None, "holds something else"),
+        ):
+            with pytest.raises(InputError, match=why), Journal(out, other):
+                pass
+        assert out.read_bytes() == before
+        with Journal(out, HEADER) as journal:
+            assert list(journal.entries) == ["a"]
+
+    def test_rows_without_one_are_something_else(self, out):
+        with Journal(out) as journal:
+            journal.write(row("a"))
+        with pytest.raises(InputError, match="holds something else"), Journal(out, HEADER):
+            pass
+
+    def test_it_vouches_for_rows_of_before_there_were_digests(self, out):
+        out.write_text(json.dumps(HEADER) + '\n{"id": "a"}\n')
+        with Journal(out, HEADER) as journal:
+            assert journal.missing([item("a", "any")]) == []
+        out.write_text('{"id": "a"}\n')
+        with Journal(out) as journal, pytest.raises(InputError, match="another question"):
+            journal.missing([item("a", "any")])
+
+
+def test_dropped_rows_are_gone_and_what_others_have_paid_for_stays(out):
+    with Journal(out, HEADER) as journal:
+        for key in "abc":
+            journal.memo(item(key)).keep("reply", key)
+        journal.write(row("a"))
+        journal.write(row("b", error={"type": "X"}))
+        journal.drop(["a"])
+        assert list(journal.entries) == ["b"]
+        journal.write(row("d"))
+    parts = [json.loads(line) for line in out.with_name("out.jsonl.parts").read_text().splitlines()]
+    assert [part["part"] for part in parts] == ["b", "c"]
+    with Journal(out, HEADER) as journal:
+        assert [journal.memo(item(key)).recall("reply") for key in "abc"] == [None, "b", "c"]
+        assert [each["id"] for each in journal.rows()] == ["d"]
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from odar.batch.journal import Journal
+with Journal(Path(sys.argv[1])):
+    print("open", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_process_lets_go_of_the_file(out):
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(out)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(InputError, match="written by another process"), Journal(out):
+            pass
+    finally:
+        holder.kill()  # as kill -9 does: nothing of its own runs any more
+        holder.communicate()
+    with Journal(out) as journal:
+        assert journal.entries == {}

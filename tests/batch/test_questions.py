@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from odar.batch.questions import Question, digest_of, load_questions
+from odar.batch.questions import Question, digest_question, load_questions
 from odar.config import load_settings
 from odar.conversation import Message
 from odar.engine import Odar
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path):
 def test_the_digest_changes_with_whatever_changes_the_answer():
     def digest(question=None, seed=None, **settings):
         odar = Odar(load_settings("embedded", environ={}, **settings))
-        return digest_of(question or Question("1", Query("x")), odar, seed)
+        return digest_question(question or Question("1", Query("x")), odar, seed)
 
     same = digest()
     assert digest() == digest(Question("2", Query("x"))) == digest(gateway__port=1) == same

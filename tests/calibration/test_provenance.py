@@ -5,9 +5,10 @@ import os
 
 import pytest
 
+from odar.batch.journal import Journal
 from odar.calibration.provenance import Provenance, latest, provenance
 from odar.errors import InputError
-from odar.evals.samples import SampleFile
+from odar.evals.samples import FORMAT
 from test_engine import MODELS, engine
 
 
@@ -98,21 +99,24 @@ def test_what_was_written_last_is_found(tmp_path):
     assert latest(tmp_path) == (tmp_path / "new.jsonl", Provenance({"is": "new"}))
 
 
+def open_file(path, made_by):
+    with Journal(path, made_by.header(FORMAT), made_by.since):
+        pass
+
+
 def test_a_file_that_something_else_made_says_what_differs(tmp_path):
-    SampleFile(tmp_path / "s.jsonl", Provenance({"slow": {"temperature": 1.0}})).close()
+    open_file(tmp_path / "s.jsonl", Provenance({"slow": {"temperature": 1.0}}))
     with pytest.raises(InputError, match=r"slow.temperature was 1.0 and is 0.3"):
-        SampleFile(tmp_path / "s.jsonl", Provenance({"slow": {"temperature": 0.3}}))
+        open_file(tmp_path / "s.jsonl", Provenance({"slow": {"temperature": 0.3}}))
 
 
 def test_only_the_first_differences_are_listed(tmp_path):
-    SampleFile(tmp_path / "s.jsonl", Provenance(dict.fromkeys("abcde", 1))).close()
+    open_file(tmp_path / "s.jsonl", Provenance(dict.fromkeys("abcde", 1)))
     with pytest.raises(InputError, match=r"c was 1 and is 2 and 2 more\)"):
-        SampleFile(tmp_path / "s.jsonl", Provenance(dict.fromkeys("abcde", 2)))
+        open_file(tmp_path / "s.jsonl", Provenance(dict.fromkeys("abcde", 2)))
 
 
 def test_a_file_of_another_format_is_named_as_such(tmp_path):
     (tmp_path / "s.jsonl").write_text(json.dumps({"format": "odar-samples-0"}) + "\n")
-    with pytest.raises(
-        InputError, match="has format 'odar-samples-0'; this odar reads 'odar-samples-1': move it away"
-    ):
-        SampleFile(tmp_path / "s.jsonl", Provenance({}))
+    with pytest.raises(InputError, match="has format 'odar-samples-0'; this odar reads 'odar-samples-1'"):
+        open_file(tmp_path / "s.jsonl", Provenance({}))

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from odar.calibration.collect import collect, record, worst_cost
+from odar.batch.executor import LocalExecutor, run
+from odar.batch.journal import Journal
+from odar.batch.opening import WithEngine
+from odar.calibration.collect import record, recording, work_items
 from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import fit
 from odar.calibration.install import incumbents, statistics_alone, to_calibration
 from odar.calibration.items import Item
 from odar.calibration.provenance import provenance
-from odar.calibration.records import RecordFile, Score
+from odar.calibration.records import FORMAT, Score, record_of
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
-from odar.types import Query
+from odar.types import Query, Step
 from support.fault_server import ok, status
+from support.panels import opened
 from support.population import incumbents as made_up_incumbents
 from support.population import population, setup
 from support.scored import engine, three_servers
 
 ITEMS = [Item(str(i), Query(f"What is {i} + {i}?"), ("four",)) for i in range(30)]
+STEPS = ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, 5))
 SCORE = (17 / 1e6, 7)
 """What the scorer charges for a text, at 7 tokens in and 1 out."""
 
@@ -33,10 +39,18 @@ async def servers():
 
 
 async def recorded(odar, path, items=ITEMS):
-    with RecordFile(path, provenance(odar)) as file:
-        failures = await collect(odar, items, file, record)
-    with RecordFile(path, provenance(odar)) as again:  # as a resumed run reads it
-        return again.entries, failures
+    made_by = provenance(odar)
+    work, found = opened(odar, partial(recording, record)), made_by.header(FORMAT)
+    with Journal(path, found, made_by.since) as journal:
+        await run(work_items(odar, items, STEPS, scored=True), lambda: LocalExecutor(work), journal)
+        failures = [key for key, entry in journal.entries.items() if entry.failed]
+    with Journal(path, found, made_by.since) as again:  # as a resumed run reads it
+        return list(map(record_of, again.rows())), failures
+
+
+def worst_cost(odar, items):
+    (item,) = work_items(odar, items, STEPS, scored=True)
+    return item.worst_cost_usd
 
 
 async def test_scores_are_recorded_beside_what_the_models_said(servers, tmp_path):
@@ -177,3 +191,16 @@ def test_the_fast_answers_posterior_hears_its_own_model():
 
 def test_without_a_surrogate_there_are_no_scores_to_fit():
     assert fit_scores(evidence_of(population(size=10), 0.1)) is None
+
+
+async def test_scores_are_asked_for_through_a_provider_that_remembers(servers, tmp_path):
+    """As `odar calibrate` opens the engine: its guard must let a surrogate score."""
+    async with engine(servers) as odar:
+        settings = odar.settings
+    made_by = provenance(odar)
+    for _ in range(2):
+        work = WithEngine(settings, partial(recording, record))
+        with Journal(tmp_path / "r.jsonl", made_by.header(FORMAT), made_by.since) as journal:
+            await run(work_items(odar, ITEMS[:1], STEPS, scored=True), lambda: LocalExecutor(work), journal)  # noqa: B023
+            (entry,) = map(record_of, journal.rows())
+    assert entry.fast.score is not None

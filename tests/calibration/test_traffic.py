@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.calibration.setup import Thresholds
-from odar.calibration.traffic import _free_energy, fast_is_wrong, same_shares
-from support.population import evidence, setup
+from odar.calibration.traffic import (
+    FEWEST_ENERGIES,
+    _free_energy,
+    fast_is_wrong,
+    fit_traffic,
+    read_traffic,
+    same_shares,
+)
+from odar.difficulty.estimator import shipped_estimator
+from odar.difficulty.features import FEATURES
+from odar.fusion.statistics import Statistics
+from odar.types import Step
+from support.population import evidence, incumbents, setup
 
 
 def document(winner, *answers, content=True, steps=("answer", "solve", "solve")):
@@ -62,6 +73,141 @@ def test_where_nothing_moved_thresholds_stay():
     fast = evidence(size=30).fast
     now = setup(posterior=None)
     assert same_shares(now, now, fast) == now.thresholds
+
+
+# ── what is read of traces, written down by hand ────────────────────────────────────────────────────────────
+
+SOURCES = {Step.ANSWER: ("quick", "a1"), Step.VERIFY: ("deep", "v1"), Step.SOLVE: ("deep", "s1")}
+PROMPTS = {"answer": "a1", "verify": "v1", "solve": "s1"}
+
+
+def candidate(step="answer", model="quick", energy=(0.3, 0.5), tokens=10, **more):
+    known = None if energy is None else {"energy": energy[0], "varentropy": energy[1], "scorer": ""}
+    return {
+        "step": step, "model": model, "energy": known, "logprobs": [-0.1] * (tokens + 1), "control": [tokens],
+        "answer": "4", **more,
+    }  # fmt: skip
+
+
+def trace(*candidates, feedback=None, winner=0, difficulty=0.4, features=True, prompts=PROMPTS, verdict=True):
+    shares = [(name, float(i), 0.0) for i, name in enumerate(FEATURES)] if features else [("length", 1.0, 0.2)]
+    return {
+        "document": {
+            "candidates": list(candidates),
+            "prompts": prompts,
+            "verdict": {"winner": winner} if verdict else None,
+            "content": True,
+            "decision": {"estimate": {"difficulty": difficulty, "contributions": shares}},
+        },
+        "feedback": None if feedback is None else {"correct": feedback},
+    }
+
+
+def read(*rows, estimator=None):
+    return read_traffic(rows, SOURCES, estimator, varentropy_weight=0.1)
+
+
+def test_a_trace_gives_its_energies_and_what_feedback_says_of_the_fast_answer():
+    found = read(
+        trace(candidate(), feedback=True),
+        trace(candidate(energy=(0.5, 1.0), tokens=20, stated=False), feedback=False, difficulty=0.6),
+        trace(candidate(), candidate("verify", "deep", (0.1, 0.0)), winner=1),
+    )
+    assert (found.traces, found.marked, len(found.fast)) == (3, 2, 2)
+    assert found.energies[Step.ANSWER].tolist() == pytest.approx([0.35, 0.6, 0.35])  # E + λ·V
+    assert found.energies[Step.VERIFY].tolist() == pytest.approx([0.1])
+    assert found.log_tokens.tolist() == pytest.approx(np.log1p([10, 20, 10]).tolist())
+    assert found.fast.prior.tolist() == [0.4, 0.6]
+    assert found.fast.wrong.tolist() == [False, True]
+    assert found.fast.unanswered.tolist() == [False, True]
+    assert np.isnan(found.fast.effort).all()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        trace(candidate(model="another"), feedback=True),
+        trace(candidate(), feedback=True, prompts={**PROMPTS, "answer": "older"}),
+        trace(candidate(), feedback=True, verdict=False),
+        trace(feedback=True),
+    ],
+    ids=["another model", "another prompt", "no verdict", "no candidates"],
+)
+def test_what_others_wrote_is_passed_over(row):
+    found = read(row)
+    assert (found.traces, found.marked, len(found.fast), dict(found.energies)) == (0, 0, 0, {})
+
+
+def test_what_is_not_known_is_not_a_number():
+    found = read(trace(candidate(energy=None, tokens=0), feedback=True))
+    assert np.isnan(found.energies[Step.ANSWER]).all()
+    assert np.isnan(found.fast.log_tokens).all()
+
+
+def test_where_nobody_can_say_whether_the_fast_answer_was_wrong_the_trace_still_counts():
+    other = candidate("verify", "deep", answer="5")
+    found = read(trace(candidate(), other, winner=1, feedback=False), trace(candidate(), features=True))
+    assert (found.traces, found.marked, len(found.fast)) == (2, 1, 0)
+
+
+def test_the_estimator_in_use_estimates_anew_from_the_recorded_features():
+    estimator = shipped_estimator()
+    rows = (trace(candidate(), feedback=True), trace(candidate(), feedback=True, features=False))
+    found = read(*rows, estimator=estimator)
+    assert len(found.fast) == 1  # the other was estimated by another kind, from other features
+    expected = estimator.predict(np.arange(len(FEATURES), dtype=float)[None])
+    assert found.fast.prior == pytest.approx(expected)
+    assert read(*rows).fast.prior.tolist() == [0.4, 0.4]
+
+
+def many(count, *, gap):
+    """Every third fast answer is wrong, and unsurer by `gap`."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for i in range(count):
+        wrong = i % 3 == 0
+        energy = (float(rng.normal(0.3 + gap * wrong, 0.05)), 0.0)
+        tokens = int(rng.integers(8, 20)) + 15 * wrong * (gap > 0)
+        rows.append(
+            trace(candidate(energy=energy, tokens=tokens), feedback=not wrong, difficulty=float(rng.random()))
+        )
+    return rows
+
+
+def test_few_energies_leave_statistics_as_they_are():
+    today = incumbents()
+    found = fit_traffic(read(*many(FEWEST_ENERGIES - 1, gap=0.2)), today)
+    assert found.measured == {}
+    assert found.setup.statistics == today.setup.statistics
+
+
+def test_enough_traffic_measures_mu_and_sigma_and_keeps_the_skill():
+    before = Statistics(9.0, 9.0, 5, 0.7, None, None)
+    today = incumbents(statistics=(before, None, None))
+    traffic = read(*many(200, gap=0.2))
+    found = fit_traffic(traffic, today)
+    assert found.measured == {Step.ANSWER: 200}
+    fresh = found.setup.statistics[0]
+    assert (fresh.mean, fresh.skill) == (pytest.approx(traffic.energies[Step.ANSWER].mean(), abs=0.001), 0.7)
+    assert found.setup.statistics[1:] == (None, None)
+    assert found.changed
+    assert sum(found.before) == pytest.approx(1)
+    assert sum(found.after) == pytest.approx(1)
+
+
+def test_a_telling_energy_makes_a_better_posterior_and_the_mix_stays():
+    today = incumbents(statistics=(Statistics(0.36, 0.12, 99, 1.0, 2.8, 0.4), None, None))
+    found = fit_traffic(read(*many(300, gap=0.3)), today)
+    assert found.posterior.better
+    assert found.after == pytest.approx(found.before, abs=0.02)
+    assert found.setup.fusion is today.setup.fusion  # which traffic cannot teach
+
+
+def test_no_traffic_changes_nothing():
+    today = incumbents()
+    found = fit_traffic(read(), today)
+    assert (found.measured, found.before, found.after) == ({}, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    assert not found.changed
 
 
 def test_a_surrogates_energies_are_not_taken_for_the_models_own():

@@ -85,7 +85,7 @@ def test_failed_rows_say_why_and_are_tried_again(odar, questions, tmp_path, prov
     result = odar("batch", "in.jsonl", "out.jsonl", "--yes")
     assert result.code == 3
     assert "5 of 6 answered" in result.out
-    assert "1 rows failed with AllAgentsFailed; the same command tries them again" in result.err
+    assert "1 failed with AllAgentsFailed, the first (q1): " in result.err
     assert "no answer" in read_jsonl(tmp_path / "out.jsonl")[1]["error"]["message"]
     provider.script = works
     again = odar("batch", "in.jsonl", "out.jsonl", "--yes")

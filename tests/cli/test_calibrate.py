@@ -70,7 +70,7 @@ def test_money_is_not_spent_unasked(odar, data, provider, tmp_path):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("calibrate", str(data), "--records", "r.jsonl", stdin=b"")
-    assert (result.code, "add --yes to go on" in result.err) == (2, True)
+    assert (result.code, "add --budget USD or --yes to go on" in result.err) == (2, True)
     assert "40 of 40 items to answer, 5 to 7 calls each, at most $" in result.err
     assert provider.requests == []
     assert odar("calibrate", str(data), "--records", "r.jsonl", "--yes", stdin=b"").code == 0

@@ -1,108 +1,191 @@
+"""What every command that asks many questions shares."""
+
 from __future__ import annotations
 
-import io
 import json
-import os
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from odar.calibration.items import Item
-from odar.cli.collecting import MOST_COPIES, PATIENCE, confirm, workers
+from odar.batch.cluster import RayExecutor
+from odar.batch.executor import Item, LocalExecutor, Progress
+from odar.batch.journal import Journal
+from odar.batch.limits import Amount
+from odar.cli.collecting import (
+    MOST_COPIES,
+    PATIENCE,
+    confirm,
+    copies,
+    costs_of,
+    engine_options,
+    exit_code,
+    failures,
+    open_engine,
+    patient,
+    report_failures,
+    shown,
+)
 from odar.config import load_settings
-from odar.engine import Odar
-from odar.errors import BudgetExceeded, InputError
-from odar.providers.several import Several
-from odar.types import Query
-from support.scripted import ScriptedProvider, completion
-
-ITEMS = [Item(str(n), Query(f"What is {n} + 1?"), (str(n + 1),)) for n in range(3)]
+from odar.errors import BudgetExceeded, InputError, SettingsError
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def settings(**more):
+    return load_settings("embedded", environ={}, **more)
 
 
-@pytest.fixture
-def engine():
-    def make(price=None) -> Odar:
-        settings = load_settings(
-            "embedded",
-            config="/dev/null",
-            environ={},
-            providers={"p": {"kind": "openai"}},
-            models={"m": {"provider": "p", **({"price": price} if price else {})}},
-            fast__model="m",
-            slow__model="m",
-        )
-        return Odar(settings, providers={"p": ScriptedProvider(lambda request, index: [completion("4")], "p")})
-
-    return make
+def items(*costs):
+    return [Item(str(i), None, worst_cost_usd=cost, needs={"p": Amount(6)}) for i, cost in enumerate(costs)]
 
 
-def test_what_costs_nothing_needs_no_yes(engine, capsys):
-    confirm(engine({"input": 0, "output": 0}), ITEMS, 5, "7", None, yes=False)
-    assert capsys.readouterr().err == "odar: 3 of 5 items to answer, 7 calls each, at most $0.00\n"
+class TestConfirm:
+    def ask(self, *costs, budget=None, yes=False, given=None, **more):
+        """What it says to a terminal, or to nobody where `given` is None."""
+
+        @click.command()
+        def command():
+            confirm(given or settings(**more), items(*costs), 9, "things", "6 calls each, ", budget, yes=yes)
+
+        return CliRunner().invoke(command, catch_exceptions=True)
+
+    def test_what_is_free_is_not_asked_about(self):
+        result = self.ask(0.0, 0.0)
+        assert result.exit_code == 0
+        assert "odar: 2 of 9 things to answer, 6 calls each, at most $0.0000" in result.output
+
+    def test_nothing_to_do_is_nothing_to_say(self):
+        assert self.ask().output == ""
+
+    def test_money_needs_a_word(self):
+        result = self.ask(0.5, 0.25)
+        assert isinstance(result.exception, InputError)
+        assert "at most $0.7500" in result.output
+
+    @pytest.mark.parametrize("consent", [{"yes": True}, {"budget": 1.0}, {"budget": 0.0}])
+    def test_yes_or_a_budget_is_a_word(self, consent):
+        assert self.ask(0.5, **consent).exit_code == 0
+
+    def test_an_unknown_price_is_said_and_no_budget_can_be_kept_with_it(self):
+        result = self.ask(0.5, None)
+        assert "an unknown amount: a price is missing" in result.output
+        assert isinstance(result.exception, InputError)
+        assert isinstance(self.ask(None, budget=5.0).exception, BudgetExceeded)
+        assert self.ask(None, yes=True).exit_code == 0
+
+    def test_a_rate_that_one_item_breaks_is_refused_first(self):
+        limited = settings(providers={"p": {"kind": "openai", "requests_per_min": 5}})
+        result = self.ask(0.0, given=limited)
+        assert isinstance(result.exception, SettingsError)
+        assert "one item may take 6 requests" in str(result.exception)
 
 
-def test_nothing_left_to_do_says_nothing(engine, capsys):
-    confirm(engine(), [], 5, "7", 1.0, yes=False)
-    assert capsys.readouterr().err == ""
+class TestEngine:
+    def test_the_local_one_is_opened_when_it_is_used(self):
+        opened = []
+        executor = open_engine("local", lambda: opened.append(1), settings())
+        assert opened == []
+        assert isinstance(executor(), LocalExecutor)
+
+    def test_the_address_comes_from_the_option_or_the_environment(self, monkeypatch):
+        asked = []
+
+        def init(self, work, rates, lease_s, *, address, workers):
+            asked.append((address, workers, lease_s))
+
+        monkeypatch.setattr(RayExecutor, "__init__", init)
+        made = settings(limits__deadline_s=60)
+        monkeypatch.setenv("RAY_ADDRESS", "here:1")
+        open_engine("ray", None, made)()
+        open_engine("ray", None, made, "there:2", workers=8, requests=3)()
+        assert asked == [("here:1", 2, 120), ("there:2", 8, 360)]
+
+    def test_its_options_are_the_same_everywhere(self):
+        @click.command()
+        @engine_options
+        def command(engine, ray_address, workers):
+            click.echo(json.dumps([engine, ray_address, workers]))
+
+        run = CliRunner().invoke
+        assert json.loads(run(command, []).output) == ["local", None, 2]
+        given = ["--engine", "ray", "--ray-address", "local", "--workers", "5"]
+        assert json.loads(run(command, given).output) == ["ray", "local", 5]
+        assert run(command, ["--workers", "0"]).exit_code == 2
+        assert run(command, ["--engine", "spark"]).exit_code == 2
 
 
-def test_money_is_not_spent_unasked(engine, monkeypatch, capsys):
-    dear = engine({"input": 1000, "output": 2000})
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    with pytest.raises(InputError, match="this costs money; add --yes to go on"):
-        confirm(dear, ITEMS, 3, "7", None, yes=False)
-    confirm(dear, ITEMS, 3, "7", None, yes=True)
-    assert "at most $" in capsys.readouterr().err
+def test_patience_changes_times_alone():
+    usual = settings()
+    found = patient(usual)
+    assert found.fast.timeout_s == PATIENCE * usual.fast.timeout_s
+    assert found.slow.timeout_s == PATIENCE * usual.slow.timeout_s
+    assert found.limits.deadline_s == PATIENCE * usual.limits.deadline_s
+    assert (found.fast.model, found.routing, found.fusion) == (usual.fast.model, usual.routing, usual.fusion)
 
 
-@pytest.mark.parametrize("reply", ["y", "n"])
-def test_somebody_at_the_terminal_is_asked(engine, monkeypatch, reply):
-    monkeypatch.setattr("sys.stdin", Terminal())
-    monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: reply)
-    dear = engine({"input": 1000, "output": 2000})
-    if reply == "n":
-        with pytest.raises(click.Abort):
-            confirm(dear, ITEMS, 3, "7", None, yes=False)
-    else:
-        confirm(dear, ITEMS, 3, "7", None, yes=False)
-
-
-def test_a_budget_needs_prices(engine, capsys):
-    with pytest.raises(BudgetExceeded, match="--budget cannot be kept while a price is unknown"):
-        confirm(engine(), ITEMS, 3, "7", 1.0, yes=True)
-    assert "an unknown amount: a price is missing" in capsys.readouterr().err
+@pytest.mark.parametrize(("cores", "threads", "expected"), [(1, 0, 1), (2, 0, 2), (8, 2, MOST_COPIES), (4, 8, 1)])
+def test_a_copy_for_each_core_but_never_too_many(monkeypatch, cores, threads, expected):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(cores), raising=False)
+    assert copies(settings(embedded__threads=threads) if threads else settings()) == expected
 
 
 @pytest.mark.parametrize(
-    ("cores", "threads", "copies"), [(1, 0, 1), (2, 0, 2), (16, 0, MOST_COPIES), (4, 2, 2), (2, 8, 1)]
+    ("progress", "said"),
+    [
+        (Progress(4, 0, 0, 0.0), "$0.0000 so far"),
+        (Progress(4, 2, 0, 0.5), "$0.5000 so far, about $0.5000 to go"),
+        (Progress(4, 2, 1, None), "cost unknown, 1 failed"),
+        (Progress(4, 4, 0, 1.0), "$1.0000 so far, about $0.0000 to go"),
+    ],
 )
-def test_a_copy_for_each_core_and_patience_for_all(monkeypatch, cores, threads, copies):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
-    settings = load_settings("embedded", config="/dev/null", environ={}, embedded__threads=threads)
-    patient, ready, count = workers(settings)
-    assert count == copies
-    assert [type(provider) for provider in ready.values()] == [Several]
-    assert patient.fast.timeout_s == PATIENCE * settings.fast.timeout_s
-    assert patient.limits.deadline_s == PATIENCE * settings.limits.deadline_s
+def test_the_cost_so_far_and_to_go(progress, said):
+    assert costs_of(progress) == said
 
 
-def test_what_failed_is_said_and_the_rest_is_kept(odar, provider, tmp_path, monkeypatch):
-    from odar.errors import ProviderError
+def test_a_quiet_bar_says_nothing(capsys):
+    with shown(3, quiet=True) as show:
+        show(Progress(3, 1, 0, 0.0))
+    with shown(3, 1, quiet=False) as show:
+        show(Progress(3, 2, 0, 0.25))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "2/3" in captured.err
+    assert "$0.2500 so far" in captured.err
 
-    def moody(request, index):
-        if "9 + 9" in request.messages[-1].text:
-            raise ProviderError("script: not that one", provider="script", status=400)
-        return [completion("Answer: 4", -0.1)] * request.n
 
-    provider.script = moody
-    rows = [{"id": str(n), "query": f"What is {n} + {n}?", "answer": "4"} for n in (2, 9)]
-    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = odar("sample", "q.jsonl", "--yes")
-    assert result.code == 0
-    assert "odar: 1 item failed, the first (9): " in result.err
-    assert "1 questions in samples.jsonl" in result.out
+def failed(*kinds):
+    return {f"q{i}": {"type": kind, "message": f"why {i}"} for i, kind in enumerate(kinds)}
+
+
+def test_failures_are_read_from_the_rows_of_these_items_alone(tmp_path):
+    with Journal(tmp_path / "out.jsonl") as journal:
+        journal.write({"id": "0", "error": {"type": "X", "message": "m"}, "digest": ""})
+        journal.write({"id": "1", "error": None, "digest": ""})
+        journal.write({"id": "other", "error": {"type": "X", "message": "m"}, "digest": ""})
+        assert failures(journal, items(0.0, 0.0, 0.0)) == {"0": {"type": "X", "message": "m"}}
+
+
+def test_each_kind_of_failure_is_told_once_with_its_first(capsys):
+    report_failures(failed("ProviderTimeout", "InputError", "ProviderTimeout"), "the budget is spent")
+    assert capsys.readouterr().err.splitlines() == [
+        "odar: 2 failed with ProviderTimeout, the first (q0): why 0; the same command tries again",
+        "odar: 1 failed with InputError, the first (q1): why 1; the same command tries again",
+        "odar: stopped: the budget is spent",
+    ]
+    report_failures({}, None)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stopped", "code"),
+    [
+        ((), None, 0),
+        ((), "the budget", 4),
+        (("InputError",), None, 2),
+        (("BudgetExceeded",), None, 4),
+        (("InputError", "ProviderTimeout", "BudgetExceeded"), "the budget", 3),
+        (("AllAgentsFailed",), None, 3),
+        (("SomethingNobodyKnows",), None, 1),
+    ],
+)
+def test_the_exit_code_is_what_is_worst_to_miss(kinds, stopped, code):
+    assert exit_code(failed(*kinds), stopped) == code

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import json
+import sys
+
 import pytest
 
+from odar.errors import ProviderError
 from odar.evals.benchmarks.base import BENCHMARKS
 from odar.evals.panel.parquet import read_entries, read_header
 from support.benchmarks import Sums
@@ -48,7 +52,7 @@ def test_collect_makes_a_panel_and_a_second_run_asks_nobody(odar, sums, provider
 def test_money_is_not_spent_unasked(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("eval", "collect", "sums", "--out", "p", stdin=b"")
-    assert (result.code, "add --yes to go on" in result.err) == (2, True)
+    assert (result.code, "add --budget USD or --yes to go on" in result.err) == (2, True)
     assert provider.requests == []
     result = odar("eval", "collect", "sums", "--out", "p", "--yes", stdin=b"")
     assert result.code == 0
@@ -58,9 +62,28 @@ def test_money_is_not_spent_unasked(odar, sums, provider):
 def test_a_budget_stops_it_and_a_failure_is_an_exit_code(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
     result = odar("eval", "collect", "sums", "--out", "p", "--yes", "--budget", "0.00001", stdin=b"")
-    assert (result.code, "20 items failed" in result.err) == (1, True)
+    assert (result.code, "0 of 20 items done; p holds 0; the same command goes on" in result.err) == (4, True)
     assert "budget of $1e-05 does not cover" in result.err
     assert provider.requests == []
+
+
+def test_failed_items_are_named_and_tried_again(odar, sums, provider):
+    works = provider.script
+
+    def sometimes(request, index):
+        return (
+            ProviderError("down", status=503)
+            if "What is 7 " in request.messages[-1].text
+            else works(request, index)
+        )
+
+    provider.script = sometimes
+    result = odar("eval", "collect", "sums", "--out", "p", "--quiet")
+    assert (result.code, "19 of 20 items done; p holds 19; the same command goes on" in result.err) == (3, True)
+    assert '1 failed with ProviderError, the first (["sums", "7", 42]): down' in result.err
+    provider.script = works
+    again = odar("eval", "collect", "sums", "--out", "p", "--quiet")
+    assert (again.code, "1 of 20 items to answer" in again.err, "p holds 20" in again.err) == (0, True, True)
 
 
 def test_what_is_not_there_is_named(odar, sums):
@@ -71,3 +94,47 @@ def test_what_is_not_there_is_named(odar, sums):
 def test_help_lists_every_subcommand(odar):
     out = odar("eval", "--help").out
     assert all(name in out for name in ("collect", "compare", "list", "replay", "report", "score"))
+
+
+def test_what_cannot_be_scored_is_refused_before_anybody_is_asked(odar, sums, provider, tmp_path):
+    data = tmp_path / "data" / "swe_bench"
+    data.mkdir(parents=True)
+    (data / "issues.jsonl").write_text('{"instance_id": "a__b-1", "repo": "a/b", "text": "Mend it."}')
+    refused = odar("eval", "collect", "swe_bench", "--data", "data", "--out", "p")
+    assert (refused.code, "needs a report of the SWE-bench harness" in refused.err) == (2, True)
+    assert provider.requests == []
+    assert not (tmp_path / "p").exists()
+
+
+def test_where_the_form_is_scored_nothing_is_added_to_the_question(odar, sums, provider, tmp_path):
+    data = tmp_path / "data" / "ifeval"
+    data.mkdir(parents=True)
+    row = {"key": 1, "prompt": "What is 4 + 0, in lower case?", "kwargs": [{}]}
+    row["instruction_id_list"] = ["change_case:english_lowercase"]
+    (data / "input_data.jsonl").write_text(json.dumps(row))
+    provider.script = lambda request, index: [completion("it is four, my friend")] * request.n
+    result = odar("eval", "collect", "ifeval", "--data", "data", "--out", "p", "--quiet")
+    assert (result.code, "prompts = 'chat': the form of the answers is scored" in result.err) == (0, True)
+    assert [message.text for message in provider.requests[0].messages] == [row["prompt"]]
+    mixed = odar("eval", "collect", "ifeval", "sums", "--data", "data", "--out", "q")
+    assert (mixed.code, "collect them into two panels" in mixed.err) == (2, True)
+
+
+def test_a_rate_that_cannot_be_kept_is_refused(odar, sums, provider):
+    result = odar("eval", "collect", "sums", "--out", "p", "--set", "providers.script.requests_per_min=5")
+    assert (result.code, "one item may take 7 requests" in result.err) == (2, True)
+    assert provider.requests == []
+
+
+def test_ray_is_asked_for_only_where_it_is_named(odar, sums, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert odar("eval", "collect", "sums", "--out", "p", "--limit", "2", "--quiet").code == 0
+    result = odar("eval", "collect", "sums", "--out", "p", "--engine", "ray", "--quiet")
+    assert (result.code, "pip install 'odar[ray]'" in result.err) == (2, True)
+    assert "p holds 2; the same command goes on" in result.err
+
+
+def test_an_empty_benchmark_is_said(odar, sums, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS._things, "none", Sums(0, name="none"))
+    result = odar("eval", "collect", "none", "--out", "p")
+    assert (result.code, "benchmark none holds no items" in result.err) == (2, True)

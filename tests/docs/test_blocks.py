@@ -114,7 +114,7 @@ def check_unrun(block: Block) -> None:
 
 def check_command(words: list[str], where: str) -> None:
     """The command and its options exist, and so do the settings that --set names."""
-    command, context = cli, click.Context(cli)
+    command, context = cli, click.Context(cli, **cli.context_settings)  # click keeps what it made of them
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         found = command.get_command(context, words[0])
         assert found is not None, f"{where}: no command {words[0]!r}"

@@ -104,3 +104,14 @@ def test_bootstrap_covers_the_mean_as_often_as_it_says():
 def test_identical_rules_differ_by_exactly_nothing():
     interval = bootstrap_mean(np.zeros(50))
     assert (interval.value, interval.low, interval.high) == (0.0, 0.0, 0.0)
+
+
+def test_items_that_failed_when_they_were_sampled_are_passed_over(tmp_path):
+    good = {"id": "a", "gold": "4", "candidates": [{"answer": "4"}], "cost_usd": 0.1, "error": None, "digest": "d"}
+    bad = {"id": "b", "cost_usd": None, "error": {"type": "ProviderTimeout", "message": "late"}, "digest": "e"}
+    file = tmp_path / "samples.jsonl"
+    file.write_text("\n".join(map(json.dumps, [{"format": "odar-samples-1"}, bad, good, bad])))
+    assert [question.correct for question in load_questions(file, 0.1)] == [(True,)]
+    file.write_text(json.dumps(bad))
+    with pytest.raises(InputError, match="holds no recorded questions"):
+        load_questions(file, 0.1)

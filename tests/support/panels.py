@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from odar.batch.executor import LocalExecutor
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
+from odar.evals.panel.asking import asking
 from odar.evals.panel.collect import Collection, Job
 from odar.evals.panel.entry import Attempt, Entry, Key
 from odar.evals.panel.folder import open_folder
@@ -92,6 +95,11 @@ def calibration(folder: Path) -> str:
     return str(file)
 
 
+def opened(odar: Odar, make_work: Any = asking) -> Any:
+    """Work with an engine that is there already."""
+    return lambda: nullcontext(make_work(odar))
+
+
 async def collect_panel(
     folder: Path, *, items: int = 40, samples: int = 7, seed: int = 0, silent: float = 0.15, **overrides: Any
 ) -> Path:
@@ -104,9 +112,8 @@ async def collect_panel(
         drawn = plan(list(sums.load()))
         jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
         with open_folder(folder / "panel", header_of(odar, 5)) as panel:
-            collection = Collection(odar, panel, jobs)
-            await collection.run(concurrency=1)
-            assert collection.failures == []
+            done = await Collection(odar, panel, jobs).run(lambda: LocalExecutor(opened(odar)), concurrency=1)
+            assert (done.done, done.failed) == (items, 0)
             panel.compact()
     return folder / "panel"
 
@@ -158,4 +165,52 @@ def _attempt(rng: np.random.Generator, step: Step, index: int, score: float) -> 
         tokens=tokens, logprobs=logprobs, control=(False,) * count, request=min(2, list(Step).index(step)),
         usage=Usage(60, 0, count, None), prompt_usd=60 * price[0], output_usd=count * price[1],
         seconds=float(rng.gamma(3.0, 0.3 if model == "quick" else 1.0)),
+    )  # fmt: skip
+
+
+def handmade_panel(
+    folder: Path,
+    answers: Sequence[Sequence[str]],
+    energies: Sequence[Sequence[float]],
+    *,
+    right: str = "4",
+    difficulty: Sequence[float] = (),
+    judgments: Sequence[bool | None] = (),
+    n: bool = True,
+) -> Path:
+    """A panel of items written down by hand: per item the fast answer, the verification and the samples.
+
+    Every answer is one token of ten characters, so that E is what `energies` says and V is 0. Prompts cost $1 (fast)
+    and $10 (slow), answers $0.1 and $2; seconds are 1 (fast), 2 (verification), 3 (samples).
+    """
+    samples = len(answers[0]) - 2
+    models = {name: {**card, "n": n} for name, card in MODELS.items()}
+    made = header_of(Odar(settings(routing__samples=samples, models=models)), min(5, samples))
+    path = folder / "panel.parquet"
+    entries = [
+        Entry(
+            key=Key("hand", str(i), 42), category="Mathematics", metric="accuracy", stratum="s", fold=i % 5,
+            query="?" * (i + 1), gold=right, effort=None, features=(0.0,) * 24,
+            difficulty=difficulty[i] if difficulty else 0.5, expert="math",
+            attempts=tuple(
+                _written(k, said, energies[i][k], right, judgments[i] if judgments else None, n=n)
+                for k, said in enumerate(row)
+            ),
+        )
+        for i, row in enumerate(answers)
+    ]  # fmt: skip
+    write_panel(path, made, entries)
+    return path
+
+
+def _written(place: int, said: str, energy: float, right: str, judgment: bool | None, *, n: bool) -> Attempt:
+    step = (Step.ANSWER, Step.VERIFY)[place] if place < 2 else Step.SOLVE
+    index = max(0, place - 2)
+    fast = step is Step.ANSWER
+    return Attempt(
+        step=step, index=index, model="quick" if fast else "deep", text=f"{said}·{place}", answer=said,
+        judgment=judgment if step is Step.VERIFY else None, finish="stop", score=float(said == right),
+        tokens=("x" * 10,), logprobs=(-10 * energy,), control=(False,), request=min(place, 2) if n else place,
+        usage=Usage(100, 0, 7, None), prompt_usd=1.0 if fast else 10.0, output_usd=0.1 if fast else 2.0,
+        seconds=float(min(place, 2) + 1),
     )  # fmt: skip

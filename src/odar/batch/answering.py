@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from odar.agents.ledger import Ledger
-from odar.agents.prompt_size import most_tokens
-from odar.agents.terms import agent_terms
-from odar.batch.executor import Item, Outcome, Work
+from odar.batch.bounds import used, worst_case
+from odar.batch.executor import Item, Outcome, Work, failure
 from odar.batch.journal import Memo
-from odar.batch.limits import Amount, Needs
-from odar.batch.questions import Question, digest_of
+from odar.batch.questions import Question, digest_question
 from odar.batch.replies import RememberingProvider, replies_kept_in
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, OdarError, ProviderError
+from odar.errors import OdarError
 from odar.settings import Settings
 from odar.store.record import Record
 from odar.store.store import Store, open_store
-from odar.types import NO_USAGE, Answer, Call, Path, Spend, Step
-
-_BYTES_PER_TOKEN = 4
-"""Of a proposal that the verifier will read: nobody has written it yet."""
+from odar.types import NO_USAGE, Answer, Path, Spend, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,48 +61,21 @@ async def answer(odar: Odar, item: Item, seed: int | None, store: Store | None =
             max_cost_usd=question.max_cost_usd,
         )
     except OdarError as error:
-        return Outcome(_error_row(item, error), item.needs)
+        return _failed(item, error)
     if store is not None:
         store.put(Record(question.query, given))
-    return Outcome(_row(item, given), _used(given.trace.calls, item.needs, odar.settings.retry.attempts))
+    return Outcome(_row(item, given), used(given.trace.calls, item.needs, odar.settings.retry.attempts))
 
 
 def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
     """Work items: each with what it may need and cost at the most."""
     items = []
     for question in questions:
-        needs, cost = worst_case(odar, question)
-        items.append(Item(question.id, question, digest_of(question, odar, seed), needs, cost))
+        needs, worst = worst_case(odar, question.query, _steps(odar, question))
+        caps = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, worst) if x is not None]
+        digest = digest_question(question, odar, seed)
+        items.append(Item(question.id, question, digest, needs, min(caps, default=None)))
     return items
-
-
-def worst_case(odar: Odar, question: Question) -> tuple[Needs, float | None]:
-    """The most that one question can take: requests and tokens by provider, and money, None where nobody knows.
-
-    Where an agent may choose among models, the dearest counts, and each provider as if it were chosen.
-    """
-    needs: Counter[tuple[str, str]] = Counter()
-    total: float | None = 0.0
-    for step, count in _steps(odar, question):
-        dearest: float | None = 0.0
-        for card in odar.cards[step.role]:
-            terms = agent_terms(odar.settings.agent(step.role), card, question.query.options, None)
-            longest = terms.sampling.max_tokens or 0
-            draft = "x" * _BYTES_PER_TOKEN * (odar.settings.fast.max_tokens if step is Step.VERIFY else 0)
-            messages = odar.prompts[step].messages(question.query, draft, draft)
-            needs[card.provider, "requests"] += count
-            needs[card.provider, "tokens"] += count * (most_tokens(messages) + longest)
-            try:
-                cost = count * Ledger.worst_cost(card, messages, longest)
-            except BudgetExceeded:
-                dearest = None
-            else:
-                dearest = None if dearest is None else max(dearest, cost)
-        total = None if total is None or dearest is None else total + dearest
-    providers = {name for name, _ in needs}
-    by_provider = {name: Amount(needs[name, "requests"], needs[name, "tokens"]) for name in providers}
-    caps = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, total) if x is not None]
-    return by_provider, min(caps, default=None)
 
 
 def _steps(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
@@ -122,24 +88,6 @@ def _steps(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
             return (Step.ANSWER, 1), (Step.VERIFY, n)
         case _:
             return (Step.ANSWER, n), (Step.SOLVE, max(samples, n))
-
-
-def _used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
-    """What the bill says, by provider. A failed call may have been tried as often as is allowed, and unknown tokens
-    may have been the most."""
-    requests: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
-    unknown: set[str] = set()
-    for call in calls:
-        requests[call.provider] += attempts if call.error not in (None, "cancelled") else 1 + call.retries
-        if call.usage.input is None or call.usage.output is None:
-            unknown.add(call.provider)
-        else:
-            tokens[call.provider] += call.usage.input + call.usage.output
-    return {
-        name: Amount(count, max(tokens[name], needs[name].tokens if name in unknown and name in needs else 0))
-        for name, count in requests.items()
-    }
 
 
 def _row(item: Item, given: Answer) -> dict[str, Any]:
@@ -158,19 +106,10 @@ def _row(item: Item, given: Answer) -> dict[str, Any]:
     }
 
 
-def _error_row(item: Item, error: OdarError) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": type(error).__name__, "message": " ".join(str(error).split())}
-    if isinstance(error, ProviderError):
-        told |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
-    return {
-        **dict.fromkeys(("id", "answer", "text", "path", "difficulty")),
-        "id": item.key,
-        **_spent(error.spend or Spend(0, NO_USAGE, 0.0, 0.0)),
-        "degradations": [],
-        "trace_id": None,
-        "error": told,
-        "digest": item.digest,
-    }
+def _failed(item: Item, error: OdarError) -> Outcome:
+    unanswered = dict.fromkeys(("answer", "text", "path", "difficulty"))
+    spent = _spent(error.spend or Spend(0, NO_USAGE, 0.0, 0.0))
+    return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
 
 
 def _spent(spend: Spend) -> dict[str, Any]:

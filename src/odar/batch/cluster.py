@@ -69,6 +69,10 @@ class RayExecutor:
                 return await self._on(worker, item, memo)
             except self._ray.exceptions.RayActorError:
                 self._replace(worker)
+            except self._ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, OdarError):  # such as a key that the worker's machine does not have
+                    raise error.cause from None
+                raise
             finally:
                 if worker in self._busy:
                     self._busy[worker] -= 1

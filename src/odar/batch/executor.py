@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 
 from odar.batch.journal import Entry, Journal, Memo, Row
 from odar.batch.limits import LEASE_S, Limiter, LocalLimiter, Needs, Rate
-from odar.errors import BudgetExceeded
+from odar.errors import BudgetExceeded, OdarError, ProviderError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,15 @@ class Outcome:
     """JSON-ready. `id` comes first and is the item's key, `digest` is the item's; `error` is None where all went
     well, `cost_usd` where it is unknown."""
     used: Needs = field(default_factory=dict)
+
+
+def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
+    """An item that failed: its row says why. Give its `cost_usd`; unless told, it may have used all it needed."""
+    told: dict[str, Any] = {"type": type(error).__name__, "message": " ".join(str(error).split())}
+    if isinstance(error, ProviderError):
+        told |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
+    row = {"id": item.key, **more, "error": told, "digest": item.digest}
+    return Outcome(row, item.needs if used is None else used)
 
 
 Work = Callable[[Item, Memo], Awaitable[Outcome]]
@@ -181,9 +190,12 @@ async def run(
     *,
     concurrency: int = 8,
     budget_usd: float | None = None,
+    spent_usd: float = 0.0,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Do every item that has no row yet, and put the rows in the order of the items.
+
+    The budget is for all rows of the items, and for what was spent on others (`spent_usd`).
 
     Interrupted, it leaves the rows that are finished and what the others have paid for; the next run goes on from
     there. It stops before the budget is passed, and says so in `stopped`. An executor is opened only if there is
@@ -195,7 +207,7 @@ async def run(
     """
     todo, tally, stopped = journal.missing(items), Tally.of(items, journal), None
     if todo:
-        budget = _budget(items, todo, journal, budget_usd)
+        budget = _budget(items, todo, journal, Budget(budget_usd, spent_usd))
         async with open_executor() as executor:
             stopped = await _Run(executor, journal, budget, tally, on_progress).all(todo, concurrency)
     journal.put_in_order(items)
@@ -248,9 +260,8 @@ class _Run:
         self.on_progress(self.tally.progress())
 
 
-def _budget(items: Sequence[Item], todo: Sequence[Item], journal: Journal, cap_usd: float | None) -> Budget:
-    budget = Budget(cap_usd)
-    if cap_usd is None:
+def _budget(items: Sequence[Item], todo: Sequence[Item], journal: Journal, budget: Budget) -> Budget:
+    if budget.cap_usd is None:
         return budget
     if any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
+from odar.batch.journal import digest_of
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.formats import load_json
@@ -66,15 +66,14 @@ def load_questions(path: str | FilePath, read_conversation: ReadConversation) ->
     return questions
 
 
-def digest_of(question: Question, odar: Odar, seed: int | None) -> str:
+def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
     """What an answer depends on, in short: the question, the models and how they are asked."""
     settings = odar.settings
-    facts = [
+    return digest_of(
         *(dataclasses.replace(question, id=""), seed if question.seed is None else question.seed, settings.seed),
         *(settings.fast, settings.slow, settings.routing, settings.dispatch, settings.fusion, settings.limits),
         {step.value: prompt.md5 for step, prompt in odar.prompts.items()},
-    ]
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    )
 
 
 def _question(row: Any, number: int, folder: FilePath, read_conversation: ReadConversation) -> Question:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from odar.batch.journal import Memo
 from odar.conversation import ToolCall
-from odar.providers.base import Completion, OnText, Provider, Reply, Request
+from odar.providers.base import Completion, OnText, Provider, Reply, Request, score_text
 from odar.types import Token, Usage
 
 
@@ -49,18 +49,12 @@ class RememberingProvider:
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """The reply from the memo, or else the provider's, which goes into the memo."""
-        current = _current.get()
-        if current is None:
-            return await self._provider.complete(request, on_text)
-        same = name_of(self.name, request)
-        name = f"{same}:{current.seen[same]}"  # samples without a seed are several requests that look alike
-        current.seen[same] += 1
-        if (kept := current.memo.recall(name)) is not None:
-            return reply_of(kept)
-        reply = await self._provider.complete(request, on_text)
-        if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
-            current.memo.keep(name, plain(reply))  # an empty reply would only make the item fail again
-        return reply
+        return await _remembered(name_of(self.name, request), lambda: self._provider.complete(request, on_text))
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """The score from the memo, or else the provider's, if it can score."""
+        name = name_of(f"{self.name} score {text}", request)
+        return await _remembered(name, lambda: score_text(self._provider, request, text))
 
     async def check(self) -> str:
         """The provider's own word."""
@@ -69,6 +63,20 @@ class RememberingProvider:
     async def close(self) -> None:
         """Close the provider."""
         await self._provider.close()
+
+
+async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+    current = _current.get()
+    if current is None:
+        return await ask()
+    name = f"{same}:{current.seen[same]}"  # samples without a seed are several requests that look alike
+    current.seen[same] += 1
+    if (kept := current.memo.recall(name)) is not None:
+        return reply_of(kept)
+    reply = await ask()
+    if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
+        current.memo.keep(name, plain(reply))  # an empty reply would only make the item fail again
+    return reply
 
 
 def name_of(provider: str, request: Request) -> str:

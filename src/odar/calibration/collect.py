@@ -1,127 +1,98 @@
-"""Run the agents on every item once, resumable to the item, bounded in concurrency and money.
+"""The work of `odar calibrate` and `odar sample`: the agents run on every item once.
 
-What is done with an item is a `Work`: `record` has it answered, verified and solved, for `odar calibrate`. Whatever
-is fitted later is a replay of these records.
+`record` has an item answered, verified and solved. Whatever is fitted later is a replay of these records.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 from odar.agents.ledger import Ledger
+from odar.agents.prompt_size import most_tokens
 from odar.agents.surrogate import WRITES
 from odar.agents.team import Team
+from odar.batch import executor
+from odar.batch.bounds import used, worst_case
+from odar.batch.executor import Outcome, Work, failure
+from odar.batch.journal import Memo, Row, digest_of
+from odar.batch.limits import NOTHING, Amount, Needs
+from odar.batch.replies import replies_kept_in
 from odar.calibration.items import Item
-from odar.calibration.journal import Entry, Journal
 from odar.calibration.records import Attempt, Record, Score, attempt
 from odar.engine import CHARACTERS_PER_TOKEN_AT_MOST, Odar
 from odar.errors import BudgetExceeded, OdarError
 from odar.providers.base import Message
 from odar.types import Candidate, Energy, Step
 
-T = TypeVar("T", bound=Entry)
-Work = Callable[[Odar, Item, Ledger, int | None], Awaitable[T]]
-"""What is done with one item: engine, item, ledger and seed in, an entry for the journal out."""
+SEED = 42
+Recorder = Callable[[Odar, Item, Ledger, int | None], Awaitable[Row]]
+"""What is done with one item: engine, item, ledger and seed in, a row of the journal out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a collection is."""
+def work_items(
+    odar: Odar, items: Iterable[Item], steps: Sequence[tuple[Step, int]], *, scored: bool = False
+) -> list[executor.Item]:
+    """The items as the executor knows them: each with the most that these steps may take and cost.
 
-    done: int
-    total: int
-    cost_usd: float | None
-    """Spent so far in this run; None where a price is unknown."""
-    failed: int
-
-
-def worst_cost(odar: Odar, items: Sequence[Item]) -> float | None:
-    """The most that collecting these items can cost; None where a price is unknown."""
-    total = 0.0
-    for item in items:
-        for step, count in ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, odar.settings.routing.samples)):
-            agent = odar.settings.agent(step.role)
-            card = odar.settings.card(agent.model)
-            # The verifier also reads the proposal, which is at most a whole fast answer long.
-            proposal = "x" * 4 * odar.settings.fast.max_tokens if step is Step.VERIFY else ""
-            messages = odar.prompts[step].messages(item.query, proposal)
-            try:
-                total += count * Ledger.worst_cost(card, messages, agent.max_tokens)
-                total += count * _worst_score(odar, item, agent.max_tokens)
-            except BudgetExceeded:
-                return None
-    return total
-
-
-def _worst_score(odar: Odar, item: Item, max_tokens: int) -> float:
-    """The most that a surrogate's score of one answer can cost; nothing where there is no surrogate."""
-    if odar.judge.surrogate is None:
-        return 0.0
-    text = Message("assistant", "x" * CHARACTERS_PER_TOKEN_AT_MOST * max_tokens)
-    return Ledger.worst_cost(odar.judge.surrogate.card, (*item.query.messages, text), WRITES)
-
-
-async def collect(
-    odar: Odar,
-    items: Sequence[Item],
-    file: Journal[T],
-    work: Work[T],
-    *,
-    concurrency: int = 4,
-    budget_usd: float | None = None,
-    seed: int | None = 42,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> list[tuple[str, OdarError]]:
-    """Do the work for every item that is not in the file yet; returns the items that failed, with why.
-
-    Stops before the budget is passed. A failed item has no entry and is tried again by the next run.
+    Args:
+        odar: whose agents are asked.
+        items: the questions.
+        steps: what is done with each, and how often.
+        scored: whether a surrogate, where there is one, scores every answer too.
     """
-    todo = file.missing(items)
-    before = len(items) - len(todo)
-    failures: list[tuple[str, OdarError]] = []
-    done = 0
-    spent: float | None = 0.0
-    slots = asyncio.Semaphore(concurrency)
-
-    async def one(item: Item) -> None:
-        nonlocal done, spent
-        async with slots:
-            needed = 0.0
-            if budget_usd is not None:
-                worst = worst_cost(odar, [item])
-                if worst is None or spent is None or spent + worst > budget_usd:
-                    failures.append((item.id, BudgetExceeded(f"the budget of ${budget_usd:g} does not cover it")))
-                    return
-                needed = worst
-                spent += needed  # held back; settled below
-            ledger = odar.ledger()
-            try:
-                entry = await work(odar, item, ledger, seed)
-            except OdarError as error:
-                failures.append((item.id, error))
-            else:
-                file.append(entry)
-                done += 1
-            cost = ledger.spend().cost_usd
-            spent = None if spent is None or cost is None else spent - needed + cost
-            on_progress(Progress(before + done, len(items), spent, len(failures)))
-
-    await asyncio.gather(*(one(item) for item in todo))
-    return failures
+    found = []
+    for item in items:
+        needs, cost = worst_case(odar, item.query, steps)
+        if scored and odar.judge.surrogate is not None:
+            needs, cost = _with_scores(odar, item, steps, needs, cost)
+        found.append(executor.Item(item.id, item, digest_of(item.query, item.answers, item.effort), needs, cost))
+    return found
 
 
-async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Record:
-    """Everything that the three paths would do with an item, each call made once."""
+def _with_scores(
+    odar: Odar, item: Item, steps: Sequence[tuple[Step, int]], needs: Needs, cost: float | None
+) -> tuple[Needs, float | None]:
+    """The same with the most that a surrogate's score of every answer can take and cost."""
+    assert odar.judge.surrogate is not None
+    card = odar.judge.surrogate.card
+    extra = NOTHING
+    for step, count in steps:
+        text = Message("assistant", "x" * CHARACTERS_PER_TOKEN_AT_MOST * odar.settings.agent(step.role).max_tokens)
+        read = (*item.query.messages, text)
+        extra = extra.plus(Amount(count, count * (most_tokens(read) + WRITES)))
+        try:
+            cost = None if cost is None else cost + count * Ledger.worst_cost(card, read, WRITES)
+        except BudgetExceeded:
+            cost = None
+    return {**needs, card.provider: needs.get(card.provider, NOTHING).plus(extra)}, cost
+
+
+def recording(recorder: Recorder, odar: Odar, seed: int | None = SEED) -> Work:
+    """The work with one engine. Replies that an unfinished item has paid for are not asked for again."""
+
+    async def work(item: executor.Item, memo: Memo) -> Outcome:
+        ledger = odar.ledger()
+        try:
+            with replies_kept_in(memo):
+                row = await recorder(odar, item.payload, ledger, seed)
+        except OdarError as error:
+            return failure(item, error, cost_usd=ledger.spend().cost_usd)
+        told = {"cost_usd": ledger.spend().cost_usd, "error": None, "digest": item.digest}
+        return Outcome({**row, **told}, used(ledger.calls, item.needs, odar.settings.retry.attempts))
+
+    return work
+
+
+async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Row:
+    """Everything that the three paths would do with an item, each call made once: a `Record` as a row."""
     team = odar.team(item.query, ledger, seed)
     fast = needed(await team.answer(), team)
     verify = needed(await team.verify(fast[0]), team)
     solves = needed(await odar.waves.sample(team, odar.settings.routing.samples), team)
     energies = await _scored(odar, team, fast, verify, solves)
     attempts = [_attempts(odar, item, each, team, energies) for each in (fast, verify, solves)]
-    return Record(
+    found = Record(
         id=item.id,
         query=item.query.text,
         difficulty=odar.estimator.estimate(item.query).difficulty,
@@ -131,6 +102,7 @@ async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Re
         solve_calls=sum(call.samples for call in ledger.calls if call.step is Step.SOLVE and not call.scoring),
         effort=item.effort,
     )
+    return asdict(found)
 
 
 async def _scored(

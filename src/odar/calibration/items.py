@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from odar.calibration.jsonl import effort_of, load_lines, parse_lines, query_of
 from odar.errors import InputError
-from odar.formats import load_json
 from odar.fusion.equivalence import equivalent
-from odar.images import load_image
 from odar.types import Query
+
+_FAULT = "is not a question with an answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,7 @@ def load_items(path: str | Path) -> list[Item]:
     Raises:
         InputError: the file cannot be read, or a line is not such an object; names the line.
     """
-    file = Path(path).expanduser()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    items = list(_parse(text, str(path), file.parent))
-    if not items:
-        raise InputError(f"{path} holds no questions")
+    items = load_lines(path, _item, _FAULT, "questions")
     if len({item.id for item in items}) < len(items):
         raise InputError(f"{path}: two lines have the same id; give each its own or leave them out")
     return items
@@ -58,36 +51,19 @@ def starter_items(limit: int | None = None) -> list[Item]:
     (236, 160)
     """
     text = resources.files("odar.data").joinpath("starter.jsonl").read_text(encoding="utf-8")
-    items = list(_parse(text, "starter", Path()))
+    items = list(parse_lines(text, "starter", Path(), _item, _FAULT))
     count = len(items) if limit is None else min(limit, len(items))
     return [items[i * len(items) // count] for i in range(count)]
 
 
-def _parse(text: str, source: str, folder: Path) -> Iterator[Item]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield _item(load_json(line), number, folder)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"{source}, line {number} is not a question with an answer: {why}") from None
-
-
 def _item(row: dict[str, Any], number: int, folder: Path) -> Item:
-    query, answer = row["query"], row["answer"]
-    if not isinstance(query, str) or not query.strip():
-        raise ValueError(f"query is {query!r}")
+    query, answer = query_of(row, folder), row["answer"]
     if not isinstance(answer, str | int | float) or isinstance(answer, bool):
         raise ValueError(f"answer is {answer!r}")
-    images = (load_image(folder / row["image"]),) if row.get("image") else ()
-    effort = row.get("time")
-    if effort is None and row.get("reasoning"):
-        effort = len(row["reasoning"].split())
     return Item(
         id=str(row.get("id", number)),
-        query=Query(query, images),
+        query=query,
         answers=(str(answer), *map(str, row.get("accept", ()))),
-        effort=None if effort is None else float(effort),
+        effort=effort_of(row),
         domain=str(row.get("domain", "")),
     )

@@ -1,4 +1,9 @@
-"""Replay of recorded items: what each path would have answered, and at what price."""
+"""Replay of recorded items: what each path would have answered, and at what price.
+
+Fitting needs no more than this: all three paths of every record at once. `odar.evals.replay.walk` replays any
+policy over a whole panel, with waves, prompts that are billed once, and ties broken as the engine breaks them. Both
+choose winners by `votes.fuse`.
+"""
 
 from __future__ import annotations
 

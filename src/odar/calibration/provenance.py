@@ -46,6 +46,10 @@ class Provenance:
         facts = header.get("facts")
         return cls(facts) if isinstance(facts, Mapping) else None
 
+    def since(self, header: Mapping[str, Any]) -> str:
+        """What changed since a file with this first line was made, as the end of a sentence."""
+        return told(self, Provenance.of_header(header))
+
     def changes(self, before: Provenance) -> list[str]:
         """What is not as it was, in words."""
         old, new = dict(_flat(before.facts)), dict(_flat(self.facts))
@@ -54,6 +58,13 @@ class Provenance:
             for name in sorted(old.keys() | new.keys())
             if old.get(name) != new.get(name)
         ]
+
+
+def told(now: Provenance, before: Provenance | None) -> str:
+    """What changed, as the end of a sentence; empty where it is not known."""
+    changes = [] if before is None else now.changes(before)
+    more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+    return f" ({'; '.join(changes[:3])}{more})" if changes else ""
 
 
 def provenance(odar: Odar, seed: int | None = 42) -> Provenance:

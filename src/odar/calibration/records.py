@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
 
+from odar.batch.journal import Row
 from odar.calibration.items import Item
-from odar.calibration.journal import Journal
-from odar.calibration.provenance import Provenance
+from odar.errors import InputError
 from odar.types import Candidate, Step
 
 FORMAT = "odar-records-2"
@@ -81,17 +79,15 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None, score: Sco
     )
 
 
-class RecordFile(Journal[Record]):
-    """Records in a file, and what made them: models, prompts, sampling."""
-
-    def __init__(self, path: Path, made_by: Provenance) -> None:
-        super().__init__(path, FORMAT, made_by, asdict, _record)
-
-
-def _record(row: dict[str, Any]) -> Record:
-    attempts = {name: _attempt(row[name]) for name in ("fast", "verify")}
-    solves: Sequence[Any] = row["solves"]
-    return Record(**{**row, **attempts, "solves": tuple(map(_attempt, solves))})
+def record_of(row: Row) -> Record:
+    """The record behind a row of the journal; raises InputError where it is none."""
+    try:
+        names = [field.name for field in fields(Record)]
+        attempts = {name: _attempt(row[name]) for name in ("fast", "verify")}
+        known = {name: row[name] for name in names if name in row}
+        return Record(**{**known, **attempts, "solves": tuple(map(_attempt, row["solves"]))})
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"row {row.get('id')!r} is not a record ({error!r}); move its file away") from None
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odar.calibration.jsonl import effort_of, load_lines, query_of
 from odar.difficulty.training import d_star
-from odar.errors import InputError
-from odar.formats import load_json
-from odar.images import load_image
 from odar.types import Query
 
 
@@ -36,15 +33,7 @@ def load_rows(path: str | Path) -> list[TrainingRow]:
     Raises:
         InputError: the file cannot be read, or a line is not such an object; names the line.
     """
-    file = Path(path).expanduser()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    rows = list(_parse(text, str(path), file.parent))
-    if not rows:
-        raise InputError(f"{path} holds no rows")
-    return rows
+    return load_lines(path, _row, "is no row to train on", "rows")
 
 
 def targets(rows: list[TrainingRow]) -> NDArray[np.float64]:
@@ -59,31 +48,12 @@ def targets(rows: list[TrainingRow]) -> NDArray[np.float64]:
     return np.where(np.isnan(given), d_star(failure, effort), given)
 
 
-def _parse(text: str, source: str, folder: Path) -> Iterator[TrainingRow]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield _row(load_json(line), folder)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"{source}, line {number} is no row to train on: {why}") from None
-
-
-def _row(row: dict[str, Any], folder: Path) -> TrainingRow:
-    query = row["query"]
-    if not isinstance(query, str) or not query.strip():
-        raise ValueError(f"query is {query!r}")
+def _row(row: dict[str, Any], number: int, folder: Path) -> TrainingRow:
+    query = query_of(row, folder)
     difficulty, correct = (_share(row, key) for key in ("difficulty", "correct"))
     if (difficulty is None) == (correct is None):
         raise ValueError("it needs either difficulty or correct")
-    effort = row.get("time")
-    if effort is None and row.get("reasoning"):
-        effort = len(row["reasoning"].split())
-    if effort is not None and not (isinstance(effort, int | float) and 0 <= effort < math.inf):
-        raise ValueError(f"time is {effort!r}")
-    images = (load_image(folder / row["image"]),) if row.get("image") else ()
-    return TrainingRow(Query(query, images), difficulty, correct, None if effort is None else float(effort))
+    return TrainingRow(query, difficulty, correct, effort_of(row))
 
 
 def _share(row: dict[str, Any], key: str) -> float | None:

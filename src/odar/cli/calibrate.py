@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odar.cli.embedded import fetch_if_embedded, uses_embedded
+from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from odar.calibration.fit import Fitted
     from odar.calibration.items import Item
     from odar.calibration.provenance import Provenance
+    from odar.calibration.records import Record
     from odar.engine import Odar
-    from odar.providers.base import Provider
 
 FEWEST = 30
 """Fewer items than this say nothing about thresholds."""
@@ -75,10 +74,10 @@ def command(
     if not as_json:
         announce_profile(settings)
     fetch_if_embedded(settings, quiet=as_json)
-    return asyncio.run(_run(settings, items, data or "starter", as_json=as_json, **options))
+    return _run(settings, items, data or "starter", as_json=as_json, **options)
 
 
-async def _run(
+def _run(
     settings: Settings,
     items: list[Item],
     data: str,
@@ -92,30 +91,15 @@ async def _run(
     statistics_only: bool,
     as_json: bool,
 ) -> int:
-    from odar.calibration.collect import record
     from odar.calibration.install import report, statistics_alone, to_calibration
-    from odar.calibration.provenance import provenance
-    from odar.calibration.records import RecordFile
     from odar.cli.calibrate_view import show
-    from odar.cli.collecting import collect_visibly, confirm, workers
     from odar.engine import Odar
 
-    ready: dict[str, Provider] = {}
-    if uses_embedded(settings):
-        settings, ready, concurrency = workers(settings)
-    async with Odar(settings, providers=ready) as odar:
-        made_by = provenance(odar)
-        with RecordFile(_records_path(records, made_by), made_by) as file:
-            samples = settings.routing.samples
-            at_least = min(settings.fusion.first_wave if settings.fusion.stop_confidence else samples, samples)
-            calls = f"{2 + samples}" if at_least == samples else f"{2 + at_least} to {2 + samples}"
-            confirm(odar, file.missing(items), len(items), calls, budget, yes)
-            await collect_visibly(odar, items, file, record, concurrency=concurrency, budget=budget, quiet=as_json)
-            known = {entry.id: entry for entry in file.entries}
-        kept = [(item, known[item.id]) for item in items if item.id in known]
-        if len(kept) < FEWEST:
-            raise InputError(f"{len(kept)} items have answers; at least {FEWEST} are needed to fit anything")
-        evidence, fitted = await asyncio.to_thread(_fit, odar, kept)
+    odar = Odar(settings)  # opens nothing: says what an item may take, and is what is fitted
+    kept = _collect(odar, items, records, concurrency, budget, yes, quiet=as_json)
+    if len(kept) < FEWEST:
+        raise InputError(f"{len(kept)} items have answers; at least {FEWEST} are needed to fit anything")
+    evidence, fitted = _fit(odar, kept)
     made = {"command": command_line(), "data": data, "items": len(kept)}
     refused = bool(fitted.worse) and not force and not statistics_only
     if statistics_only:
@@ -135,7 +119,39 @@ async def _run(
     return 0
 
 
-def _fit(odar: Odar, kept: list[tuple[Item, Any]]) -> tuple[Evidence, Fitted]:
+def _collect(
+    odar: Odar,
+    items: list[Item],
+    records: str | None,
+    concurrency: int,
+    budget: float | None,
+    yes: bool,
+    *,
+    quiet: bool,
+) -> list[tuple[Item, Record]]:
+    """The items that were answered, now or earlier, with what was said."""
+    from odar.batch.journal import Journal
+    from odar.calibration.collect import record, work_items
+    from odar.calibration.provenance import provenance
+    from odar.calibration.records import FORMAT, record_of
+    from odar.cli.collecting import collect, confirm
+    from odar.types import Step
+
+    settings, made_by = odar.settings, provenance(odar)
+    samples, fusion = settings.routing.samples, settings.fusion
+    at_least = min(fusion.first_wave if fusion.stop_confidence else samples, samples)
+    calls = f"{2 + samples}" if at_least == samples else f"{2 + at_least} to {2 + samples}"
+    work = work_items(odar, items, ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, samples)), scored=True)
+    file = _records_path(records, made_by)
+    with Journal(file, made_by.header(FORMAT), made_by.since) as journal:
+        todo = journal.missing(work)
+        confirm(settings, todo, len(items), "items", f"{calls} calls each, ", budget, yes=yes)
+        collect(settings, record, work, journal, concurrency, budget, quiet=quiet)
+        known = {row["id"]: record_of(row) for row in journal.rows(item.key for item in work)}
+    return [(item, known[item.id]) for item in items if item.id in known]
+
+
+def _fit(odar: Odar, kept: list[tuple[Item, Record]]) -> tuple[Evidence, Fitted]:
     from odar.calibration.evidence import evidence_of
     from odar.calibration.fit import fit
     from odar.calibration.install import incumbents
@@ -171,8 +187,7 @@ def _records_path(named: str | None, made_by: Provenance) -> Path:
     """The file named, or the one for these settings in ODAR's cache; where that is new, what is left is told."""
     if named:
         return Path(named).expanduser()
-    from odar.calibration.journal import told
-    from odar.calibration.provenance import latest
+    from odar.calibration.provenance import latest, told
     from odar.providers.weights import weights_path
 
     folder = weights_path().parent.parent / "calibration"

@@ -1,111 +1,207 @@
-"""What `odar calibrate` and `odar sample` share: the bill first, then the work with a progress bar."""
+"""What commands that ask many questions share: where, at what price, and how far.
+
+`odar batch`, `odar calibrate`, `odar sample` and `odar eval collect` are all items of `odar.batch.executor.run`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from odar.calibration.collect import Progress, Work, collect, worst_cost
-from odar.calibration.items import Item
-from odar.calibration.journal import Entry, Journal
-from odar.engine import Odar
-from odar.errors import BudgetExceeded, InputError, OdarError
+from odar import errors
+from odar.batch.executor import Executor, Item, LocalExecutor, OpenWork, Progress, run
+from odar.batch.journal import Journal
+from odar.batch.limits import check_needs, rates_of
+from odar.batch.opening import WithEngine
+from odar.cli.embedded import uses_embedded
+from odar.cli.main import EXIT_CODES
+from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
 from odar.settings import Settings
 
-T = TypeVar("T", bound=Entry)
+if TYPE_CHECKING:
+    from odar.calibration.collect import Recorder
+
+F = TypeVar("F", bound=Callable[..., Any])
 MOST_COPIES = 4
 """Of the embedded model; each takes half a gigabyte."""
 PATIENCE = 10.0
 """Nobody waits for these answers: on a busy machine the embedded model may take this many times its usual time."""
+DEADLINES = 2
+"""An item's ticket is given up after this many deadlines."""
 
 
-def workers(settings: Settings) -> tuple[Settings, dict[str, Provider], int]:
-    """For the embedded model: patient settings, a copy of it for each core, and how many there are.
+def engine_options(command: F) -> F:
+    """Adds --engine, --ray-address and --workers."""
+    more_than_none = click.IntRange(min=1)
+    where = "Ray cluster; local starts one. Default: $RAY_ADDRESS."
+    for option in (
+        click.option("--workers", type=more_than_none, default=2, show_default=True, help="Processes on Ray."),
+        click.option("--ray-address", metavar="ADDRESS", help=where),
+        click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True),
+    ):
+        command = option(command)
+    return command
 
-    Copies with one thread each do more than one copy with many threads, and give the same answers.
-    """
-    from odar.providers.embedded import EmbeddedProvider
-    from odar.providers.several import Several
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = settings.embedded.threads or 1
-    copies = max(1, min(usable // threads, MOST_COPIES))
-    ready: dict[str, Provider] = {
-        name: Several([EmbeddedProvider(name, threads=threads, copy=number) for number in range(copies)])
-        for name, provider in settings.providers.items()
-        if provider.kind == "embedded"
-    }
-    patient = replace(
+def open_engine(
+    name: str, work: OpenWork, settings: Settings, address: str | None = None, workers: int = 2, requests: int = 1
+) -> Callable[[], AbstractAsyncContextManager[Executor]]:
+    """Opens the engine of this name; an item makes up to `requests` requests one after the other."""
+    rates, lease_s = rates_of(settings), DEADLINES * requests * settings.limits.deadline_s
+    if name == "local":
+        return lambda: LocalExecutor(work, rates, lease_s)
+    from odar.batch.cluster import RayExecutor
+
+    address = address or os.environ.get("RAY_ADDRESS")
+    return lambda: RayExecutor(work, rates, lease_s, address=address, workers=workers)
+
+
+def patient(settings: Settings) -> Settings:
+    """Settings for answers that nobody waits for."""
+    return replace(
         settings,
         fast=replace(settings.fast, timeout_s=PATIENCE * settings.fast.timeout_s),
         slow=replace(settings.slow, timeout_s=PATIENCE * settings.slow.timeout_s),
         limits=replace(settings.limits, deadline_s=PATIENCE * settings.limits.deadline_s),
     )
-    return patient, ready, copies
 
 
-def confirm(odar: Odar, todo: Sequence[Item], total: int, calls_each: str, budget: float | None, yes: bool) -> None:
-    """Say what it may cost, and ask where it is not nothing."""
-    if not todo:
-        return
-    cost = worst_cost(odar, todo)
-    price = "an unknown amount: a price is missing" if cost is None else f"at most ${cost:.2f}"
-    click.echo(f"odar: {len(todo)} of {total} items to answer, {calls_each} calls each, {price}", err=True)
-    if cost is None and budget is not None:
+def copies(settings: Settings) -> int:
+    """How many copies of the embedded model run at once: one for each core.
+
+    Copies with one thread each do more than one copy with many threads, and give the same answers.
+    """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(usable // (settings.embedded.threads or 1), MOST_COPIES))
+
+
+def open_copies(settings: Settings) -> Mapping[str, Provider]:
+    """The embedded providers, each as several copies."""
+    from odar.providers.embedded import EmbeddedProvider
+    from odar.providers.several import Several
+
+    threads, count = settings.embedded.threads or 1, copies(settings)
+    return {
+        name: Several([EmbeddedProvider(name, threads=threads, copy=number) for number in range(count)])
+        for name, provider in settings.providers.items()
+        if provider.kind == "embedded"
+    }
+
+
+def confirm(
+    settings: Settings, todo: Sequence[Item], total: int, what: str, calls: str, budget: float | None, *, yes: bool
+) -> None:
+    """Say what it may cost, and ask where it is not nothing and nobody has set a budget; refuse rates it breaks."""
+    for item in todo:
+        check_needs(item.needs, rates_of(settings))
+    costs = [item.worst_cost_usd for item in todo]
+    known, unknown = sum(cost for cost in costs if cost is not None), None in costs
+    if todo:
+        price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
+        click.echo(f"odar: {len(todo)} of {total} {what} to answer, {calls}{price}", err=True)
+    if unknown and budget is not None:
         raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
-    if cost != 0 and not yes:
+    if (unknown or known) and budget is None and not yes:
         if not sys.stdin.isatty():
-            raise InputError("this costs money; add --yes to go on")
+            raise InputError("this costs money; add --budget USD or --yes to go on")
         click.confirm("go on?", abort=True, err=True)
 
 
-async def collect_visibly(
-    odar: Odar,
+def collect(
+    settings: Settings,
+    recorder: Recorder,
     items: Sequence[Item],
-    file: Journal[T],
-    work: Work[T],
-    *,
+    journal: Journal,
     concurrency: int,
     budget: float | None,
+    *,
     quiet: bool,
 ) -> None:
-    """`collect` with a progress bar, and a word on what failed."""
+    """Have every item recorded in this process, with a progress bar, and a word on what failed.
+
+    The embedded model runs once on each core.
+    """
+    from odar.calibration.collect import recording
+
+    open_providers = None
+    if uses_embedded(settings):
+        settings, concurrency, open_providers = patient(settings), copies(settings), open_copies
+    work = WithEngine(settings, partial(recording, recorder), open_providers)
+    before = len(items) - len(journal.missing(items))
+    with shown(len(items), before, quiet=quiet) as show:
+        opened = open_engine("local", work, settings)
+        doing = run(items, opened, journal, concurrency=concurrency, budget_usd=budget, on_progress=show)
+        done = asyncio.run(doing)
+    report_failures(failures(journal, items), done.stopped)
+
+
+@contextmanager
+def shown(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """A bar on standard error with the cost so far and to go."""
     if quiet:
-        failures = await collect(odar, items, file, work, concurrency=concurrency, budget_usd=budget)
-    else:
-        failures = await _with_bar(odar, items, file, work, concurrency, budget)
-    if failures:
-        first, why = failures[0]
-        some = f"{len(failures)} items failed" if len(failures) > 1 else "1 item failed"
-        click.echo(f"odar: {some}, the first ({first}): {why}", err=True)
-
-
-async def _with_bar(
-    odar: Odar, items: Sequence[Item], file: Journal[T], work: Work[T], concurrency: int, budget: float | None
-) -> list[tuple[str, OdarError]]:
+        yield lambda progress: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    )  # fmt: skip
     with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("answering", total=len(items), completed=len(items) - len(file.missing(items)))
+        task = bar.add_task("", total=total, completed=done)
+        yield lambda progress: bar.update(task, completed=progress.done, description=costs_of(progress))
 
-        def show(progress: Progress) -> None:
-            spent = "" if not progress.cost_usd else f", ${progress.cost_usd:.4f}"
-            failed = "" if not progress.failed else f", {progress.failed} failed"
-            bar.update(task, completed=progress.done, description=f"answering{spent}{failed}")
 
-        return await collect(odar, items, file, work, concurrency=concurrency, budget_usd=budget, on_progress=show)
+def costs_of(progress: Progress) -> str:
+    """
+    >>> costs_of(Progress(total=4, done=2, failed=0, cost_usd=0.5))
+    '$0.5000 so far, about $0.5000 to go'
+    """
+    so_far = "cost unknown" if progress.cost_usd is None else f"${progress.cost_usd:.4f} so far"
+    to_go = progress.cost_to_go_usd
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    return so_far + ("" if to_go is None else f", about ${to_go:.4f} to go") + failed
+
+
+def failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
+    """What went wrong, by item: type and message."""
+    failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
+    return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
+
+
+def report_failures(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> None:
+    """A line for every kind of failure, with the first of them."""
+    kinds = Counter(error["type"] for error in failed.values())
+    for kind, count in kinds.most_common():
+        name, error = next((name, error) for name, error in failed.items() if error["type"] == kind)
+        click.echo(
+            f"odar: {count} failed with {kind}, the first ({name}): {error['message']}; the same command tries "
+            "again",
+            err=True,
+        )
+    if stopped:
+        click.echo(f"odar: stopped: {stopped}", err=True)
+
+
+def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:
+    """What is worst for the user to miss: a provider that failed, then a limit, then the input."""
+    codes = {
+        next((code for kind, code in EXIT_CODES if issubclass(getattr(errors, name, Exception), kind)), 1)
+        for name in {error["type"] for error in failed.values()}
+    }
+    if stopped:
+        codes.add(4)
+    return next((code for code in (3, 4, 2, *sorted(codes)) if code in codes), 0)

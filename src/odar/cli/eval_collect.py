@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from odar.batch.opening import WithEngine
+from odar.cli.collecting import (
+    confirm,
+    copies,
+    engine_options,
+    exit_code,
+    failures,
+    open_copies,
+    open_engine,
+    patient,
+    report_failures,
+    shown,
+)
 from odar.cli.embedded import fetch_if_embedded, uses_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, InputError
+from odar.errors import InputError
 from odar.evals.benchmarks.base import BENCHMARKS
-from odar.evals.panel.collect import Collection, Job, Progress
-from odar.evals.panel.folder import open_folder
+from odar.evals.panel.asking import asking
+from odar.evals.panel.collect import Collection, Job
+from odar.evals.panel.folder import PanelFolder, open_folder
 from odar.evals.panel.folds import plan
 from odar.evals.panel.header import header_of
+from odar.evals.panel.readiness import check_scorer, with_fitting_prompts
 from odar.settings import Settings
 
 MOST_SAMPLES = 9
 """The longest best-of-N curve of SPEC 7.3."""
+REQUESTS = 3
+"""An item is answered, verified and solved one after the other, each within the deadline of a request."""
 
 
 @click.command("collect")
@@ -38,6 +54,7 @@ MOST_SAMPLES = 9
     "--budget", type=click.FloatRange(min=0), metavar="USD", help="All the panel may cost, earlier runs too."
 )
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
+@engine_options
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @settings_options
@@ -50,6 +67,9 @@ def collect(
     data: str | None,
     budget: float | None,
     concurrency: int,
+    engine: str,
+    ray_address: str | None,
+    workers: int,
     yes: bool,
     quiet: bool,
     settings: Settings,
@@ -62,17 +82,42 @@ def collect(
     \b
     odar eval collect starter --out runs/starter
     odar eval collect gsm8k math --data data --seed 42 --seed 123 --seed 456 --samples 9 --out runs/maths
+    odar eval collect gsm8k --out runs/maths --engine ray --ray-address HOST:6379 --workers 8
     """
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=quiet)
-    if uses_embedded(settings):
-        concurrency = 1  # it takes one request at a time, and waiting for others counts against an agent's time
+    settings = _fitting(settings, benchmarks)
     jobs = _jobs(benchmarks, limit, seeds, Path(data).expanduser() if data else None)
     asked = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
-    work = _run(
-        asked, settings.routing.samples, jobs, Path(out).expanduser(), budget, concurrency, yes, quiet=quiet
-    )
-    return asyncio.run(work)
+    copied = None
+    if uses_embedded(settings):
+        asked = patient(asked)
+        concurrency, copied = (workers, None) if engine == "ray" else (copies(asked), open_copies)
+    opened = open_engine(engine, WithEngine(asked, asking, copied), asked, ray_address, workers, REQUESTS)
+    odar = Odar(asked)  # opens nothing: only to see what each item may take
+    with open_folder(Path(out).expanduser(), header_of(odar, settings.routing.samples)) as folder:
+        collection = Collection(odar, folder, jobs)
+        todo = collection.missing()
+        calls = f"at most {len(todo) * (2 + asked.routing.samples)} calls, "
+        confirm(settings, todo, len(jobs), "items", calls, budget, yes=yes)
+        try:
+            with shown(len(jobs), len(jobs) - len(todo), quiet=quiet) as show:
+                work = collection.run(opened, concurrency=concurrency, budget_usd=budget, on_progress=show)
+                done = asyncio.run(work)
+        finally:
+            failed = failures(folder.journal, collection.items)
+            folder.compact()
+            _summary(folder, jobs, out)
+    report_failures(failed, done.stopped)
+    return exit_code(failed, done.stopped)
+
+
+def _fitting(settings: Settings, names: Sequence[str]) -> Settings:
+    """The settings with the prompts that these benchmarks need, and a word where they differ."""
+    fitting = with_fitting_prompts(settings, [BENCHMARKS[name] for name in dict.fromkeys(names)])
+    if fitting.prompts != settings.prompts:
+        click.echo(f"odar: prompts = {fitting.prompts!r}: the form of the answers is scored", err=True)
+    return fitting
 
 
 def _jobs(names: Sequence[str], limit: int | None, seeds: Sequence[int], folder: Path | None) -> list[Job]:
@@ -83,90 +128,16 @@ def _jobs(names: Sequence[str], limit: int | None, seeds: Sequence[int], folder:
         drawn = plan(list(benchmark.load(folder)), limit=limit)
         if not drawn.tasks:
             raise InputError(f"benchmark {name} holds no items")
+        check_scorer(benchmark, drawn.tasks)
         pairs = list(zip(drawn.tasks, drawn.folds, strict=True))
         jobs += [Job(benchmark, task, fold, seed) for seed in dict.fromkeys(seeds) for task, fold in pairs]
     return jobs
 
 
-async def _run(
-    settings: Settings,
-    path_samples: int,
-    jobs: list[Job],
-    out: Path,
-    budget: float | None,
-    concurrency: int,
-    yes: bool,
-    *,
-    quiet: bool,
-) -> int:
-    async with Odar(settings) as odar:
-        with open_folder(out, header_of(odar, path_samples)) as folder:
-            collection = Collection(odar, folder, jobs, budget)
-            _confirm(collection, budget, yes)
-            try:
-                await _answer(collection, concurrency, quiet=quiet)
-            finally:
-                kept = folder.compact()
-                _summary(collection.progress(), kept, out)
-    for key, error in collection.failures[:1]:
-        count = len(collection.failures)
-        click.echo(f"odar: {count} items failed, the first ({key.benchmark} {key.id}): {error}", err=True)
-    return 1 if collection.failures else 0
-
-
-def _confirm(collection: Collection, budget: float | None, yes: bool) -> None:
-    """Say what it may cost, and ask where it is not nothing."""
-    todo = collection.missing()
-    if not todo:
-        return
-    cost, calls = collection.worst_cost(todo), len(todo) * (2 + collection.samples)
-    price = "an unknown amount: a price is missing" if cost is None else f"at most ${cost:.2f}"
-    total = len(collection.jobs)
-    click.echo(f"odar: {len(todo)} of {total} items to answer, at most {calls} calls, {price}", err=True)
-    if cost is None and budget is not None:
-        raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
-    if cost != 0 and not yes:
-        if not sys.stdin.isatty():
-            raise InputError("this costs money; add --yes to go on")
-        click.confirm("go on?", abort=True, err=True)
-
-
-async def _answer(collection: Collection, concurrency: int, *, quiet: bool) -> None:
-    if quiet:
-        await collection.run(concurrency=concurrency)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    start = collection.progress()
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("answering", total=start.total, completed=start.done)
-
-        def show(progress: Progress) -> None:
-            bar.update(task, completed=progress.done, description=f"answering{_money(progress)}")
-
-        await collection.run(concurrency=concurrency, on_progress=show)
-
-
-def _money(progress: Progress) -> str:
-    """What has been spent and what is still to come; nothing where nothing costs."""
-    failed = f", {progress.failed} failed" if progress.failed else ""
-    if progress.spent_usd is None:
-        return f", cost unknown{failed}"
-    if not progress.spent_usd:
-        return failed
-    to_go = "" if progress.to_go_usd is None else f", about ${progress.to_go_usd:.4f} to go"
-    return f", ${progress.spent_usd:.4f} spent{to_go}{failed}"
-
-
-def _summary(progress: Progress, kept: int, out: Path) -> None:
-    goes_on = "" if progress.done == progress.total else "; the same command goes on from here"
-    money = _money(replace(progress, to_go_usd=None, failed=0))
+def _summary(folder: PanelFolder, jobs: Sequence[Job], out: str) -> None:
+    done, spent = sum(job.key in folder.compacted for job in jobs), folder.spent()
+    money = ", cost unknown" if spent is None else f", ${spent:.4f} spent" if spent else ""
+    goes_on = "" if done == len(jobs) else "; the same command goes on from here"
     click.echo(
-        f"odar: {progress.done} of {progress.total} items done{money}; {out} holds {kept}{goes_on}", err=True
+        f"odar: {done} of {len(jobs)} items done{money}; {out} holds {len(folder.compacted)}{goes_on}", err=True
     )

@@ -10,11 +10,11 @@ from typing import Any
 import click
 import numpy as np
 
+from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.policies import run, run_all
 from odar.evals.replay.tape import Tape, load_tape
-from odar.evals.router_quality import Interval
 from odar.evals.standing import Standing, paired, standings, strata_of
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
 
-from odar.cli.collecting import collect_visibly, confirm, workers
-from odar.cli.embedded import fetch_if_embedded, uses_embedded
+from odar.batch.journal import Journal
+from odar.calibration.collect import work_items
+from odar.calibration.items import Item, load_items
+from odar.calibration.provenance import provenance
+from odar.cli.collecting import collect, confirm
+from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
+from odar.engine import Odar
+from odar.evals.samples import FORMAT, sample
 from odar.settings import Settings
+from odar.types import Step
 
 
 @click.command("sample")
@@ -32,24 +38,18 @@ def command(data: str, out: str, concurrency: int, budget: float | None, yes: bo
     """
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=False)
-    count = asyncio.run(_run(settings, data, Path(out), concurrency, budget, yes))
+    count = _run(settings, load_items(data), Path(out).expanduser(), concurrency, budget, yes)
     click.echo(f"{count} questions in {out}; compare the rules with: odar fuse {out}")
 
 
-async def _run(settings: Settings, data: str, out: Path, concurrency: int, budget: float | None, yes: bool) -> int:
-    from odar.calibration.items import load_items
-    from odar.calibration.provenance import provenance
-    from odar.engine import Odar
-    from odar.evals.samples import SampleFile, sample
-
-    items = load_items(data)
-    if uses_embedded(settings):
-        settings, ready, concurrency = workers(settings)
-    else:
-        ready = {}
-    async with Odar(settings, providers=ready) as odar:
-        with SampleFile(out, provenance(odar)) as file:
-            calls = str(1 + settings.routing.samples)
-            confirm(odar, file.missing(items), len(items), calls, budget, yes)
-            await collect_visibly(odar, items, file, sample, concurrency=concurrency, budget=budget, quiet=False)
-            return len(file.entries)
+def _run(settings: Settings, data: list[Item], out: Path, concurrency: int, budget: float | None, yes: bool) -> int:
+    samples = settings.routing.samples
+    odar = Odar(settings)  # opens nothing: only to see what each question may take
+    made_by = provenance(odar)
+    items = work_items(odar, data, ((Step.ANSWER, 1), (Step.SOLVE, samples)))
+    with Journal(out, made_by.header(FORMAT), made_by.since) as journal:
+        confirm(
+            settings, journal.missing(items), len(items), "items", f"{1 + samples} calls each, ", budget, yes=yes
+        )
+        collect(settings, sample, items, journal, concurrency, budget, quiet=False)
+        return sum(not entry.failed for entry in journal.entries.values())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from odar.evals.router_quality import Interval
+    from odar.calibration.bootstrap import Interval
 
     Array = NDArray[np.float64]
 

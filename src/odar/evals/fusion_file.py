@@ -28,6 +28,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.votes import Array
 from odar.errors import InputError
+from odar.evals.samples import FORMAT
 from odar.formats import check_format, load_json
 from odar.fusion.answers import extract_answer
 from odar.fusion.choose import Fusion
@@ -36,9 +37,6 @@ from odar.fusion.equivalence import equivalent
 from odar.fusion.rules import RULES
 from odar.fusion.stopping import Stopping
 from odar.types import Candidate, Role, Step, Token
-
-SAMPLES = "odar-samples-1"
-"""What the first line of a file by `odar sample` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +93,10 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
             try:
                 row = load_json(line)
                 if number == 1 and "format" in row:  # the first line of what `odar sample` writes
-                    check_format(row["format"], SAMPLES, str(path), "record it again with `odar sample`")
+                    check_format(row["format"], FORMAT, str(path), "record it again with `odar sample`")
                     continue
+                if row.get("error"):
+                    continue  # an item that failed there
                 questions.append(_question(row, varentropy_weight))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 why = f"lacks {error}" if isinstance(error, KeyError) else str(error)

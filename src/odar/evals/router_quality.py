@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from odar.calibration.bootstrap import Interval as Interval  # one of the figures below
+from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
 
 Array = NDArray[np.float64]

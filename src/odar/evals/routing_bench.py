@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odar.calibration.bootstrap import Interval
 from odar.difficulty.base import Estimator
 from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, features_of, unsureness
 from odar.errors import InputError
-from odar.evals.router_quality import Interval, apgr, auroc, bootstrap, cpt, oracle_score
+from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
 from odar.types import Query
 
 Array = NDArray[np.float64]

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from odar.agents.ledger import Ledger
+from odar.batch.journal import Row
 from odar.calibration.collect import needed
 from odar.calibration.items import Item
-from odar.calibration.journal import Journal
-from odar.calibration.provenance import Provenance
 from odar.engine import Odar
-from odar.evals.fusion_file import SAMPLES
 from odar.types import Candidate, Role
 
+FORMAT = "odar-samples-1"
 DIGITS = 3
 """Log-probabilities are rounded to this: it moves no F̃ by more than its third digit, and halves the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A question with its recorded candidates, as `fusion_file` reads them."""
-
-    id: str
-    row: dict[str, Any]
-
-
-class SampleFile(Journal[Sample]):
-    """Recorded candidates in a file, and what made them: models, prompts, sampling."""
-
-    def __init__(self, path: Path, made_by: Provenance) -> None:
-        super().__init__(path, SAMPLES, made_by, lambda sample: sample.row, lambda row: Sample(row["id"], row))
-
-
-async def sample(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Sample:
-    """The fast answer, then all slow samples, none left out."""
+async def sample(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Row:
+    """The fast answer, then all slow samples, none left out: a row as `fusion_file` reads it."""
     team = odar.team(item.query, ledger, seed)
     fast = needed(await team.answer(), team)
     slow = needed(await team.solve(odar.settings.routing.samples), team)
     gold = item.answers[0] if len(item.answers) == 1 else list(item.answers)
     candidates = [_candidate(candidate) for candidate in fast + slow]
-    return Sample(item.id, {"id": item.id, "query": item.query.text, "gold": gold, "candidates": candidates})
+    return {"id": item.id, "query": item.query.text, "gold": gold, "candidates": candidates}
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.votes import Array
 from odar.evals.panel.folds import label_free_strata
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.tape import Tape
-from odar.evals.router_quality import Interval
 from odar.evals.statistics import (
     Difference,
     benjamini_hochberg,
-    bootstrap_interval,
     by_item,
     difference,
     fold_interval,
@@ -108,7 +107,7 @@ def _standing(
     )
     return Standing(
         name=outcome.name,
-        accuracy=bootstrap_interval(means, [strata[i] for i in places], seed),
+        accuracy=bootstrap_mean(means, seed, strata=[strata[i] for i in places]),
         folds=fold_interval(means, tape.items.fold[places]),
         seeds=over_seeds(outcome.score, [key.seed for key in tape.items.keys])[1],
         gain=gain,

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from odar.calibration.bootstrap import RESAMPLES, Interval, resampled_means
 from odar.calibration.votes import Array, Ints
 from odar.errors import InputError
-from odar.evals.router_quality import Interval
 
-RESAMPLES = 10_000
 LEVEL = 0.95
 
 
@@ -51,15 +50,6 @@ def fold_interval(values: ArrayLike, folds: ArrayLike, level: float = LEVEL) -> 
     return Interval(mean, float(low), float(high))
 
 
-def bootstrap_interval(
-    values: ArrayLike, strata: Sequence[Hashable] | None = None, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
-    """The mean with its percentile interval over items drawn anew within each stratum."""
-    scores = np.asarray(values, float)
-    low, high = np.percentile(_means(scores, strata, seed, resamples), [2.5, 97.5])
-    return Interval(float(scores.mean()), float(low), float(high))
-
-
 def difference(
     first: ArrayLike,
     second: ArrayLike,
@@ -77,7 +67,7 @@ def difference(
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise InputError(f"scores of shapes {a.shape} and {b.shape} cannot be paired")
     apart = a - b
-    drawn = _means(apart, strata, seed, resamples)
+    drawn = resampled_means(apart, seed, resamples, strata)
     low, high = np.percentile(drawn, [2.5, 97.5])
     below, above = (float((side + 1) / (resamples + 1)) for side in ((drawn <= 0).sum(), (drawn >= 0).sum()))
     p = min(1.0, 2 * min(below, above))
@@ -129,25 +119,3 @@ def by_item(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
     index = np.array([numbers.setdefault(item, len(numbers)) for item in items])
     sums, counts = np.bincount(index, weights=scores), np.bincount(index)
     return sums / counts, np.unique(index, return_index=True)[1]
-
-
-def _means(values: Array, strata: Sequence[Hashable] | None, seed: int, resamples: int) -> Array:
-    """The means of `resamples` samples that hold as many of each stratum as there are.
-
-    Drawing n items with replacement is drawing how often each distinct value comes up: a multinomial over few
-    values in place of n numbers.
-    """
-    if not len(values):
-        raise InputError("there is nothing to resample")
-    rng = np.random.default_rng(seed)
-    names = list(strata) if strata is not None else [""] * len(values)
-    numbers: dict[Hashable, int] = {}
-    index = np.array([numbers.setdefault(name, len(numbers)) for name in names])
-    sums = np.zeros(resamples)
-    for number in range(len(numbers)):
-        distinct, counts = np.unique(values[index == number], return_counts=True)
-        size = int(counts.sum())
-        for start in range(0, resamples, 1_000):  # in slices, so that many distinct values do not fill the memory
-            part = slice(start, min(start + 1_000, resamples))
-            sums[part] += rng.multinomial(size, counts / size, part.stop - part.start) @ distinct
-    return np.asarray(sums / len(values))

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, NamedTuple
 
 import pytest
 
+from odar.batch.executor import LocalExecutor, Progress
+from odar.cli.collecting import failures
 from odar.errors import BudgetExceeded, InputError, ProviderError
-from odar.evals.panel.collect import Collection, Job
+from odar.evals.panel.collect import Collection, Job, make_items
 from odar.evals.panel.folder import open_folder
 from odar.evals.panel.folds import plan
 from odar.evals.panel.header import header_of
 from odar.evals.panel.parquet import read_entries
 from odar.types import Step
 from support.benchmarks import Sums
+from support.panels import opened
 from support.scripted import completion, step_of
 from test_engine import MODELS, engine
 
@@ -36,15 +40,19 @@ def jobs(size=8, seeds=(42,)):
     return [Job(sums, t, f, seed) for seed in seeds for t, f in zip(drawn.tasks, drawn.folds, strict=True)]
 
 
+class Collected(NamedTuple):
+    progress: Progress
+    errors: list[dict[str, Any]]
+
+
 async def collect(odar, folder, todo, **options):
-    budget = options.pop("budget_usd", None)
     with open_folder(folder, header_of(odar, 5)) as panel:
-        collection = Collection(odar, panel, todo, budget)
+        collection = Collection(odar, panel, todo)
         try:
-            await collection.run(**options)
+            done = await collection.run(lambda: LocalExecutor(opened(odar)), **options)
+            return Collected(done, list(failures(panel.journal, collection.items).values()))
         finally:
             panel.compact()
-    return collection
 
 
 def collected(folder):
@@ -54,8 +62,7 @@ def collected(folder):
 async def test_every_item_is_kept_with_all_its_answers(tmp_path):
     odar, fast, slow = engine(fast=speak, slow=speak, difficulty=0.4)
     seen = []
-    collection = await collect(odar, tmp_path, jobs(seeds=(42, 123)), on_progress=seen.append)
-    assert collection.failures == []
+    assert (await collect(odar, tmp_path, jobs(seeds=(42, 123)), on_progress=seen.append)).errors == []
     found = collected(tmp_path)
     assert len(found) == 16
     three = found["sums", "3", 123]
@@ -65,13 +72,13 @@ async def test_every_item_is_kept_with_all_its_answers(tmp_path):
     assert (three.gold, three.effort, len(three.features), three.stratum) == ("3", 3.0, 24, "third")
     assert {each.fold for each in found.values()} == set(range(5))
     assert {request.sampling.seed for request in fast.requests} == {42, 123}
-    assert (seen[-1].done, seen[-1].total, seen[-1].to_go_usd) == (16, 16, 0)
+    assert (seen[-1].done, seen[-1].total, seen[-1].cost_to_go_usd) == (16, 16, 0)
     bill = 16 * ((10 * 1 + 5 * 4) + 2 * (10 * 3 + 5 * 15)) / 1e6
-    assert seen[-1].spent_usd == pytest.approx(bill)
+    assert seen[-1].cost_usd == pytest.approx(bill)
     asked_for = len(fast.requests) + len(slow.requests)
     again = await collect(odar, tmp_path, jobs(seeds=(42, 123)))
     assert len(fast.requests) + len(slow.requests) == asked_for
-    assert again.progress().spent_usd == pytest.approx(bill)
+    assert again.progress.cost_usd == pytest.approx(bill)
 
 
 @pytest.mark.parametrize("models", [MODELS, ONE_BY_ONE])
@@ -81,7 +88,7 @@ async def test_a_failure_costs_nothing_that_was_paid_for(tmp_path, models):
 
     odar, _, _ = engine(fast=speak, slow=flaky, models=models)
     first = await collect(odar, tmp_path, jobs(3))
-    assert [str(error) for _, error in first.failures] == ["down"] * 3
+    assert [error["message"] for error in first.errors] == ["down"] * 3
     assert not (tmp_path / "panel.parquet").exists()
     odar, fast, slow = engine(fast=speak, slow=speak, models=models)
     await collect(odar, tmp_path, jobs(3))
@@ -129,24 +136,28 @@ async def test_interrupting_leaves_whole_answers_and_nothing_running(tmp_path):
 
 async def test_the_budget_covers_earlier_runs_too_and_is_not_passed(tmp_path):
     odar, _, _ = engine(fast=speak, slow=speak)
-    with open_folder(tmp_path / "x", header_of(odar, 5)) as panel:
-        worst = Collection(odar, panel, jobs(1)).worst_cost(jobs(1))
-    budget = 2.5 * worst
-    first = await collect(odar, tmp_path / "y", jobs(), concurrency=8, budget_usd=budget)
-    assert 2 <= len(collected(tmp_path / "y")) < 8
-    assert all(isinstance(error, BudgetExceeded) for _, error in first.failures)
-    for _ in range(3):
-        last = await collect(odar, tmp_path / "y", jobs(), budget_usd=budget)
-    assert last.progress().spent_usd <= budget
+    worst = make_items(odar, jobs(1))[0].worst_cost_usd
+    each = ((10 * 1 + 5 * 4) + 2 * (10 * 3 + 5 * 15)) / 1e6
+    first = await collect(odar, tmp_path, jobs(), concurrency=8, budget_usd=worst + 2.5 * each)
+    assert len(collected(tmp_path)) == 3  # before a fourth, more than the rest might have been spent
+    assert "the budget of $" in first.progress.stopped
+    for budget, items in ((worst + 2.5 * each, 3), (worst + 4.5 * each, 5)):
+        last = await collect(odar, tmp_path, jobs(), budget_usd=budget)
+        assert len(collected(tmp_path)) == items
+        assert last.progress.cost_usd == pytest.approx(items * each)
 
 
 async def test_a_budget_needs_prices(tmp_path):
     odar, fast, _ = engine(fast=speak, slow=speak, models={**MODELS, "deep": {"provider": "slow"}})
-    collection = await collect(odar, tmp_path, jobs(2), budget_usd=1.0)
-    assert "price is unknown" in str(collection.failures[0][1])
+    with pytest.raises(BudgetExceeded, match="price is unknown"):
+        await collect(odar, tmp_path, jobs(2), budget_usd=1.0)
     assert fast.requests == []
     await collect(odar, tmp_path, jobs(2))
     assert collected(tmp_path)["sums", "1", 42].attempts[1].output_usd is None
+    priced, fast, _ = engine(fast=speak, slow=speak)
+    with pytest.raises(BudgetExceeded, match="what earlier runs have cost is unknown"):
+        await collect(priced, tmp_path, jobs(3), budget_usd=1.0)
+    assert fast.requests == []
 
 
 async def test_a_scorer_that_fails_costs_no_answer(tmp_path):
@@ -157,7 +168,7 @@ async def test_a_scorer_that_fails_costs_no_answer(tmp_path):
     odar, fast, slow = engine(fast=speak, slow=speak)
     broken = [Job(Strict(2), job.task, job.fold, job.seed) for job in jobs(2)]
     first = await collect(odar, tmp_path, broken)
-    assert [str(error) for _, error in first.failures] == ["the harness is not installed"] * 2
+    assert [error["message"] for error in first.errors] == ["the harness is not installed"] * 2
     paid = len(fast.requests) + len(slow.requests)
     await collect(odar, tmp_path, jobs(2))
     assert len(fast.requests) + len(slow.requests) == paid

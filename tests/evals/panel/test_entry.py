@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.dispatch.catalogue import Price
-from odar.evals.panel.entry import Bill, attempt, attempt_from_json, attempt_to_json, shares
+from odar.evals.panel.entry import Bill, attempt, attempt_from_json, attempt_to_json, bill, shares
 from odar.evals.panel.figures import figures_of
-from odar.evals.panel.journal import bill
 from odar.fusion.choose import missing_share
 from odar.fusion.energy import measure
 from odar.types import Candidate, Step, Token, Usage

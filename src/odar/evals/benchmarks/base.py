@@ -43,6 +43,8 @@ class About:
     """What scoring takes beside a response: a verifier, a harness report, a sandbox; empty for most."""
     note: str = ""
     """Where the official data differs from the paper's table, and what is not covered."""
+    plain: bool = False
+    """Whether the response is scored as its reader sees it: our prompts may then ask for no form of their own."""
 
 
 class Benchmark(Protocol):

@@ -46,13 +46,16 @@ class Dataset:
     licence: str = ""
     needs: str = ""
     note: str = ""
+    plain: bool = False
+    """As in `About`."""
     figures: Figures | None = None
     """What is published beside the main metric."""
 
     @property
     def about(self) -> About:
         """Source, size, licence."""
-        return About(str(self.hub), self.size, self.licence, self.hub.gated, self.needs, self.note)
+        where = str(self.hub)
+        return About(where, self.size, self.licence, self.hub.gated, self.needs, self.note, self.plain)
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """The tasks, from FOLDER/NAME (the hub's layout), the folder's own files, or else from the hub.

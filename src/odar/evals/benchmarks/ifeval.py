@@ -23,7 +23,7 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
 
 
 def _score(task: Task, response: str, answer: str) -> float:
-    """Prompt-level strict, of the whole response: ask with the `chat` prompts, which add no scaffold to it."""
+    """Prompt-level strict, of the whole response."""
     return float(all(follow(task.gold["instructions"], task.gold["arguments"], response).strict))
 
 
@@ -48,5 +48,6 @@ BENCHMARK = Dataset(
     size=541,
     licence="Apache-2.0",
     note="prompt-level strict; `odar eval score ifeval` has the other three figures",
+    plain=True,
     figures=_figures,
 )

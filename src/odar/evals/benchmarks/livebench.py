@@ -62,6 +62,7 @@ class LiveBench:
             source="hub:livebench/{" + ",".join(_CATEGORIES) + "} (default, test)",
             needs="the sandbox, for programs",
             note="questions change with every release; the agentic coding tasks, which need Docker, are left out",
+            plain=True,
         )
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:

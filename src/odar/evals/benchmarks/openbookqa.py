@@ -8,15 +8,11 @@ from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Place
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
-from odar.evals.benchmarks.lettered import score_choice
-from odar.evals.benchmarks.options import LETTERS, ask, choices_gold
-from odar.types import Query
+from odar.evals.benchmarks.lettered import choice_task, score_choice
 
 
 def _tasks(row: Row, place: Place) -> Iterator[Task]:
-    options = row["choices"]["text"]
-    letter = LETTERS[row["choices"]["label"].index(row["answerKey"])]
-    yield Task(row["id"], Query(ask(row["question_stem"], options)), choices_gold(letter, options))
+    yield choice_task(row["id"], row["question_stem"], row["choices"], row["answerKey"])
 
 
 BENCHMARK = Dataset(

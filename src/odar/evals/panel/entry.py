@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,24 +143,57 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     return Attempt(**{**row, **lists, "step": Step(row["step"]), "usage": Usage(**row["usage"])})
 
 
-def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """The entry with the scores of its attempts, but without the attempts, as one JSON object."""
+def row_id(key: Key) -> str:
+    """The name of an item's row in the journal; `key_of` reads it.
+
+    >>> key_of(row_id(Key("gsm8k", "17", 42)))
+    Key(benchmark='gsm8k', id='17', seed=42)
+    """
+    return json.dumps(key, ensure_ascii=False)
+
+
+def key_of(row_id: str) -> Key:
+    """The key that `row_id` was given."""
+    return Key(*json.loads(row_id))
+
+
+def row_of(entry: Entry) -> dict[str, Any]:
+    """What a row of the journal holds of a finished item, beside its name."""
     rest = {name: value for name, value in asdict(entry).items() if name not in ("attempts", "key")}
-    return {**rest, "scores": [each.score for each in entry.attempts]}
+    return {"item": rest, "attempts": [attempt_to_json(each) for each in entry.attempts]}
 
 
-def entry_from_json(key: Key, row: Mapping[str, Any], attempts: Sequence[Attempt]) -> Entry:
-    """What `entry_to_json` wrote, with its attempts in their order: fast, verification, samples."""
-    rest = {**row, "features": tuple(row["features"])}
-    scores = rest.pop("scores")
-    scored = tuple(replace(each, score=score) for each, score in zip(in_order(attempts), scores, strict=True))
-    return Entry(**rest, key=key, attempts=scored)
+def entry_of(row: Mapping[str, Any]) -> Entry:
+    """The item of a row; raises KeyError, TypeError or ValueError where it is something else."""
+    rest = {**row["item"], "features": tuple(row["item"]["features"])}
+    return Entry(**rest, key=key_of(row["id"]), attempts=tuple(map(attempt_from_json, row["attempts"])))
 
 
 def in_order(attempts: Sequence[Attempt]) -> list[Attempt]:
     """The fast answer, the verification, the samples."""
     order = list(Step)
     return sorted(attempts, key=lambda each: (order.index(each.step), each.index))
+
+
+def bill(attempts: Iterable[Attempt]) -> float | None:
+    """What answers to one item cost together; None where a price is unknown."""
+    return add_up((each.request, each.prompt_usd, each.output_usd) for each in attempts)
+
+
+def add_up(prices: Iterable[tuple[int, float | None, float | None]]) -> float | None:
+    """The sum of (request, price of its prompt, price of the answer): a prompt counts once for each request.
+
+    >>> add_up([(0, 1.0, 0.5), (2, 3.0, 0.25), (2, 3.0, 0.25)])
+    5.0
+    """
+    prompts: dict[int, float] = {}
+    total = 0.0
+    for request, prompt, answer in prices:
+        if prompt is None or answer is None:
+            return None
+        prompts[request] = prompt
+        total += answer
+    return total + sum(prompts.values())
 
 
 def _single(logprob: float | None) -> float | None:

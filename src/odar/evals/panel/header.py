@@ -10,6 +10,7 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from odar import __version__
@@ -92,6 +93,15 @@ def header_of(odar: Odar, path_samples: int) -> Header:
         calibration=json.loads(odar.calibration.to_json()),
         versions={"odar": __version__, "python": platform.python_version()},
     )
+
+
+def refuse_other(found: Header, wanted: Header, path: Path) -> None:
+    """Raise where a file was made with other models, prompts, sampling or number of samples."""
+    if found.made_by != wanted.made_by:
+        raise InputError(
+            f"{path} was made with other models, prompts, sampling or --samples ({found.made_by}, not "
+            f"{wanted.made_by}); choose another --out, or go back to those"
+        )
 
 
 def fingerprint(odar: Odar) -> str:

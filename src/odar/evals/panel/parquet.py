@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from odar.batch.journal import sync_folder
 from odar.errors import InputError
-from odar.evals.panel.entry import Attempt, Entry, Key, attempt_from_json
+from odar.evals.panel.entry import Attempt, Entry, Key, add_up, attempt_from_json
 from odar.evals.panel.figures import Figures, figures_of
 from odar.evals.panel.header import Header
-from odar.evals.panel.journal import add_up, sync_folder
 
 HEADER = b"odar"
 """The key of the header in the file's metadata."""

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from odar.evals.router_quality import Interval
+from odar.calibration.bootstrap import Interval
 
 
 class Markup(str):

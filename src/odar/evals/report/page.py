@@ -19,8 +19,8 @@ from odar.evals.standing import Standing
 from odar.evals.taxonomy import KINDS
 from odar.types import Step
 
-LONGEST = 280
-"""Characters of a text in an example; the panel has the rest."""
+LONGEST, LONGEST_ANSWER = 280, 120
+"""Characters of a question and of an answer in an example; the panel has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,9 @@ def _example(findings: Findings, row: int, entry: Entry) -> Markup:
         "div",
         tag("p", tag("span", kind, class_="kind"), f" {entry.key.benchmark} {entry.key.id}, {path}{said}"),
         tag("p", tag("q", _short(entry.query))),
-        tag("p", "answered ", tag("b", _short(given.answer)), ", right is ", tag("b", _short(gold))),
+        tag(
+            "p", "answered ", tag("b", _short(given.answer, LONGEST_ANSWER)), ", right is ", tag("b", _short(gold))
+        ),
         class_="example",
     )
 
@@ -238,6 +240,6 @@ def _listed(gold: Any) -> list[Any]:
     return gold if isinstance(gold, list) else [gold]
 
 
-def _short(text: str) -> str:
+def _short(text: str, longest: int = LONGEST) -> str:
     flat = " ".join(text.split())
-    return flat if len(flat) <= LONGEST else flat[: LONGEST - 1] + "…"
+    return flat if len(flat) <= longest else flat[: longest - 1] + "…"

@@ -127,7 +127,7 @@ def router_table(routers: Routers) -> Markup:
     rows = [
         [
             row.router,
-            Markup(f"{number(row.apgr.value)} {tag('small', f'{row.apgr.low:.3f} to {row.apgr.high:.3f}')}"),
+            interval(row.apgr),
             number(row.cpt50, ".0%"),
             number(row.cpt80, ".0%"),
             number(row.auroc),

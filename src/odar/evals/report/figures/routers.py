@@ -60,7 +60,7 @@ def draw_reliability(canvas: Any, findings: Findings, palette: Palette) -> None:
     colours = {"prior": palette.hard, "posterior": palette.accent}
     for name, bins in findings.reliability.items():
         axes.plot([b[0] for b in bins], [b[1] for b in bins], "o-", color=colours[name], label=name)
-    axes.set_xlim(0, 1)
+    axes.set_xlim(0, 1.03)  # with room for a point at the very end
     axes.set_ylim(0, 1.03)
     axes.set_xlabel("difficulty, mean of a bin")
     axes.set_ylabel("share of fast answers that were wrong")

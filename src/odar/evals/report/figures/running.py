@@ -32,6 +32,7 @@ def draw_latency(canvas: Any, findings: Findings, palette: Palette) -> None:
         axes.annotate(text, (value, 1), fontsize=8, **place)
     axes.set_xlabel("seconds")
     axes.set_ylabel("items")
+    axes.yaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="x", visible=False)
     handles = [patch(colour) for colour in (palette.simple, palette.medium, palette.hard)]
     canvas.legend(handles, PATHS, loc="outside lower center", ncols=3)
@@ -64,6 +65,7 @@ def draw_errors(canvas: Any, findings: Findings, palette: Palette) -> None:
     axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
     axes.margins(x=0.18)
     axes.set_xlabel("errors")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", visible=False)
     handles = [patch(palette.accent), patch(palette.other)]
     canvas.legend(handles, ["ODAR's own", "the models'"], loc="outside lower center", ncols=2)

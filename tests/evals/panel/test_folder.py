@@ -1,14 +1,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from odar.batch.executor import Item
 from odar.errors import InputError
-from odar.evals.panel.entry import Bill, Entry, Key, attempt
+from odar.evals.panel.entry import (
+    Bill,
+    Entry,
+    Key,
+    attempt,
+    attempt_from_json,
+    attempt_to_json,
+    bill,
+    row_id,
+    row_of,
+)
 from odar.evals.panel.folder import open_folder, panel_file, seeds_of
-from odar.evals.panel.header import FORMAT, Header, calibration_of, header_of
-from odar.evals.panel.journal import Journal
+from odar.evals.panel.header import Header, calibration_of, header_of
 from odar.evals.panel.parquet import read_entries, read_header, write_panel
 from odar.types import Candidate, Step, Token, Usage
 from test_engine import engine
@@ -32,53 +43,66 @@ def entry(key=KEY, samples=2):
     )  # fmt: skip
 
 
-def finish(journal, *entries):
+def finish(folder, *entries):
     for each in entries:
-        journal.add(each.key, each.attempts[:1])
-        journal.add(each.key, each.attempts[1:])
-        journal.finish(each)
+        done = {"cost_usd": bill(each.attempts), "error": None, "digest": "d"}
+        folder.journal.write({"id": row_id(each.key), **done, **row_of(each)})
+
+
+def unfinished(folder, key, *attempts):
+    item = Item(row_id(key), None, "d")
+    folder.journal.memo(item).keep("answer:0", [attempt_to_json(each) for each in attempts])
+    return item
 
 
 def test_what_is_written_is_read_again(tmp_path):
-    finish(Journal(tmp_path / "j", HEADER), entry())
-    again = Journal(tmp_path / "j", HEADER)
-    assert again.finished == {KEY}
-    assert list(again.entries()) == [entry()]
+    with open_folder(tmp_path, HEADER) as folder:
+        finish(folder, entry())
+    with open_folder(tmp_path, HEADER) as folder:
+        assert list(folder.entries()) == [entry()]
 
 
-@pytest.mark.parametrize("cut", [1, 5, 60])
-def test_a_torn_last_line_is_dropped_and_nothing_else(tmp_path, cut):
-    path = tmp_path / "j"
-    finish(Journal(path, HEADER), entry(), entry(Key("sums", "2", 42)))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
-    again = Journal(path, HEADER)
-    assert again.finished == {KEY}
-    assert len(again.attempts(Key("sums", "2", 42))) == 4  # paid for, and kept
-    again.finish(entry(Key("sums", "2", 42)))
-    assert path.read_bytes() == whole
+def test_a_failed_item_is_no_entry(tmp_path):
+    with open_folder(tmp_path, HEADER) as folder:
+        folder.journal.write({"id": row_id(KEY), "cost_usd": None, "error": {"type": "X"}, "digest": "d"})
+        assert list(folder.entries()) == []
+        assert folder.compact() == 0
+        assert not folder.path.exists()
 
 
-def test_a_header_torn_at_birth_is_a_new_journal(tmp_path):
-    (tmp_path / "j").write_text(HEADER.to_json()[:50])
-    assert Journal(tmp_path / "j", HEADER).finished == set()
+def test_a_panel_of_other_models_is_refused(tmp_path):
+    other = header_of(engine(fast__temperature=0.9)[0], 5)
+    with open_folder(tmp_path, HEADER) as folder:
+        finish(folder, entry())
+    with pytest.raises(InputError, match="made with other models, prompts"), open_folder(tmp_path, other):
+        pass
+    with open_folder(tmp_path, HEADER) as folder:
+        folder.compact()
+    with (
+        pytest.raises(InputError, match="other models, prompts, sampling or --samples"),
+        open_folder(tmp_path, other),
+    ):
+        pass
 
 
-def test_a_journal_of_other_models_or_another_version_is_refused(tmp_path):
-    Journal(tmp_path / "j", HEADER)
-    with pytest.raises(InputError, match="other models, prompts, sampling or --samples"):
-        Journal(tmp_path / "j", header_of(engine(fast__temperature=0.9)[0], 5))
-    (tmp_path / "k").write_text(HEADER.to_json().replace(FORMAT, "odar-panel-99") + "\n")
-    with pytest.raises(InputError, match="format 'odar-panel-99'; this odar reads 'odar-panel-2': upgrade odar"):
-        Journal(tmp_path / "k", HEADER)
+def test_a_panel_of_another_version_is_refused(tmp_path):
+    write_panel(tmp_path / "panel.parquet", replace(HEADER, format="odar-panel-99"), [entry()])
+    with (
+        pytest.raises(InputError, match="format 'odar-panel-99'; this odar reads 'odar-panel-2': upgrade odar"),
+        open_folder(tmp_path, HEADER),
+    ):
+        pass
 
 
-def test_a_spoilt_line_is_named(tmp_path):
-    finish(Journal(tmp_path / "j", HEADER), entry())
-    lines = (tmp_path / "j").read_text().split("\n")
-    (tmp_path / "j").write_text("\n".join([*lines[:2], "[]", *lines[2:]]))
-    with pytest.raises(InputError, match="line 3 is not a line of a journal"):
-        Journal(tmp_path / "j", HEADER)
+def test_a_journal_of_before_is_refused_while_it_holds_answers(tmp_path):
+    old = tmp_path / "journal.jsonl"
+    old.write_text(HEADER.to_json() + '\n{"key": ["sums", "1", 42], "attempts": []}\n')
+    with pytest.raises(InputError, match="older version and holds answers"), open_folder(tmp_path, HEADER):
+        pass
+    assert len(old.read_text().splitlines()) == 2
+    old.write_text(HEADER.to_json() + "\n")  # as every run that ended left it
+    with open_folder(tmp_path, HEADER) as folder:
+        assert list(folder.entries()) == []
 
 
 def test_a_header_holds_what_a_replay_needs():
@@ -110,28 +134,27 @@ def test_a_panel_survives_parquet(tmp_path):
 
 
 def test_compaction_moves_finished_items_and_leaves_the_rest(tmp_path):
+    half = Key("sums", "3", 42)
     with open_folder(tmp_path, HEADER) as folder:
-        finish(folder.journal, entry(), entry(Key("sums", "2", 42)))
-        half = Key("sums", "3", 42)
-        folder.journal.add(half, [said()])
+        finish(folder, entry(), entry(Key("sums", "2", 42)))
+        item = unfinished(folder, half, said())
         assert folder.compact() == 2
-        assert folder.attempts(half) == [said()]
-        assert folder.attempts(KEY) == []
-        finish(folder.journal, entry(Key("sums", "4", 42)))
+        finish(folder, entry(Key("sums", "4", 42)))
         assert folder.compact() == 3
     with open_folder(tmp_path, HEADER) as folder:
-        assert {key.id for key in folder.finished} == {"1", "2", "4"}
+        assert {key.id for key in folder.compacted} == {"1", "2", "4"}
         assert folder.spent() is None
+        assert [attempt_from_json(row) for row in folder.journal.memo(item).recall("answer:0")] == [said()]
     assert [each.key.id for each in read_entries(tmp_path / "panel.parquet")] == ["1", "2", "4"]
 
 
 def test_a_kill_between_the_two_halves_of_a_compaction_counts_no_item_twice(tmp_path):
     with open_folder(tmp_path, HEADER) as folder:
-        finish(folder.journal, entry())
-        write_panel(folder.path, HEADER, folder.journal.entries())  # and here the power goes
+        finish(folder, entry())
+        write_panel(folder.path, HEADER, folder.entries())  # and here the power goes
     with open_folder(tmp_path, HEADER) as folder:
         assert folder.compact() == 1
-        assert folder.journal.finished == set()
+        assert list(folder.entries()) == []
     assert len(list(read_entries(tmp_path / "panel.parquet"))) == 1
 
 

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from odar.calibration.bootstrap import Interval, bootstrap_mean, resampled_means
+
+VALUES = st.lists(st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 2)), min_size=1, max_size=60)
+
+
+def test_an_interval_reads_well():
+    assert str(Interval(0.5, 0.25, 0.75)) == "0.500 [0.250, 0.750]"
+    assert Interval(-0.01, -0.02, 0.04).signed() == "-0.010 [-0.020, +0.040]"
+
+
+def test_nothing_has_no_mean():
+    assert np.isnan(bootstrap_mean([])).all()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_right_and_wrong_are_drawn_as_a_binomial(share):
+    """Few distinct values are drawn as counts: the resampled mean of n is a binomial over n."""
+    values = (np.arange(400) < 400 * share).astype(float)
+    drawn = resampled_means(values, seed=1, resamples=20_000) * 400
+    expected = stats.binom(400, share)
+    assert drawn.mean() == pytest.approx(expected.mean(), rel=0.01)
+    assert drawn.std() == pytest.approx(expected.std(), rel=0.03)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    assert (low, high) == pytest.approx(expected.ppf([0.025, 0.975]), abs=1.01)
+
+
+def test_many_distinct_values_are_drawn_one_by_one_to_the_same_effect():
+    values = np.random.default_rng(7).normal(0.2, 1.0, 300)
+    ours = bootstrap_mean(values, seed=2)
+    half = 1.96 * values.std() / np.sqrt(300)
+    assert (ours.low, ours.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.01)
+
+
+def test_both_ways_of_drawing_agree():
+    """The same data, once with so many distinct values that they are drawn one by one."""
+    few = np.repeat([0.0, 1.0], [30, 70])
+    many = few + np.linspace(0, 1e-9, 100)
+    one, other = (resampled_means(values, seed=3, resamples=20_000) for values in (few, many))
+    assert one.std() == pytest.approx(other.std(), rel=0.03)
+    assert stats.ks_2samp(np.round(one, 6), np.round(other, 6)).statistic < 0.02
+
+
+@settings(max_examples=50)
+@given(VALUES, st.integers(0, 2**32 - 1))
+def test_intervals_hold_their_mean_and_stay_within_the_data(values, seed):
+    found = bootstrap_mean(values, seed, resamples=300)
+    assert min(values) - 1e-9 <= found.low <= found.high <= max(values) + 1e-9
+    assert found == bootstrap_mean(values, seed, resamples=300)  # same seed, same interval
+
+
+@settings(max_examples=50)
+@given(VALUES)
+def test_a_stratum_for_every_value_leaves_nothing_to_chance(values):
+    found = bootstrap_mean(values, strata=list(range(len(values))), resamples=50)
+    assert found.low == pytest.approx(found.value)
+    assert found.high == pytest.approx(found.value)
+
+
+def test_strata_narrow_the_interval_by_what_lies_between_them():
+    rng = np.random.default_rng(5)
+    easy, hard = rng.random(200) < 0.95, rng.random(200) < 0.05
+    values, strata = np.concatenate([easy, hard]).astype(float), ["easy"] * 200 + ["hard"] * 200
+    plain, by_stratum = bootstrap_mean(values), bootstrap_mean(values, strata=strata)
+    within = np.sqrt((easy.var() + hard.var()) / 2 / 400)
+    assert by_stratum.high - by_stratum.low == pytest.approx(2 * 1.96 * within, rel=0.1)
+    assert by_stratum.high - by_stratum.low < 0.6 * (plain.high - plain.low)
+
+
+def test_memory_stays_bounded():
+    """30,000 values resampled 50 times at once would be 12 MB a slice; in slices of 2,000,000 numbers it is 16."""
+    values = np.random.default_rng(0).random(30_000)
+    assert len(resampled_means(values, 0, 120)) == 120
