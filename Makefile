@@ -9,7 +9,7 @@ Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench mutants lint-deploy clean
+.PHONY: ask test check chromium bench chaos mutants lint-deploy clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -49,6 +49,10 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 	  docker compose -f deploy/compose.yaml --profile fast --profile slow config --quiet; \
 	else echo "docker compose is not here: only its schema was checked"; fi
 	$(BIN)/pytest tests/deploy
+
+# Breaks what the gateway depends on, under load, and shows what came of it: docs/reference/chaos.md.
+chaos: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m chaos --out docs/reference/chaos.md
 
 # Breaks the code in one place at a time: a test must notice each.
 mutants: $(VENV)/.dev

@@ -23,14 +23,14 @@ from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.agents.together import both
 from odar.agents.waves import Waves
-from odar.background import run_in_background
+from odar.background import Once, run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
 from odar.difficulty.posterior import PosteriorDifficulty, features_of
 from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
-from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
+from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, OdarError, ProviderError
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
 from odar.fusion.drift import AlignmentRow
@@ -80,13 +80,13 @@ class Odar:
         self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
-        self._warm = False
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator)
+        self._loading = Once(lambda: self.estimator.estimate(Query("Ready?")))
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
@@ -148,7 +148,7 @@ class Odar:
         ledger = ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
-        estimate = await self._estimate(query)
+        estimate = await self._estimate(query, ledger)
         decision = self._decide(query, estimate, _path(path), model)
         if on_decision is not None:
             on_decision(decision)
@@ -274,18 +274,27 @@ class Odar:
             raise causes[0]
         return candidates
 
+    @property
+    def warm(self) -> bool:
+        """Whether everything is loaded that the first question needs."""
+        return self._loading.done
+
     async def warm_up(self) -> None:
         """Load now what the first question would else wait for."""
-        await self._estimate(Query("Ready?"))
+        await self._loading.wait()
 
     @observed("difficulty")
-    async def _estimate(self, query: Query) -> Estimate:
-        """How hard it looks; the first time in a thread, because an estimator may load a parser then."""
-        if self._warm:
-            return estimate_turn(self.estimator, query)
-        estimate = await asyncio.to_thread(estimate_turn, self.estimator, query)
-        self._warm = True
-        return estimate
+    async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
+        """How hard it looks. The first one waits until the estimator is loaded, but not beyond its deadline."""
+        if not self.warm:
+            try:
+                async with asyncio.timeout(ledger.time_left()):
+                    await self.warm_up()
+            except TimeoutError:
+                raise BudgetExceeded(
+                    f"the deadline of {ledger.limits.deadline_s:g} s passed while the estimator loaded; ask again"
+                ) from None
+        return estimate_turn(self.estimator, query)
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None

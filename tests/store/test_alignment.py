@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +24,9 @@ DRAWS = np.random.default_rng(1).gamma(4, 0.05, 60).tolist()
 DAY_S = 86_400.0
 
 
-def alignment(file=None, calibrated=None, clock=lambda: 0.0, **settings):
+def alignment(file=None, calibrated=None, clock=lambda: 0.0, timer=lambda: 0.0, **settings):
     table = StatisticsTable(calibrated or {})
-    return ServedAlignment(AlignmentSettings(**settings), table, file, clock)
+    return ServedAlignment(AlignmentSettings(**settings), table, file, clock, timer)
 
 
 def feed(where, source=SOURCE, draws=DRAWS):
@@ -187,3 +188,28 @@ def test_the_file_is_beside_the_traces(tmp_path):
     assert alignment_path(StoreSettings(url=str(tmp_path / "t.db"))) == tmp_path / "t.alignment.json"
     assert alignment_path(StoreSettings(url="postgresql://db/odar")).name == "odar.alignment.json"
     assert alignment_path(StoreSettings()).name == "odar.alignment.json"
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_syncs(file):
+    """They are due by a timer; by the clock, the next one would have been due a day later."""
+    now, steady = [2 * DAY_S], [0.0]
+    known = alignment(file, clock=lambda: now[0], timer=lambda: steady[0])
+    known.sync()
+    now[0] -= DAY_S
+    steady[0] = 31.0
+    feed(known)
+    until = time.monotonic() + 5
+    while not file.path.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert file.load()[SOURCE].seen >= 1
+
+
+def test_a_clock_that_is_set_forward_does_not_hurry_them(file):
+    now = [0.0]
+    known = alignment(file, clock=lambda: now[0])
+    known.sync()
+    now[0] = DAY_S
+    feed(known)
+    time.sleep(0.05)
+    assert not file.path.exists()
