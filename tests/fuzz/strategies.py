@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 
-EVIL_TEXTS = ("", " ", "\0", "\n", "‮", "\ufeff", "é", "𝔘", "a" * 5_000, "none", "null", "-1", "1e999", "{}", "~nobody/x.toml")
+EVIL_TEXTS = (
+    "",
+    " ",
+    "\0",
+    "\n",
+    "‮",
+    "\ufeff",
+    "é",
+    "𝔘",
+    "a" * 5_000,
+    "none",
+    "null",
+    "-1",
+    "1e999",
+    "{}",
+    "~nobody/x.toml",
+)
 EVIL_NUMBERS = (0, -1, 1, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 10**400, 0.0, -0.0, 1e308, -1e308, 5e-324, 0.5)
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
 """`make fuzz` tries this many times as much as the ordinary tests do."""
@@ -34,7 +51,13 @@ json_values = st.recursive(
 def places(document: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path to everything in a document, itself included."""
     found = [prefix]
-    children = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    children = (
+        document.items()
+        if isinstance(document, dict)
+        else enumerate(document)
+        if isinstance(document, list)
+        else ()
+    )
     for key, value in children:
         found += places(value, (*prefix, key))
     return found
@@ -69,4 +92,4 @@ def chunks(draw: st.DrawFn, data: bytes) -> list[bytes]:
     """These bytes, cut anywhere."""
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
     edges = [0, *cuts, len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]

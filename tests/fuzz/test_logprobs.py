@@ -66,16 +66,21 @@ def test_good_entries_with_something_changed(logprobs):
 
 
 @examples(60)
-@given(st.lists(st.lists(entries, max_size=4), min_size=1, max_size=4), st.sampled_from(["fep", "majority", "mean_logprob", "max_confidence"]))
+@given(
+    st.lists(st.lists(entries, max_size=4), min_size=1, max_size=4),
+    st.sampled_from(["fep", "majority", "mean_logprob", "max_confidence"]),
+)
 def test_fusion_decides_whatever_the_candidates_have(several, rule):
     candidates = []
     for listed in several:
         reply = reply_with({"content": listed})
         if reply is not None:
             tokens = reply.completions[0].tokens
-            candidates.append(Candidate(Step.SOLVE, "m", "Answer: 4", "4", tokens, energy=measure(tokens, 0.1, None)))
+            candidates.append(
+                Candidate(Step.SOLVE, "m", "Answer: 4", "4", tokens, energy=measure(tokens, 0.1, None))
+            )
     if candidates:
-        verdict = Fusion(rule, 0.25, 0.2, {}).decide(candidates)
+        verdict = Fusion(rule, 0.25, 0.2, {}).choose(candidates)
         assert 0 <= verdict.winner < len(candidates)
         assert all(map(math.isfinite, verdict.weights))
 
@@ -85,3 +90,18 @@ def test_what_cannot_be_a_log_probability_is_none(value):
     reply = reply_with({"content": [{"token": "4", "logprob": value}]})
     assert reply is not None
     assert reply.completions[0].tokens[0].logprob is None
+
+
+@pytest.mark.parametrize("bytes_", [2**31, 2**63 - 1, 10**400, True, "abc", {"a": 1}])
+def test_bytes_that_are_no_list_are_left_out(bytes_):
+    """`bytes(2**31)` is two gigabytes of zeros: a server could ask for all the memory there is."""
+    reply = reply_with({"content": [{"token": "4", "logprob": -0.1, "bytes": bytes_}]})
+    assert reply.completions[0].tokens == (Token("4", -0.1),)
+
+
+@pytest.mark.parametrize("token", [None, 7, [], {}, True])
+def test_a_token_that_is_no_text_has_none(token):
+    reply = reply_with(
+        {"content": [{"token": token, "logprob": -0.1, "bytes": [52]}, {"token": " 4", "logprob": -0.2}]}
+    )
+    assert [each.text for each in reply.completions[0].tokens] == ["4", " 4"]

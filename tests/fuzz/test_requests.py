@@ -76,7 +76,9 @@ def app():
         environ={},
         routing__estimator="length",
         providers={"p": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1"}},
-        models={"m": {"provider": "p", "logprobs": True, "n": True, "images": True, "price": {"input": 1, "output": 2}}},
+        models={
+            "m": {"provider": "p", "logprobs": True, "n": True, "images": True, "price": {"input": 1, "output": 2}}
+        },
         fast__model="m",
         slow__model="m",
     )
@@ -136,7 +138,10 @@ def test_a_good_request_with_something_changed(app, path, data):
 
 @pytest.mark.parametrize("path", [*ENDPOINTS, "/v1/feedback"])
 @examples(25)
-@given(body=json_values | st.dictionaries(st.sampled_from(["model", "messages", "input", "max_tokens", "odar"]), json_values))
+@given(
+    body=json_values
+    | st.dictionaries(st.sampled_from(["model", "messages", "input", "max_tokens", "odar"]), json_values)
+)
 def test_any_json(app, path, body):
     assert check(app, path, json.dumps(body).encode()) != 200
 

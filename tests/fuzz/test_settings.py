@@ -110,12 +110,14 @@ def test_a_number_too_large_for_anything(tmp_path, digits):
     file.write_text(f"[routing]\ntau1 = {'9' * digits}")
     with pytest.raises(SettingsError):
         load_settings("embedded", config=file, environ={})
-    with pytest.raises(SettingsError, match="routing.tau1"):
+    with pytest.raises(SettingsError, match=r"routing\.tau1"):
         load_settings("embedded", config="/dev/null", environ={"ODAR_ROUTING_TAU1": "9" * digits})
 
 
 @pytest.mark.parametrize("setting", ["profile", "calibration", "prompts"])
-@pytest.mark.parametrize("text", ["a\0b", "a\0.toml", "~nobody-of-this-name/x.toml", "\ud800.toml", "x" * 5_000 + ".toml", "a\nb.toml"])
+@pytest.mark.parametrize(
+    "text", ["a\0b", "a\0.toml", "~nobody-of-this-name/x.toml", "\ud800.toml", "x" * 5_000 + ".toml", "a\nb.toml"]
+)
 def test_a_path_that_cannot_be_one(setting, text):
     assert isinstance(loads(config="/dev/null", environ={}, **{setting: text}), UsageError | Settings)
 
@@ -141,7 +143,7 @@ def test_a_number_without_end_in_another_base(tmp_path: Path):
     """A decimal one is refused by the parser itself; a hexadecimal one came through, and could not be shown."""
     file = tmp_path / "odar.toml"
     file.write_text(f"[fast]\nmax_tokens = 0x{'f' * 8_000}")
-    with pytest.raises(SettingsError, match="fast.max_tokens = a int in .* must be a whole number"):
+    with pytest.raises(SettingsError, match=r"fast\.max_tokens = a int in .* must be a whole number"):
         load_settings("embedded", config=file, environ={})
 
 

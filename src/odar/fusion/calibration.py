@@ -84,7 +84,11 @@ def load_calibration(name: str) -> Calibration:
         raise SettingsError(f"calibration = {name!r} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
-    except (ValueError, RuntimeError, RecursionError) as error:  # a name that can be no file's, a nesting without end
+    except (
+        ValueError,
+        RuntimeError,
+        RecursionError,
+    ) as error:  # no file's name; brackets without end
         raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
 
 

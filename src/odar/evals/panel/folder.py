@@ -13,7 +13,7 @@ from odar.errors import InputError
 from odar.evals.panel.entry import Attempt, Entry, Key
 from odar.evals.panel.header import Header
 from odar.evals.panel.journal import Journal, refuse_other
-from odar.evals.panel.parquet import read_costs, read_entries, read_header, read_keys, read_rows, write_panel
+from odar.evals.panel.parquet import read_costs, read_entries, read_header, read_keys, read_rows, sound, write_panel
 
 
 class PanelFolder:
@@ -89,4 +89,5 @@ def panel_file(place: str | Path) -> Path:
 
 def seeds_of(path: Path) -> list[int]:
     """The seeds a panel was collected with."""
-    return sorted({row["key"]["seed"] for row in read_rows(path, ["key"])})
+    with sound(path):
+        return sorted({row["key"]["seed"] for row in read_rows(path, ["key"])})
