@@ -166,20 +166,23 @@ async def under_fault(
     async with home.load(gateway, **load) as clients:
         await happen()
     outcome.asked += clients.asked
-    await home.come_clean(gateway)
-    asked, outcome.recovered_s = await home.recovery(gateway)
-    outcome.asked += asked
-    await home.come_clean(gateway)
-    await until(lambda: gateway.metric("odar_store_queue"), "traces still wait to be written")
+    try:
+        await home.come_clean(gateway)
+        asked, outcome.recovered_s = await home.recovery(gateway)
+        outcome.asked += asked
+        await home.come_clean(gateway)
+        await until(lambda: gateway.metric("odar_store_queue"), "traces still wait to be written")
+    except TimeoutError as stuck:
+        outcome.broken.append(str(stuck) or "the gateway did not answer within 10 s")
     outcome.after = await gateway.settled(outcome.before)
 
 
 async def until(figure: Callable[[], Awaitable[float]], otherwise: str) -> None:
-    """Wait until a figure is 0."""
+    """Wait until a figure is 0, or TimeoutError."""
     deadline = time.monotonic() + PATIENCE_S
     while (left := await figure()) > 0:
         if time.monotonic() > deadline:
-            raise AssertionError(f"{left:g} {otherwise} after {PATIENCE_S:g} s")
+            raise TimeoutError(f"{left:g} {otherwise} after {PATIENCE_S:g} s")
         await asyncio.sleep(0.05)
 
 

@@ -12,7 +12,7 @@ from chaos.gateway import Gateway
 from chaos.house import House, Outcome, under_fault
 from support import postgres
 
-_DISK_MB = 8
+_DISK_MB = 64
 
 
 async def try_full_disk(home: House) -> Outcome:
