@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -213,3 +215,31 @@ def test_a_clock_that_is_set_forward_does_not_hurry_them(file):
     feed(known)
     time.sleep(0.05)
     assert not file.path.exists()
+
+
+@contextmanager
+def no_room():
+    """A disk on which no file may grow beyond ten bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_was_served_while_the_disk_was_full_is_written_when_there_is_room(file):
+    known = alignment(file)
+    with no_room():
+        feed(known)
+        known.sync()
+        assert "cannot be written" in known.complaint
+        assert known.find(SOURCE).origin == "running", "used meanwhile"
+        assert [each.name for each in file.path.parent.iterdir()] == ["odar.alignment.json.lock"], (
+            "no draft is left"
+        )
+    known.close()
+    assert known.complaint is None
+    assert file.load()[SOURCE].seen == len(DRAWS)
+    known.sync()
+    assert file.load()[SOURCE].seen == len(DRAWS), "once"

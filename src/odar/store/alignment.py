@@ -66,6 +66,7 @@ class ServedAlignment:
         self._waiting: dict[Source, list[float]] = {}
         self._size = 0
         self._served: Served | None = None
+        self._unsaved: Served = {}
         self._ready: dict[Source, Alignment] = {}
         self._sync_at = -math.inf
 
@@ -110,7 +111,7 @@ class ServedAlignment:
 
     def close(self) -> None:
         """Write what waits. Idempotent, and does nothing where there is no file."""
-        if self._file is not None and self._waiting:
+        if self._file is not None and (self._waiting or self._unsaved):
             self.sync()
 
     def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
@@ -137,15 +138,20 @@ class ServedAlignment:
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _stored(self, new: Served, half_life: float) -> Served:
-        """The sum of old and new, on disk if there is a file that can be used, else here."""
+        """The sum of old and new, on disk if there is a file that can be used, else here until there is."""
         if self._file is not None:
+            self._unsaved = _sum(self._unsaved, new, half_life)
             try:
-                found = self._file.add(new, half_life) if new else self._file.load()
-                self.complaint = None
+                found = self._file.add(self._unsaved, half_life) if self._unsaved else self._file.load()
+                self._unsaved, self.complaint = {}, None
                 return found
             except StoreError as error:
                 self.complaint = str(error)
-        total = dict(self._served or {})
-        for source, running in new.items():
-            total[source] = total.get(source, Running()).merged(running, half_life)
-        return total
+        return _sum(self._served or {}, new, half_life)
+
+
+def _sum(old: Served, new: Served, half_life: float) -> Served:
+    total = dict(old)
+    for source, running in new.items():
+        total[source] = total.get(source, Running()).merged(running, half_life)
+    return total
