@@ -16,6 +16,7 @@ from pathlib import Path
 from chaos.gateway import Gateway
 from chaos.house import House, Outcome, house
 from chaos.machine_faults import MACHINE_FAULTS
+from chaos.promises import short
 from chaos.report import render
 from chaos.upstream_faults import LEAVING, UPSTREAM_FAULTS, try_leaving, try_upstream
 
@@ -52,8 +53,8 @@ async def _upstream(home: House, names: list[str]) -> list[Outcome]:
             outcomes.append(_tell(await try_leaving(home, gateway, store, before)))
     finally:
         await gateway.stop()
-    if outcomes:
-        outcomes[-1].broken += gateway.complaints()
+    if outcomes:  # on the way out
+        outcomes[-1].broken += short(gateway.complaints())
     return outcomes
 
 

@@ -83,6 +83,7 @@ class Gateway:
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
         self.process, self.url, self.log = process, url, log
+        self._read = 0
 
     @classmethod
     async def start(
@@ -174,8 +175,11 @@ class Gateway:
         return now
 
     def complaints(self) -> list[str]:
-        """Lines of its log that no fault excuses."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        """New lines of its log that no fault excuses."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            lines = file.read().decode("utf-8", "replace").splitlines()
+            self._read = file.tell()
         return [line[:200] for line in lines if _COMPLAINT.search(line)]
 
     async def stop(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from chaos.gateway import DEADLINE_S, FLUSH_S, Footprint, Gateway
 from chaos.load import ANSWER, BROKEN, SILENT, Asked, Load, numbered
-from chaos.promises import Bill, answered, bill_of, ledger_agrees, nothing_left, traces_present
+from chaos.promises import Bill, answered, bill_of, ledger_agrees, nothing_left, short, traces_present
 from chaos.upstream import CountingUpstream, Tally
 from odar.settings import StoreSettings
 from odar.store.archive import Archive
@@ -175,6 +175,7 @@ async def under_fault(
     except TimeoutError as stuck:
         outcome.broken.append(str(stuck) or "the gateway did not answer within 10 s")
     outcome.after = await gateway.settled(outcome.before)
+    outcome.broken += short(gateway.complaints())
 
 
 async def until(figure: Callable[[], Awaitable[float]], otherwise: str) -> None:

@@ -10,6 +10,7 @@ from chaos.clock import DAY_S, HOUR_S, MovableClock
 from chaos.disk import SmallDisk
 from chaos.gateway import Gateway
 from chaos.house import House, Outcome, under_fault
+from chaos.promises import short
 from support import postgres
 
 _DISK_MB = 64
@@ -27,7 +28,7 @@ async def try_full_disk(home: House) -> Outcome:
             await under_fault(home, gateway, outcome, lambda: _fill(home, gateway, disk, outcome))
         finally:
             await gateway.stop()
-        outcome.broken += gateway.complaints()
+        outcome.broken += short(gateway.complaints())
         disk.rescue(home.folder / "rescued")
     finally:
         disk.close()
@@ -71,7 +72,7 @@ async def try_postgres_restart(home: House) -> Outcome:
             await under_fault(home, gateway, outcome, restart)
         finally:
             await gateway.stop()
-        outcome.broken += gateway.complaints()
+        outcome.broken += short(gateway.complaints())
         await home.judge(outcome, cluster.url)
     return outcome
 
@@ -89,7 +90,7 @@ async def try_kill(home: House) -> Outcome:
     finally:
         await gateway.kill()
     outcome.asked += clients.asked
-    outcome.broken += gateway.complaints()
+    outcome.broken += short(gateway.complaints())
     gateway = await Gateway.start(folder, home.fast, home.slow, store)
     try:
         await under_fault(home, gateway, outcome, lambda: asyncio.sleep(home.pace))
@@ -126,7 +127,7 @@ async def try_worker_killed(home: House) -> Outcome:
         finally:
             await victim.kill()
             await survivor.stop()
-        outcome.broken += survivor.complaints() + victim.complaints()
+        outcome.broken += short(survivor.complaints() + victim.complaints())
         outcome.before, outcome.after, outcome.recovered_s = own.before, own.after, own.recovered_s
         await home.judge(own, cluster.url)  # the survivor is excused from nothing
         outcome.broken += [f"the survivor: {why}" for why in own.broken]
@@ -153,7 +154,7 @@ async def try_clock(home: House) -> Outcome:
     finally:
         await gateway.stop()
         clock.close()
-    outcome.broken += gateway.complaints()
+    outcome.broken += short(gateway.complaints())
     await home.judge(outcome, store)
     return outcome
 
@@ -170,7 +171,7 @@ async def try_cold_start(home: House) -> Outcome:
         await under_fault(home, gateway, outcome, lambda: asyncio.sleep(0))
     finally:
         await gateway.stop()
-    outcome.broken += gateway.complaints()
+    outcome.broken += short(gateway.complaints())
     await home.judge(outcome, store)
     return outcome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.gateway import Footprint
+from chaos.gateway import Footprint, Gateway
 from chaos.load import ANSWER, BROKEN, DEGRADED, ERROR, LEFT, SILENT, Asked
 from chaos.promises import Bill, answered, bill_of, errors_by_code, ledger_agrees, nothing_left, traces_present
 from chaos.upstream import Tally
@@ -69,6 +69,17 @@ def test_one_more_of_anything_is_a_leak(name):
 
 def test_fewer_is_none():
     assert nothing_left(Footprint(3, 5, 14), Footprint(3, 3, 12)) == []
+
+
+def test_a_log_is_read_once_and_only_what_no_fault_excuses_is_a_complaint(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("INFO request status=502\nERROR odar.gateway unforeseen error in messages\n")
+    gateway = Gateway(None, "", log)
+    assert gateway.complaints() == ["ERROR odar.gateway unforeseen error in messages"]
+    with log.open("a") as file:
+        file.write("ERROR asyncio Task exception was never retrieved\n")
+    assert gateway.complaints() == ["ERROR asyncio Task exception was never retrieved"]
+    assert gateway.complaints() == []
 
 
 # ── 3: ledger ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -337,3 +337,11 @@ async def test_tasks_come_back_to_as_many_as_before(live, up):
         await asyncio.gather(*asked, return_exceptions=True)
         while await tasks() > before:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_upstreams_own_500_is_passed_on_and_not_called_unforeseen(live, up, caplog, stream):
+    up.behave(faults.status(500))
+    code, _ = await live.text(CHAT, {"model": "quick", "messages": turn(), "stream": stream})
+    assert code == 500
+    assert "unforeseen" not in caplog.text
