@@ -1,13 +1,16 @@
-r"""Two sets of checkable questions, by rule and seed, that a model of 135M parameters gets right now and then.
+r"""Sets of checkable questions, by rule and seed, that a model of 135M parameters gets right now and then.
 
     python scripts/make_fusion_questions.py --out /tmp
-    for set in numbers words; do odar sample /tmp/$set.jsonl --out docs/data/embedded-$set.jsonl --profile embedded \
+    for set in sums school; do odar sample /tmp/$set.jsonl --out docs/data/embedded-$set.jsonl --profile embedded \
         --set prompts=docs/data/prompts --set slow.temperature=1.0 --set slow.max_tokens=48; done
     gzip -9n docs/data/embedded-*.jsonl
-    odar fuse docs/data/embedded-numbers.jsonl.gz
+    odar fuse docs/data/embedded-sums.jsonl.gz
 
 `numbers` has sums, differences, products, doubles, halves and short stories with two numbers; `words` has the order of
-days and months, opposites, kinds of things, choices between two, and counts of parts. Every answer follows from the rule.
+days and months, opposites, kinds of things, choices between two, and counts of parts. Settings were chosen on these
+two. `sums` and `school` are there to test what was chosen: sums that `numbers` does not have; and plurals, capitals,
+and numbers in words and by size. Their kinds are those that a pilot of other questions of the same kinds found between
+15% and 80% (docs/lab-notes.md). Every answer follows from the rule.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 SEED = 7
+COUNTS = {"numbers": 200, "words": 200, "sums": 240, "school": 240}
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 MONTHS = [
     "January",
@@ -50,6 +55,39 @@ PARTS = {
     "legs": {"dog": 4, "spider": 8, "bird": 2, "ant": 6, "horse": 4, "cat": 4},
     "sides": {"triangle": 3, "square": 4, "pentagon": 5, "hexagon": 6, "octagon": 8},
 }
+PLURALS = {
+    "mouse": "mice", "child": "children", "man": "men", "woman": "women", "foot": "feet", "tooth": "teeth",
+    "goose": "geese", "ox": "oxen", "leaf": "leaves", "knife": "knives", "wife": "wives", "wolf": "wolves",
+    "half": "halves", "shelf": "shelves", "loaf": "loaves", "thief": "thieves", "life": "lives",
+    "calf": "calves", "city": "cities", "baby": "babies", "berry": "berries", "country": "countries",
+    "lady": "ladies", "box": "boxes", "fox": "foxes", "bus": "buses", "church": "churches", "watch": "watches",
+    "dish": "dishes", "brush": "brushes", "potato": "potatoes", "tomato": "tomatoes", "hero": "heroes",
+    "book": "books", "chair": "chairs", "key": "keys", "boy": "boys", "louse": "lice", "crisis": "crises",
+    "sheep": "sheep",
+}  # fmt: skip
+CAPITALS = {
+    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "Austria": "Vienna",
+    "Greece": "Athens", "Poland": "Warsaw", "Hungary": "Budapest", "Norway": "Oslo", "Sweden": "Stockholm",
+    "Finland": "Helsinki", "Denmark": "Copenhagen", "Ireland": "Dublin", "Belgium": "Brussels",
+    "Croatia": "Zagreb", "Romania": "Bucharest", "Bulgaria": "Sofia", "Japan": "Tokyo", "China": "Beijing",
+    "India": "New Delhi", "Thailand": "Bangkok", "Vietnam": "Hanoi", "Nepal": "Kathmandu", "Iran": "Tehran",
+    "Iraq": "Baghdad", "Mongolia": "Ulaanbaatar", "Pakistan": "Islamabad", "Egypt": "Cairo",
+    "Kenya": "Nairobi", "Nigeria": "Abuja", "Ghana": "Accra", "Ethiopia": "Addis Ababa", "Morocco": "Rabat",
+    "Algeria": "Algiers", "Senegal": "Dakar", "Uganda": "Kampala", "Angola": "Luanda", "Canada": "Ottawa",
+    "Mexico": "Mexico City", "Cuba": "Havana", "Argentina": "Buenos Aires", "Chile": "Santiago",
+    "Peru": "Lima", "Ecuador": "Quito", "Uruguay": "Montevideo",
+}  # fmt: skip
+TENS = {
+    "twenty": 20,
+    "thirty": 30,
+    "forty": 40,
+    "fifty": 50,
+    "sixty": 60,
+    "seventy": 70,
+    "eighty": 80,
+    "ninety": 90,
+}
+UNITS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9}
 NAMES = ["Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry"]
 THINGS = ["apples", "books", "coins", "pens", "stamps", "shells", "cards", "marbles"]
 
@@ -132,25 +170,73 @@ def words(rng: random.Random, count: int) -> list[Question]:
     return _draw(rng, count, [day, month, opposite, kind, odd_one, parts])
 
 
-def _draw(rng: random.Random, count: int, kinds: list) -> list[Question]:
-    """Different questions, the kinds in turn."""
+def sums(rng: random.Random, count: int) -> list[Question]:
+    """Whole numbers again, none of the questions of `numbers`, and three numbers at a time among them."""
+    known = dict(numbers(random.Random(f"{SEED} numbers"), COUNTS["numbers"]))
+
+    def story() -> Question:
+        a, b, name, things = rng.randint(2, 9), rng.randint(2, 9), rng.choice(NAMES), rng.choice(THINGS)
+        return f"{name} buys {a} {things} and then {b} more. How many {things} is that?", str(a + b)
+
+    def total() -> Question:
+        a, b = rng.randint(1, 15), rng.randint(1, 15)
+        return f"What is {a} + {b}?", str(a + b)
+
+    def product() -> Question:
+        a, b = rng.randint(2, 12), rng.randint(2, 12)
+        return f"What is {a} times {b}?", str(a * b)
+
+    def three() -> Question:
+        a, b, c = (rng.randint(1, 5) for _ in range(3))
+        return f"What is {a} + {b} + {c}?", str(a + b + c)
+
+    return _draw(rng, count, [story, total, product, three], known)
+
+
+def school(rng: random.Random, count: int) -> list[Question]:
+    """Plurals, capitals, and numbers in words and by size."""
+
+    def plural() -> Question:
+        noun = rng.choice(sorted(PLURALS))
+        return f"What is the plural of '{noun}'?", PLURALS[noun]
+
+    def capital() -> Question:
+        country = rng.choice(sorted(CAPITALS))
+        return f"What is the capital of {country}?", CAPITALS[country]
+
+    def larger() -> Question:
+        a, b = rng.sample(range(10, 100), 2)
+        return f"Which number is larger: {a} or {b}?", str(max(a, b))
+
+    def digits() -> Question:
+        tens, unit = rng.choice(sorted(TENS)), rng.choice(sorted(UNITS))
+        return f"Write '{tens}-{unit}' in digits.", str(TENS[tens] + UNITS[unit])
+
+    return _draw(rng, count, [plural, capital, larger, digits])
+
+
+def _draw(rng: random.Random, count: int, kinds: list, known: Mapping[str, str] | None = None) -> list[Question]:
+    """Different questions, the kinds in turn, none of the known ones."""
     found: dict[str, str] = {}
     turn = 0
     while len(found) < count:
         query, answer = kinds[turn % len(kinds)]()
-        found.setdefault(query, answer)
+        if query not in (known or {}):
+            found.setdefault(query, answer)
         turn += 1
     return list(found.items())
 
 
+SETS = {"numbers": numbers, "words": words, "sums": sums, "school": school}
+
+
 def main() -> None:
-    """Write both sets."""
+    """Write all sets."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path())
-    parser.add_argument("--count", type=int, default=200)
     options = parser.parse_args()
-    for name, make in (("numbers", numbers), ("words", words)):
-        rows = make(random.Random(f"{SEED} {name}"), options.count)
+    for name, make in SETS.items():
+        rows = make(random.Random(f"{SEED} {name}"), COUNTS[name])
         lines = [
             json.dumps({"id": f"{name}-{i}", "query": q, "answer": a}) for i, (q, a) in enumerate(rows, start=1)
         ]

@@ -82,6 +82,20 @@ MUTANTS = (
     Mutant("running: used from the first", "store/alignment.py", "if r.count >= self._settings.floor", "", "store/test_alignment.py"),
     Mutant("drift: any difference", "fusion/drift.py", "abs(z) > SURE and abs(shift) > SHIFT", "abs(z) > SURE", "fusion/test_drift.py"),
     Mutant("surrogate: scored in vain (5.6)", "agents/judge.py", "self.fusion.choose(seen)", "self.fusion.choose(weighed)", "agents/test_surrogate.py"),
+    Mutant("fit: the least likely (5.10)", "calibration/fusion_fit.py", "best = int(np.argmax(", "best = int(np.argmin(", "calibration/test_belief.py"),
+    Mutant("fit: less often right (5.10b)", "calibration/fusion_fit.py", ">= least", ">= 0", "calibration/test_belief.py"),
+    Mutant(
+        "records: another way of sampling unseen (5.12)",
+        "calibration/provenance.py",
+        '"procedure": PROCEDURE,',
+        "",
+        "calibration/test_provenance.py"),
+    Mutant(
+        "surrogate: aligned by the models' own (5.6)",
+        "calibration/setup.py",
+        "self.statistics if self.surrogate is None else self.surrogate",
+        "self.statistics",
+        "calibration/test_surrogate.py"),
 )  # fmt: skip
 
 

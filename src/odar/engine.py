@@ -23,14 +23,14 @@ from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.agents.together import both
 from odar.agents.waves import Waves
-from odar.background import Once, run_in_background
+from odar.background import run_in_background
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
 from odar.difficulty.posterior import PosteriorDifficulty, features_of
-from odar.difficulty.sticky import estimate_turn
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, OdarError, ProviderError
+from odar.estimates.here import Estimates, Here
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
 from odar.fusion.drift import AlignmentRow
@@ -58,6 +58,7 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
+        estimates: where it estimates: `Here`, or `beside` this process.
         guard: put around every provider, such as a circuit breaker.
         served: where served energies are kept between processes; None keeps them in memory.
         observer: watches every step; None: spans, where `telemetry.enabled` says so.
@@ -71,6 +72,7 @@ class Odar:
         *,
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
+        estimates: Callable[[Estimator], Estimates] = Here,
         guard: Guard | None = None,
         served: AlignmentFile | None = None,
         observer: Observer | None = None,
@@ -86,16 +88,19 @@ class Odar:
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator)
-        self._loading = Once(lambda: self.estimator.estimate(Query("Ready?")))
+        self.estimates = estimates(self.estimator)
+        self.warm = False  # whether what the first question needs is loaded
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
         self.scales = Scales(fusion.varentropy_weight, self.alignment)
+        scorers = ("", self.settings.card(fusion.surrogate).name) if fusion.surrogate else ("",)
         skills = {
             (card.name, step): known.skill
             for step in Step
             for card in self.cards[step.role]
-            if (known := calibrated.find(self.source(card.name, step))) is not None
+            for scorer in scorers
+            if (known := calibrated.find(self.source(card.name, step, scorer))) is not None
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
         self.judge = Judge(self.fusion, self.scales, Surrogate.of(self.settings, self.scales))
@@ -274,27 +279,24 @@ class Odar:
             raise causes[0]
         return candidates
 
-    @property
-    def warm(self) -> bool:
-        """Whether everything is loaded that the first question needs."""
-        return self._loading.done
-
     async def warm_up(self) -> None:
         """Load now what the first question would else wait for."""
-        await self._loading.wait()
+        await self.estimates(Query("Ready?"))
+        self.warm = True
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
-        """How hard it looks. The first one waits until the estimator is loaded, but not beyond its deadline."""
-        if not self.warm:
-            try:
-                async with asyncio.timeout(ledger.time_left()):
-                    await self.warm_up()
-            except TimeoutError:
-                raise BudgetExceeded(
-                    f"the deadline of {ledger.limits.deadline_s:g} s passed while the estimator loaded; ask again"
-                ) from None
-        return estimate_turn(self.estimator, query)
+        """How hard it looks, in the light of the turns before it; what loads meanwhile does not move the deadline."""
+        try:
+            async with asyncio.timeout(ledger.time_left()) as limit:
+                estimate = await self.estimates(query)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            passed = f"the deadline of {ledger.limits.deadline_s:g} s passed"
+            raise BudgetExceeded(f"{passed} before the question was looked at; ask again") from None
+        self.warm = True
+        return estimate
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None
@@ -311,11 +313,11 @@ class Odar:
         """μ and σ of every source, calibrated and served, and whether the two drift apart; reads a small file."""
         return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
 
-    def source(self, model: str, step: Step) -> Source:
-        """What the free energies of a model's answers at one step depend on."""
+    def source(self, model: str, step: Step, scorer: str = "") -> Source:
+        """What the free energies of a model's answers at one step depend on; `scorer` is a surrogate's name."""
         agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
         md5 = self.prompts[step].md5
-        return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight)
+        return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight, scorer)
 
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
@@ -335,7 +337,8 @@ class Odar:
 
     def _checked(self, question: str | Query, images: Iterable[Image], *, fit: bool) -> Query:
         query = question if isinstance(question, Query) else Query(question)
-        query = dataclasses.replace(query, images=(*query.images, *images))
+        if added := tuple(images):
+            query = dataclasses.replace(query, images=(*query.images, *added))
         check_text(query.text, in_conversation=bool(query.turns))
         length = sum(len(message.text) for message in query.messages)
         for card in (card for cards in self.cards.values() for card in cards if fit):
@@ -352,6 +355,7 @@ class Odar:
 
     async def aclose(self) -> None:
         """Let go of connections and weights."""
+        await self.estimates.close()
         await asyncio.to_thread(self.alignment.close)
         await self.providers.close()
 

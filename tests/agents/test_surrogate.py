@@ -5,49 +5,17 @@ from __future__ import annotations
 import pytest
 
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
-from odar.engine import Odar
 from odar.errors import SettingsError
 from odar.types import Candidate, Step
-from support.fault_server import FaultServer, answer, hang, no_logprobs, ok, status
+from support.fault_server import hang, ok, status
 from support.payloads import message_payload
-from support.vllm import scorer
-
-PRICE = {"input": 1.0, "output": 10.0}
+from support.scored import engine, three_servers
 
 
 @pytest.fixture
 async def servers():
-    async with FaultServer() as fast, FaultServer() as slow, FaultServer() as scores:
-        fast.behave(no_logprobs("Answer: four"))
-        slow.behave(answer(message_payload("Answer: five", usage={"input_tokens": 10, "output_tokens": 5})))
-        scores.behave(scorer("four"))
-        yield fast, slow, scores
-
-
-def engine(servers, *, slow_model="deep", judge_price=PRICE, **overrides) -> Odar:
-    fast, slow, scores = servers
-    settings = load_settings(
-        profile="embedded",
-        models={
-            "quick": {"provider": "fast", "logprobs": True, "price": PRICE},
-            "deep": {"provider": "slow", "price": PRICE},
-            "judge": {"provider": "scores", "prompt_logprobs": True, "price": judge_price},
-        },
-        providers={
-            "fast": {"kind": "openai", "base_url": fast.url},
-            "slow": {"kind": "anthropic", "base_url": slow.origin},
-            "scores": {"kind": "openai", "base_url": scores.url},
-        },
-        prompts="default",
-        fast__model="quick",
-        slow__model=slow_model,
-        calibration="",
-        routing__samples=3,
-        retry={"attempts": 1},
-        **{"fusion__surrogate": "judge", "fusion__stop_confidence": None, **overrides},
-    )
-    return Odar(settings, estimator=ConstantEstimator(0.5))
+    async with three_servers() as found:
+        yield found
 
 
 async def test_the_surrogate_decides_where_nobody_has_logprobs(servers):

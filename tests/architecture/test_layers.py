@@ -49,7 +49,8 @@ def test_a_module_says_what_it_is(module):
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.relative_to(SOURCE).parts[0] in PURE], ids=name_of)
 def test_the_core_is_pure(module):
-    impure = {"asyncio", "aiohttp", "os", "random", "requests", "socket", "subprocess", "sys", "time", "threading"}
+    # a lock is allowed: what is kept between calls must not break when two threads call
+    impure = {"asyncio", "aiohttp", "os", "random", "requests", "socket", "subprocess", "sys", "time"}
     assert not {name.split(".")[0] for name in imports_of(module)} & impure
 
 

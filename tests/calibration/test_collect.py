@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from odar.calibration.collect import collect, fingerprint, record, worst_cost
+from odar.calibration.collect import collect, record, worst_cost
 from odar.calibration.items import Item
+from odar.calibration.provenance import provenance
 from odar.calibration.records import RecordFile
 from odar.errors import BudgetExceeded, ProviderError
 from odar.types import Query, Step
@@ -27,7 +28,7 @@ def speak(request, index):
 
 async def test_every_item_is_recorded_once(tmp_path):
     odar, fast, slow = engine(fast=speak, slow=speak, fusion__stop_confidence=0.8)
-    file = RecordFile(tmp_path / "r.jsonl", fingerprint(odar))
+    file = RecordFile(tmp_path / "r.jsonl", provenance(odar))
     seen = []
     assert await collect(odar, ITEMS, file, record, on_progress=seen.append) == []
     assert sorted(entry.id for entry in file.entries) == sorted(item.id for item in ITEMS)
@@ -38,19 +39,19 @@ async def test_every_item_is_recorded_once(tmp_path):
     assert first.solves[0].cost_usd == pytest.approx((10 * 3 + 5 * 15) / 1e6 / 3)
     calls = len(fast.requests) + len(slow.requests)
     file.close()
-    with RecordFile(tmp_path / "r.jsonl", fingerprint(odar)) as again:
+    with RecordFile(tmp_path / "r.jsonl", provenance(odar)) as again:
         await collect(odar, ITEMS, again, record)
     assert len(fast.requests) + len(slow.requests) == calls  # nothing is paid twice
 
 
 async def test_a_run_that_broke_off_goes_on_where_it_was(tmp_path):
     odar, _, _ = engine(fast=speak, slow=speak)
-    file = RecordFile(tmp_path / "r.jsonl", fingerprint(odar))
+    file = RecordFile(tmp_path / "r.jsonl", provenance(odar))
     await collect(odar, ITEMS[:3], file, record)
     file.close()
     odar, fast, _ = engine(fast=speak, slow=speak)
     file.close()
-    with RecordFile(tmp_path / "r.jsonl", fingerprint(odar)) as again:
+    with RecordFile(tmp_path / "r.jsonl", provenance(odar)) as again:
         await collect(odar, ITEMS, again, record)
     assert sorted(asked(request) for request in fast.requests) == [3, 4, 5, 6, 7]
 
@@ -60,7 +61,7 @@ async def test_a_failed_item_has_no_record_and_is_tried_again(tmp_path):
         return ProviderError("down", status=503) if asked(request) == 5 else speak(request, index)
 
     odar, _, _ = engine(fast=flaky, slow=speak)
-    file = RecordFile(tmp_path / "r.jsonl", fingerprint(odar))
+    file = RecordFile(tmp_path / "r.jsonl", provenance(odar))
     failures = await collect(odar, ITEMS, file, record)
     assert [name for name, _ in failures] == ["5"]
     assert len(file.entries) == 7
@@ -69,7 +70,7 @@ async def test_a_failed_item_has_no_record_and_is_tried_again(tmp_path):
 async def test_the_budget_is_not_passed(tmp_path):
     odar, _, _ = engine(fast=speak, slow=speak)
     one = worst_cost(odar, ITEMS[:1])
-    file = RecordFile(tmp_path / "r.jsonl", fingerprint(odar))
+    file = RecordFile(tmp_path / "r.jsonl", provenance(odar))
     failures = await collect(odar, ITEMS, file, record, concurrency=8, budget_usd=3.5 * one)
     assert len(file.entries) >= 3
     assert all(isinstance(error, BudgetExceeded) for _, error in failures)
@@ -79,13 +80,3 @@ async def test_the_budget_is_not_passed(tmp_path):
 def test_an_unknown_price_is_an_unknown_cost():
     models = {**MODELS, "deep": {"provider": "slow"}}
     assert worst_cost(engine(models=models)[0], ITEMS) is None
-
-
-def test_what_records_depend_on_is_in_the_fingerprint():
-    same = fingerprint(engine()[0])
-    assert fingerprint(engine(routing__tau1=0.2, fusion__beta=1.0)[0]) == same
-    assert fingerprint(engine(fast__temperature=0.9)[0]) != same
-    assert fingerprint(engine(routing__samples=3)[0]) != same
-    assert fingerprint(engine(fusion__stop_confidence=0.95)[0]) != same
-    assert fingerprint(engine(fast__timeout_s=99)[0]) == same
-    assert fingerprint(engine()[0], seed=1) != same

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.calibration.setup import Thresholds
-from odar.calibration.traffic import fast_is_wrong, same_shares
+from odar.calibration.traffic import _free_energy, fast_is_wrong, same_shares
 from support.population import evidence, setup
 
 
@@ -61,3 +62,10 @@ def test_where_nothing_moved_thresholds_stay():
     fast = evidence(size=30).fast
     now = setup(posterior=None)
     assert same_shares(now, now, fast) == now.thresholds
+
+
+def test_a_surrogates_energies_are_not_taken_for_the_models_own():
+    own = {"energy": {"energy": 0.2, "varentropy": 0.1, "scorer": ""}}
+    assert _free_energy(own, 0.1) == pytest.approx(0.21)
+    assert math.isnan(_free_energy({"energy": {**own["energy"], "scorer": "judge"}}, 0.1))
+    assert math.isnan(_free_energy({"energy": None}, 0.1))

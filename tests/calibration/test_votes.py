@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 from odar.calibration.fusion_fit import cross_fit, fit_fusion, skill_weights, standardize
 from odar.calibration.votes import Votes, accuracy, fuse, majority, oracle
 from odar.fusion.rules import Ballot, free_energy_rule
-
-
-@st.composite
-def votes(draw):
-    rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 5))
-    energy = draw(st.lists(st.integers(-30, 30), min_size=rows * columns, max_size=rows * columns))
-    groups = draw(st.lists(st.integers(0, 3), min_size=rows * columns, max_size=rows * columns))
-    shape = (rows, columns)
-    groups = np.array(groups).reshape(shape)
-    return Votes(np.array(energy).reshape(shape) / 10, groups, groups == 0)
+from support.votes import voters, votes
 
 
 @given(votes(), st.sampled_from([0.0, 0.25, 1.0, np.inf]), st.data())
@@ -40,17 +31,8 @@ def test_absent_candidates_never_win():
         assert fuse(v, beta, np.ones(2)).tolist() == [1, 1]
 
 
-def population(seed, n=2000, skills=(0.85, 0.6, 0.6), options=5):
-    """Sources of known accuracy, whose energies tell a little about being right."""
-    rng = np.random.default_rng(seed)
-    correct = rng.random((n, len(skills))) < np.array(skills)
-    wrong = rng.integers(1, options, (n, len(skills)))
-    energy = rng.normal(np.where(correct, -0.3, 0.3), 1.0)
-    return Votes(energy, np.where(correct, 0, wrong), correct)
-
-
 def test_the_fit_follows_the_better_model_where_voting_would_not():
-    v = population(1)
+    v = voters(1)
     result = accuracy(v, cross_fit(v, seed=0).winners)
     assert result >= accuracy(v, majority(v)) - 0.005
     assert result >= v.correct.mean(axis=0).max() - 0.005
@@ -58,17 +40,17 @@ def test_the_fit_follows_the_better_model_where_voting_would_not():
 
 
 def test_equal_models_get_equal_weights_and_beat_a_single_one():
-    v = population(2, skills=(0.6,) * 5)
+    v = voters(2, skills=(0.6,) * 5)
     fit = fit_fusion(v)
     assert fit.skills.min() > 0.5 or fit.gamma > 1
     assert accuracy(v, cross_fit(v, seed=0).winners) > v.correct.mean(axis=0).max() + 0.05
 
 
 def test_skill_weights_order_as_accuracy_does():
-    weights = skill_weights(population(3), gamma=1.0)
+    weights = skill_weights(voters(3), gamma=1.0)
     assert weights[0] == 1.0
     assert weights[0] > weights[1]
-    assert skill_weights(population(3), gamma=0.0).tolist() == [1.0, 1.0, 1.0]
+    assert skill_weights(voters(3), gamma=0.0).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_energies_are_standardized_by_the_questions_given():
@@ -76,3 +58,9 @@ def test_energies_are_standardized_by_the_questions_given():
     assert standardize(energy, np.array([True, True, False])).ravel().tolist() == [-1.0, 1.0, 98.0]
     silent = standardize(np.full((3, 1), np.nan), slice(None))
     assert np.isnan(silent).all()
+
+
+def test_a_skill_may_be_that_of_each_candidate():
+    v = Votes(np.zeros((2, 2)), np.array([[0, 1], [0, 1]]), np.array([[True, False]] * 2))
+    assert fuse(v, 0.25, np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [1, 0]
+    assert fuse(v, 0.25, np.array([1.0, 2.0])).tolist() == [1, 1]

@@ -174,6 +174,11 @@ class Gateway:
             now = await self.footprint()
         return now
 
+    def children(self) -> list[int]:
+        """The processes it started."""
+        found = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(pid) for file in found for pid in file.read_text().split()]
+
     def complaints(self) -> list[str]:
         """New lines of its log that no fault excuses."""
         with self.log.open("rb") as file:

@@ -269,3 +269,11 @@ def test_seams() -> None:
 
     x = dict(zip(FEATURES, FeatureExtractor(Flat(), Coder()).phi(Query("hi")), strict=True))
     assert (x["sentence_count"], x["clause_count"], x["parse_depth"], x["domain_code"]) == (7, 8, 9, 1)
+
+
+def test_words_are_not_remembered_for_ever() -> None:
+    before = lexical.readability("Hyphenation is counted. It works well here.")
+    for number in range(100):
+        lexical.readability(f"unheard{number}of words{number} are{number} counted.")
+    assert not lexical._hyphenator().hd.cache
+    assert lexical.readability("Hyphenation is counted. It works well here.") == before

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty import tok2vec
 from odar.difficulty.parser import GreedyParser, Parse
-from odar.difficulty.syntax import _parser, _pipeline, _vectors
-from odar.difficulty.tok2vec import TokenVectors, product
+from odar.difficulty.syntax import _chunks, _parser, _pipeline, _vectors
+from odar.difficulty.tok2vec import product
 
 WORDS = [
     "the",
@@ -82,14 +80,14 @@ TEXTS = [
 
 
 def ours(text: str) -> Parse:
-    doc = _pipeline().make_doc(text)
-    return _parser()(_vectors()(doc), [token.i + 1 for token in doc if "\n" in token.text])
+    rows, line_starts = _chunks()(text)
+    return _parser()(_vectors()(rows), line_starts)
 
 
 def spacys(text: str) -> Parse:
     """The same vectors and sentence starts through the trained pipe itself."""
     doc, pipe = _pipeline().make_doc(text), _pipeline().get_pipe("parser")
-    doc.tensor = _vectors()(doc)
+    doc.tensor = _vectors()(_chunks()(text).rows)
     for token in list(doc)[1:]:
         if "\n" in doc[token.i - 1].text:
             token.is_sent_start = True
@@ -135,17 +133,7 @@ def test_vectors_are_spacys() -> None:
     tok2vec_pipe = _pipeline().get_pipe("tok2vec")
     for text in [*TEXTS, "can't won't"]:
         doc = _pipeline().make_doc(text)
-        np.testing.assert_allclose(_vectors()(doc), tok2vec_pipe.predict([doc])[0], atol=2e-5)
-
-
-def test_vectors_do_not_depend_on_what_was_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = _pipeline()
-    docs: list[Any] = [pipeline.make_doc(text) for text in TEXTS]
-    monkeypatch.setattr(tok2vec, "KNOWN_LIMIT", 3)
-    forgetful = TokenVectors(pipeline.get_pipe("tok2vec"))
-    for doc in reversed(docs):
-        assert (forgetful(doc) == _vectors()(doc)).all()
-    assert len(forgetful._known) <= 3
+        np.testing.assert_allclose(_vectors()(_chunks()(text).rows), tok2vec_pipe.predict([doc])[0], atol=2e-5)
 
 
 @given(st.integers(1, 70), st.integers(0, 2**32 - 1))

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from odar.calibration.votes import Votes
+from odar.cli.bench_quality import fusion
 from odar.errors import InputError
-from odar.evals.fusion_bench import Panel, load_panel, measure_group, pairs, random_groups
+from odar.evals.fusion_bench import Panel, load_panel, luck, measure_group, pairs, random_groups
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -73,3 +75,40 @@ def test_equals_cost_whoever_must_choose_between_them_on_other_folds(folder):
     assert result.best_single == 0.5
     assert result.hindsight_margin <= 0
     assert result.margin == 0
+
+
+def equals(seed, n=2000, lead=0.0):
+    """Two models that are right equally often, or one by a lead, whose energies say nothing."""
+    rng = np.random.default_rng(seed)
+    correct = rng.random((n, 2)) < np.array([0.5, 0.5 + lead])
+    groups = np.where(correct, 0, [1, 2])
+    return Votes(rng.normal(size=(n, 2)), groups, correct)
+
+
+def test_of_equal_models_nobody_knows_which_will_lead():
+    margins = luck(equals(0), seed=1, draws=200)
+    assert margins.max() <= 0.02
+    assert -0.02 < margins.mean() < -0.002
+    assert (margins < -0.005).mean() > 0.2
+
+
+def test_of_unequal_models_everybody_does():
+    margins = luck(equals(0, lead=0.3), seed=1, draws=50)
+    assert margins.mean() == pytest.approx(0, abs=0.002)
+
+
+def test_luck_is_as_large_as_the_law_of_equal_models_says():
+    """Two equal models, m questions on which one of them is right: E|D|/2 of the lead D with variance m."""
+    correct = np.repeat([[True, False], [False, True], [True, True]], 500, axis=0)
+    votes = Votes(
+        np.tile([[0.0, 1.0]], (1500, 1)), np.where(correct, 0, [1, 2]), correct
+    )  # a vote is the first model
+    expected = -np.sqrt(2 * 1000 / np.pi) / 2 / 1500
+    assert luck(votes, seed=0, draws=1000).mean() == pytest.approx(expected, rel=0.1)
+
+
+def test_the_bench_says_what_luck_costs(folder):
+    result = CliRunner().invoke(fusion, ["--data", str(folder), "--groups", "2", "--pairs", "3"])
+    assert result.exit_code == 0, result.output
+    assert "3 pairs, by luck: worst" in result.output
+    assert "in hindsight, of a rule that knows the best setting" in result.output

@@ -43,7 +43,9 @@ class Judge:
             except OdarError as error:
                 team.failures.append(Failure(Role.SLOW, error, f"surrogate {self.surrogate.card.name}"))
         verdict = self.fusion.choose(seen)
-        # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
-        weighed = [dataclasses.replace(own, energy=view.energy) for own, view in zip(weighed, seen, strict=True)]
+        if seen is not weighed:
+            # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
+            pairs = zip(weighed, seen, strict=True)
+            weighed = [dataclasses.replace(own, energy=view.energy) for own, view in pairs]
         self.scales.observe(weighed, team)
         return weighed, verdict

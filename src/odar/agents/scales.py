@@ -30,7 +30,7 @@ class Scales:
         source = self.source(candidate.step, team, scorer)
         known = None if source is None else self.alignment.find(source)
         energy = measure(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
-        if energy is not None:
+        if energy is not None and (known or scorer):
             energy = dataclasses.replace(energy, origin=known.origin if known else "", scorer=scorer)
         return dataclasses.replace(candidate, energy=energy)
 

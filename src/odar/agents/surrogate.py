@@ -19,7 +19,7 @@ from odar.providers.base import Message, Quirks, Request, Sampling, score_text
 from odar.settings import Settings
 from odar.types import Candidate, Token
 
-_WRITES = 1
+WRITES = 1
 """Tokens a server writes after the text it scores; vLLM cannot write fewer."""
 
 
@@ -60,7 +60,7 @@ class Surrogate:
         conversation = team.query.messages
         each = [(*conversation, Message("assistant", candidate.text)) for candidate in candidates]
         longest = max(each, key=lambda messages: len(messages[-1].text))
-        if team.ledger.affordable(self.card, longest, _WRITES, len(candidates)) < len(candidates):
+        if team.ledger.affordable(self.card, longest, WRITES, len(candidates)) < len(candidates):
             raise BudgetExceeded(f"scoring {len(candidates)} answers does not fit the limits")
         try:
             async with asyncio.TaskGroup() as group:
@@ -75,7 +75,7 @@ class Surrogate:
         request = Request(
             model=card.id,
             messages=team.query.messages,
-            sampling=Sampling(0.0, None, _WRITES),
+            sampling=Sampling(0.0, None, WRITES),
             timeout_s=min(self.timeout_s, team.ledger.time_left()),
             retry_billed=not team.ledger.limited,
             quirks=Quirks(card.max_tokens_field, card.drop, card.extra),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, Pr
 from odar.fusion.answers import extract_judgment, find_answer
 from odar.fusion.forms import canonical_json, fault_of
 from odar.observer import observed
-from odar.providers.base import Completion, Message, OnText, Reply, Request, Sampling
+from odar.providers.base import Completion, Message, OnText, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
 from odar.types import Candidate, Query, Role, Step
@@ -57,6 +57,7 @@ class Team:
     plain: bool = False
     """Ask as the client asks, with none of the agents' own settings: for a model that the client named itself."""
     failures: list[Failure] = field(default_factory=list)
+    _terms: dict[Role, Terms] = field(default_factory=dict)
 
     async def answer(self, on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
         """The fast agent's answer, or several."""
@@ -89,10 +90,12 @@ class Team:
 
     def terms(self, role: Role) -> Terms:
         """On what terms this agent works for this query."""
-        card, options = self.cards[role], self.query.options
         if self.plain:
-            return plain_terms(card, options, self.ledger.time_left())
-        return agent_terms(self.settings.agent(role), card, options, self.seed)
+            return plain_terms(self.cards[role], self.query.options, self.ledger.time_left())
+        if role not in self._terms:
+            agent, card = self.settings.agent(role), self.cards[role]
+            self._terms[role] = agent_terms(agent, card, self.query.options, self.seed)
+        return self._terms[role]
 
     @observed("agent")
     async def _run(
@@ -149,7 +152,7 @@ class Team:
         together = await self._call(step, card, request, on_text) if card.n or request.n == 1 else []
         for index, completion in enumerate(together):
             yield index, completion
-        if (card.n or request.n == 1) and not together:
+        if len(together) >= request.n or ((card.n or request.n == 1) and not together):
             return
 
         async def alone(index: int) -> list[tuple[int, Completion]]:
@@ -179,14 +182,14 @@ class Team:
         except ProviderError as error:
             self.failures.append(Failure(step.role, error))
             return []
-        return self._usable(dataclasses.replace(reply, completions=reply.completions[: request.n]), step, card)
+        return self._usable(reply.completions[: request.n], step, card)
 
-    def _usable(self, reply: Reply, step: Step, card: ModelCard) -> list[Completion]:
+    def _usable(self, completions: Sequence[Completion], step: Step, card: ModelCard) -> list[Completion]:
         """Completions with text or a tool call; a model that spent all its tokens on thinking has neither."""
-        usable = [c for c in reply.completions if c.text.strip() or c.tool_calls]
-        empty = len(reply.completions) - len(usable)
-        if empty or not reply.completions:
-            finish = reply.completions[0].finish if reply.completions else "no choice"
+        usable = [c for c in completions if c.text.strip() or c.tool_calls]
+        empty = len(completions) - len(usable)
+        if empty or not completions:
+            finish = completions[0].finish if completions else "no choice"
             message = f"{card.name} gave {max(1, empty)} empty answer(s), finish reason {finish}"
             if finish == "length":
                 message += f"; raise {step.role}.max_tokens"

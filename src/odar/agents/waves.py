@@ -10,6 +10,12 @@ from odar.agents.team import Team
 from odar.fusion.stopping import Stopping
 from odar.types import Candidate
 
+PROCEDURE = 2
+"""Goes up when the same settings begin to take other samples, so that recorded ones are not mixed.
+
+2: the first look is after the whole first wave.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Waves:

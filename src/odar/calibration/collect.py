@@ -7,20 +7,20 @@ is fitted later is a replay of these records.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from odar.agents.ledger import Ledger
+from odar.agents.surrogate import WRITES
 from odar.agents.team import Team
 from odar.calibration.items import Item
 from odar.calibration.journal import Entry, Journal
-from odar.calibration.records import Attempt, Record, attempt
-from odar.engine import Odar
+from odar.calibration.records import Attempt, Record, Score, attempt
+from odar.engine import CHARACTERS_PER_TOKEN_AT_MOST, Odar
 from odar.errors import BudgetExceeded, OdarError
-from odar.types import Candidate, Role, Step
+from odar.providers.base import Message
+from odar.types import Candidate, Energy, Step
 
 T = TypeVar("T", bound=Entry)
 Work = Callable[[Odar, Item, Ledger, int | None], Awaitable[T]]
@@ -38,21 +38,6 @@ class Progress:
     failed: int
 
 
-def fingerprint(odar: Odar, seed: int | None = 42) -> str:
-    """What records depend on: models, prompts and sampling. Other settings may change without collecting anew."""
-    agents = {role.value: asdict(odar.settings.agent(role)) for role in Role}
-    for agent in agents.values():
-        del agent["timeout_s"]
-    fusion = odar.settings.fusion
-    facts: dict[str, Any] = {
-        **agents,
-        "prompts": {step: prompt.md5 for step, prompt in odar.prompts.items()},
-        "samples": (odar.settings.routing.samples, fusion.stop_confidence, fusion.first_wave),
-        "seed": seed,
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def worst_cost(odar: Odar, items: Sequence[Item]) -> float | None:
     """The most that collecting these items can cost; None where a price is unknown."""
     total = 0.0
@@ -65,9 +50,18 @@ def worst_cost(odar: Odar, items: Sequence[Item]) -> float | None:
             messages = odar.prompts[step].messages(item.query, proposal)
             try:
                 total += count * Ledger.worst_cost(card, messages, agent.max_tokens)
+                total += count * _worst_score(odar, item, agent.max_tokens)
             except BudgetExceeded:
                 return None
     return total
+
+
+def _worst_score(odar: Odar, item: Item, max_tokens: int) -> float:
+    """The most that a surrogate's score of one answer can cost; nothing where there is no surrogate."""
+    if odar.judge.surrogate is None:
+        return 0.0
+    text = Message("assistant", "x" * CHARACTERS_PER_TOKEN_AT_MOST * max_tokens)
+    return Ledger.worst_cost(odar.judge.surrogate.card, (*item.query.messages, text), WRITES)
 
 
 async def collect(
@@ -125,16 +119,34 @@ async def record(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Re
     fast = needed(await team.answer(), team)
     verify = needed(await team.verify(fast[0]), team)
     solves = needed(await odar.waves.sample(team, odar.settings.routing.samples), team)
+    energies = await _scored(odar, team, fast, verify, solves)
+    attempts = [_attempts(odar, item, each, team, energies) for each in (fast, verify, solves)]
     return Record(
         id=item.id,
         query=item.query.text,
         difficulty=odar.estimator.estimate(item.query).difficulty,
-        fast=_attempts(odar, item, fast, team)[0],
-        verify=_attempts(odar, item, verify, team)[0],
-        solves=_attempts(odar, item, solves, team),
-        solve_calls=sum(call.samples for call in ledger.calls if call.step is Step.SOLVE),
+        fast=attempts[0][0],
+        verify=attempts[1][0],
+        solves=attempts[2],
+        solve_calls=sum(call.samples for call in ledger.calls if call.step is Step.SOLVE and not call.scoring),
         effort=item.effort,
     )
+
+
+async def _scored(
+    odar: Odar, team: Team, fast: list[Candidate], verify: list[Candidate], solves: list[Candidate]
+) -> dict[int, Energy]:
+    """The surrogate's energies by the candidates' identity, where the Medium or the Hard path would ask it.
+
+    Raises:
+        OdarError: it failed; the item is tried again by the next run.
+    """
+    surrogate = odar.judge.surrogate
+    if surrogate is None or not any(surrogate.needed(fast + slow, team) for slow in (verify, solves)):
+        return {}
+    candidates = fast + verify + solves
+    scored = await surrogate.weigh(candidates, team)
+    return {id(own): view.energy for own, view in zip(candidates, scored, strict=True) if view.energy is not None}
 
 
 def needed(candidates: list[Candidate], team: Team) -> list[Candidate]:
@@ -144,9 +156,21 @@ def needed(candidates: list[Candidate], team: Team) -> list[Candidate]:
     return candidates
 
 
-def _attempts(odar: Odar, item: Item, candidates: Sequence[Candidate], team: Team) -> tuple[Attempt, ...]:
-    """The candidates of one step, each with an equal share of what the step cost."""
-    costs = [call.cost_usd for call in team.ledger.calls if call.step is candidates[0].step]
-    known = [cost for cost in costs if cost is not None]
-    share = sum(known) / len(candidates) if len(known) == len(costs) else None
-    return tuple(attempt(item, odar.scales.weigh(candidate, team), share) for candidate in candidates)
+def _attempts(
+    odar: Odar, item: Item, candidates: Sequence[Candidate], team: Team, energies: Mapping[int, Energy]
+) -> tuple[Attempt, ...]:
+    """The candidates of one step, each with an equal share of what the step cost, and of what scoring it cost."""
+    written, scoring = (_share(team, candidates, scoring=scoring) for scoring in (False, True))
+
+    def score(candidate: Candidate) -> Score | None:
+        energy = energies.get(id(candidate))
+        return None if energy is None else Score(energy.energy, energy.varentropy, scoring)
+
+    return tuple(attempt(item, odar.scales.weigh(each, team), written, score(each)) for each in candidates)
+
+
+def _share(team: Team, candidates: Sequence[Candidate], *, scoring: bool) -> float | None:
+    """What writing, or scoring, one of a step's candidates cost; None where it is unknown."""
+    calls = [call for call in team.ledger.calls if call.step is candidates[0].step and call.scoring is scoring]
+    known = [call.cost_usd for call in calls if call.cost_usd is not None]
+    return sum(known) / len(candidates) if len(known) == len(calls) else None

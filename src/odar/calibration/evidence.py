@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.records import Attempt, Record
+from odar.calibration.records import Attempt, Record, Score
 from odar.calibration.votes import Array, Bools, Ints, Votes
 from odar.difficulty.training import d_star
 from odar.fusion.equivalence import group
@@ -62,18 +62,21 @@ class Evidence:
 
     fast: FastAnswers
     votes: Votes
-    """All candidates of each item: fast, verify, solves. Energies are raw free energies."""
+    """All candidates of each item: fast, verify, solves. Energies are raw free energies, those that decide."""
     calls: Ints
     """(N, 3) calls on each path."""
     cost: Array
     """(N, 3) US dollars on each path; NaN where unknown."""
+    own: Votes | None = None
+    """The same with the models' own energies, where a surrogate's decide; None where those are the models' own."""
 
     def __len__(self) -> int:
         return len(self.fast)
 
     def rows(self, index: Bools | Ints) -> Evidence:
         """Some of the items."""
-        return Evidence(self.fast.rows(index), self.votes.rows(index), self.calls[index], self.cost[index])
+        own = None if self.own is None else self.own.rows(index)
+        return Evidence(self.fast.rows(index), self.votes.rows(index), self.calls[index], self.cost[index], own)
 
 
 def evidence_of(records: Sequence[Record], varentropy_weight: float, features: Array | None = None) -> Evidence:
@@ -88,15 +91,18 @@ def evidence_of(records: Sequence[Record], varentropy_weight: float, features: A
         effort=np.array([np.nan if record.effort is None else record.effort for record in records]),
         features=features,
     )
+    own = votes_of(records, varentropy_weight)
+    scored = any(record.fast.score is not None for record in records)
     return Evidence(
         fast=answers,
-        votes=votes_of(records, varentropy_weight),
-        calls=np.array([[1, 2, 1 + record.solve_calls] for record in records]),
-        cost=np.array([[_sum(r.fast), _sum(r.fast, r.verify), _sum(r.fast, *r.solves)] for r in records]),
+        votes=votes_of(records, varentropy_weight, by_surrogate=True) if scored else own,
+        calls=np.array([[1, 2 + _scores(r, r.verify), 1 + r.solve_calls + _scores(r, *r.solves)] for r in records]),
+        cost=np.array([[_sum(r.fast), _paid(r, r.verify), _paid(r, *r.solves)] for r in records]),
+        own=own if scored else None,
     )
 
 
-def votes_of(records: Sequence[Record], varentropy_weight: float) -> Votes:
+def votes_of(records: Sequence[Record], varentropy_weight: float, *, by_surrogate: bool = False) -> Votes:
     """All candidates of each record as one row."""
     size = 2 + max(len(record.solves) for record in records)
     energy = np.full((len(records), size), np.nan)
@@ -106,17 +112,29 @@ def votes_of(records: Sequence[Record], varentropy_weight: float) -> Votes:
         attempts = (record.fast, record.verify, *record.solves)
         groups[row, : len(attempts)] = group([attempt.answer for attempt in attempts])
         for column, attempt in enumerate(attempts):
-            energy[row, column] = free_energy_of(attempt, varentropy_weight)
+            source = attempt.score if by_surrogate else attempt
+            energy[row, column] = np.nan if source is None else free_energy_of(source, varentropy_weight)
             correct[row, column] = attempt.correct
     return Votes(energy, groups, correct, (FAST, VERIFY, *[SOLVE] * (size - 2)))
 
 
-def free_energy_of(attempt: Attempt, varentropy_weight: float) -> float:
+def free_energy_of(attempt: Attempt | Score, varentropy_weight: float) -> float:
     """F = E + λ·V of a recorded attempt; NaN where it had no log-probabilities."""
     if attempt.energy is None or attempt.varentropy is None:
         return float("nan")
     return attempt.energy + varentropy_weight * attempt.varentropy
 
 
-def _sum(*attempts: Attempt) -> float:
-    return float(sum(np.nan if attempt.cost_usd is None else attempt.cost_usd for attempt in attempts))
+def _scores(record: Record, *slow: Attempt) -> int:
+    """Calls of the surrogate on a path: one for each candidate that it scored."""
+    return sum(attempt.score is not None for attempt in (record.fast, *slow))
+
+
+def _paid(record: Record, *slow: Attempt) -> float:
+    """What a path with these slow answers cost, scoring included."""
+    attempts = (record.fast, *slow)
+    return _sum(*attempts) + _sum(*(attempt.score for attempt in attempts if attempt.score is not None))
+
+
+def _sum(*parts: Attempt | Score) -> float:
+    return float(sum(np.nan if part.cost_usd is None else part.cost_usd for part in parts))

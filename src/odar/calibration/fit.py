@@ -16,7 +16,7 @@ from odar.calibration.policy import outcomes, path_votes
 from odar.calibration.posterior_fit import fit_posterior_part
 from odar.calibration.routing_fit import LOSS, Variant, fit_routing
 from odar.calibration.setup import Setup
-from odar.calibration.statistics_fit import fit_statistics
+from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.calibration.votes import Array, Ints, Votes
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.posterior import PosteriorDifficulty
@@ -113,7 +113,7 @@ def fit_setup(
     evidence: Evidence, today: Incumbents, seed: int
 ) -> tuple[Setup, tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]]:
     """A setup for these items, and how its estimators did on folds of them."""
-    measured = replace(today.setup, statistics=fit_statistics(evidence))
+    measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
     measured = replace(measured, fusion=_fit_fusion(measured.align(evidence.votes), today.setup.fusion))
     fast = evidence.fast
     estimator = fit_estimator_part(fast, today.estimator, seed)

@@ -1,4 +1,4 @@
-"""Recorded candidates → β and skill weights, chosen by accuracy on questions they were not fitted to (SPEC 5.10).
+"""Recorded candidates → β and skill weights, by the likelihood of what was right (SPEC 5.10).
 
 w_m = exp(γ·logit p_m), with p_m the accuracy of source m on the calibration set: γ = 0 trusts all alike, a large γ
 follows the best one alone, so that majority voting and "always the best model" are both in reach.
@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from odar.calibration.votes import Array, Bools, Ints, Votes, accuracy, fuse
+from odar.calibration.belief import log_likelihood
+from odar.calibration.votes import Array, Bools, Ints, Votes, fuse
 
-BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, np.inf)
+BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
 FOLDS = 5
 
@@ -60,32 +61,40 @@ def skill_weights(votes: Votes, gamma: float) -> Array:
 
 
 def fit_fusion(votes: Votes, incumbent: FusionFit | None = None) -> FusionFit:
-    """The β and γ that score best, if they beat the incumbent by more than chance would.
+    """The β and γ under which what was right is most likely, of those that are right as often as the holder.
 
-    Choosing among settings overfits a little. So the best of them must lead the incumbent by two standard errors of
-    the paired difference. Without an incumbent, it is the better of majority voting and "always the best source".
+    Accuracy alone overfits: of fifty settings some are right a little more often by luck. The likelihood looks at
+    how much weight the right answer had on every question. The holder is the incumbent, or without one the better
+    of majority voting and "always the best source". From an incumbent, a fit must be apart by two standard errors.
     """
     # Where all candidates are right, or all wrong, every rule does the same: only the others tell rules apart.
-    contested = votes.rows(_contested(votes))
+    contested, holder = votes.rows(_contested(votes)), incumbent or plain_rule(votes)
     weights = {gamma: skill_weights(votes, gamma) for gamma in GAMMAS}
+    least = _right(contested, holder)
     rules = [FusionFit(beta, gamma, weights[gamma]) for beta in BETAS for gamma in GAMMAS]
+    rules = [rule for rule in rules if _right(contested, rule) >= least]
+    if not rules or not len(contested):
+        return holder
+    scores = [_likelihood(contested, rule) for rule in rules]
+    best = int(np.argmax([score.sum() for score in scores]))
+    lead = scores[best] - _likelihood(contested, holder)
+    clear = incumbent is None or lead.mean() > 2 * lead.std() / np.sqrt(len(lead))
+    return rules[best] if clear else holder
 
-    def right(rule: FusionFit) -> Array:
-        winners = fuse(contested, rule.beta, rule.skills)
-        return np.asarray(contested.correct[np.arange(len(contested)), winners], dtype=np.float64)
 
-    scores = {id(rule): right(rule) for rule in rules}
-    holder = incumbent or plain_rule(votes)
-    best = max(rules, key=lambda rule: scores[id(rule)].sum())
-    lead = scores[id(best)] - right(holder)
-    mean, square = lead.sum() / len(votes), (lead**2).sum() / len(votes)
-    return best if mean > 2 * np.sqrt((square - mean**2) / len(votes)) else holder
+def _likelihood(votes: Votes, rule: FusionFit) -> Array:
+    return log_likelihood(votes, rule.beta, rule.skills)
+
+
+def _right(votes: Votes, rule: FusionFit) -> int:
+    """On how many questions it is right."""
+    return int(votes.correct[np.arange(len(votes)), fuse(votes, rule.beta, rule.skills)].sum())
 
 
 def plain_rule(votes: Votes) -> FusionFit:
     """The better of majority voting and "always the best source" on these questions."""
     plain = [FusionFit(0.0, gamma, skill_weights(votes, gamma)) for gamma in (0.0, max(GAMMAS))]
-    return max(plain, key=lambda rule: accuracy(votes, fuse(votes, rule.beta, rule.skills)))
+    return max(plain, key=lambda rule: _right(votes, rule))
 
 
 def _contested(votes: Votes) -> Bools:
@@ -104,8 +113,7 @@ def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
         test, train = fold == held_out, fold != held_out
         aligned = standardize(votes.energy, train)
         seen = replace(votes, energy=aligned)
-        holder = plain_rule(seen.rows(train))
-        fit = fit_fusion(seen.rows(train), holder)
+        holder, fit = plain_rule(seen.rows(train)), fit_fusion(seen.rows(train))
         winners[test] = fuse(seen.rows(test), fit.beta, fit.skills)
         plain[test] = fuse(seen.rows(test), holder.beta, holder.skills)
         energy[test] = aligned[test]

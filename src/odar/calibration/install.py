@@ -15,13 +15,13 @@ from odar.calibration.fit import Expectation, Fitted, Incumbents
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.part import Part
 from odar.calibration.setup import Setup, Thresholds
-from odar.calibration.statistics_fit import fit_statistics
+from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.calibration.votes import Array
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.posterior import PosteriorDifficulty
 from odar.engine import Odar
 from odar.fusion.calibration import Calibration
-from odar.fusion.statistics import Statistics, StatisticsTable
+from odar.fusion.statistics import Source, Statistics, StatisticsTable
 from odar.types import Step
 
 STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
@@ -31,16 +31,18 @@ STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
 def incumbents(odar: Odar) -> Incumbents:
     """What is in use today."""
     routing = odar.settings.routing
-    sources = [odar.source(odar.cards[step.role][0].name, step) for step in STEPS]
+    sources, surrogate = _sources(odar), odar.settings.fusion.surrogate
     skills = [
         odar.fusion.skills.get((source.model, step), 1.0) for source, step in zip(sources, STEPS, strict=True)
     ]
+    find = odar.calibration.statistics.find
     setup = Setup(
         thresholds=Thresholds(routing.tau1, routing.tau2),
         fusion=FusionFit(odar.fusion.beta, 0.0, np.array(skills)),
-        statistics=tuple(odar.calibration.statistics.find(source) for source in sources),
+        statistics=tuple(find(source) for source in sources),
         posterior=odar.posterior if routing.mode == "posterior" else None,
         clearly_hard=routing.clearly_hard,
+        surrogate=tuple(find(source) for source in _sources(odar, surrogate)) if surrogate else None,
     )
     estimator = odar.estimator if isinstance(odar.estimator, LearnedEstimator) else None
     # A mode that an earlier calibration chose may be chosen anew; one that the user or a profile set may not.
@@ -51,8 +53,9 @@ def incumbents(odar: Odar) -> Incumbents:
 def statistics_alone(odar: Odar, evidence: Evidence, fitted: Fitted, made: dict[str, Any]) -> Calibration:
     """μ and σ of these records; everything else as it is in use."""
     skills = incumbents(odar).setup.fusion.skills
-    measured = _skilled(fit_statistics(evidence), skills)
-    return replace(odar.calibration, statistics=table(odar, measured), made=made_of(made), report=report(fitted))
+    own, scores = fit_statistics(evidence), fit_scores(evidence)
+    statistics = table(odar, _skilled(own, skills), scores and _skilled(scores, skills))
+    return replace(odar.calibration, statistics=statistics, made=made_of(made), report=report(fitted))
 
 
 def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibration:
@@ -66,7 +69,11 @@ def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibrat
     if fitted.looks_first:
         settings["routing.mode"] = "prior" if setup.posterior is None else "posterior"
     return Calibration(
-        statistics=table(odar, _skilled(setup.statistics, setup.fusion.skills)),
+        statistics=table(
+            odar,
+            _skilled(setup.statistics, setup.fusion.skills),
+            setup.surrogate and _skilled(setup.surrogate, setup.fusion.skills),
+        ),
         settings=settings,
         posterior=posterior_document(odar, setup.posterior),
         estimator=before.estimator if setup.estimator is None else setup.estimator.document(),
@@ -75,11 +82,21 @@ def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibrat
     )
 
 
-def table(odar: Odar, statistics: tuple[Statistics | None, ...]) -> StatisticsTable:
-    """Statistics under the sources they belong to; those of other sources stay."""
-    sources = [odar.source(odar.cards[step.role][0].name, step) for step in STEPS]
-    measured = {source: known for source, known in zip(sources, statistics, strict=True) if known is not None}
+def table(
+    odar: Odar, statistics: tuple[Statistics | None, ...], scores: tuple[Statistics | None, ...] | None = None
+) -> StatisticsTable:
+    """Statistics under the sources they belong to, a surrogate's among them; those of other sources stay."""
+    pairs = [*zip(_sources(odar), statistics, strict=True)]
+    if scores is not None:
+        pairs += zip(_sources(odar, odar.settings.fusion.surrogate), scores, strict=True)
+    measured = {source: known for source, known in pairs if known is not None}
     return StatisticsTable({**odar.calibration.statistics.entries, **measured})
+
+
+def _sources(odar: Odar, surrogate: str = "") -> list[Source]:
+    """Where the answers of each step come from; with a surrogate, scored by it."""
+    scorer = odar.settings.card(surrogate).name if surrogate else ""
+    return [odar.source(odar.cards[step.role][0].name, step, scorer) for step in STEPS]
 
 
 def posterior_document(odar: Odar, posterior: PosteriorDifficulty | None) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from odar.calibration.items import Item
+from odar.calibration.provenance import Provenance
 from odar.errors import InputError
 
 
@@ -35,7 +36,8 @@ class Journal(Generic[T]):
 
     Args:
         path: the file; made if it is not there.
-        header: what the entries depend on. A file with another first line is refused.
+        kind: the name of the format.
+        made_by: what the entries depend on. A file that something else made is refused, and what differs is named.
         encode: an entry as plain data.
         decode: the entry behind the data; raises ValueError, KeyError or TypeError where it is none.
 
@@ -46,7 +48,8 @@ class Journal(Generic[T]):
     def __init__(
         self,
         path: Path,
-        header: dict[str, Any],
+        kind: str,
+        made_by: Provenance,
         encode: Callable[[T], dict[str, Any]],
         decode: Callable[[dict[str, Any]], T],
     ) -> None:
@@ -57,7 +60,7 @@ class Journal(Generic[T]):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
-            self._read(header, decode)
+            self._read(kind, made_by, decode)
         except Timeout:
             raise InputError(
                 f"{path} is in use by another run; wait until it has finished, or name another file"
@@ -72,17 +75,15 @@ class Journal(Generic[T]):
                 ) from None
             raise
 
-    def _read(self, header: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> None:
+    def _read(self, kind: str, made_by: Provenance, decode: Callable[[dict[str, Any]], T]) -> None:
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         whole = text[: text.rfind("\n") + 1]  # a last line without its end was being written when we were killed
         lines = whole.splitlines()
-        if lines and json.loads(lines[0]) != header:
-            raise InputError(
-                f"{self.path} was made with other models, prompts or settings; move it away, or go back to those"
-            )
+        if lines and (why := _difference(json.loads(lines[0]), kind, made_by)):
+            raise InputError(f"{self.path} {why}; move it away, or go back to that")
         self.entries = [decode(json.loads(line)) for line in lines[1:]]
         if not lines or whole != text:
-            self._write(whole or json.dumps(header) + "\n")
+            self._write(whole or json.dumps(made_by.header(kind)) + "\n")
 
     def append(self, entry: T) -> None:
         """Add an entry; it is on the disk when this returns."""
@@ -111,3 +112,19 @@ class Journal(Generic[T]):
         part = self.path.with_suffix(".part")
         part.write_text(text, encoding="utf-8")
         part.replace(self.path)
+
+
+def _difference(header: dict[str, Any], kind: str, made_by: Provenance) -> str:
+    """Why entries under this first line cannot be gone on with; empty where they can."""
+    if header.get("format") != kind:
+        return f"has format {header.get('format')!r}, and this version writes {kind!r}"
+    if header.get("made_by") == made_by.digest:
+        return ""
+    return f"was made with other models, prompts or settings{told(made_by, Provenance.of_header(header))}"
+
+
+def told(now: Provenance, before: Provenance | None) -> str:
+    """What changed, as the end of a sentence; empty where it is not known."""
+    changes = [] if before is None else now.changes(before)
+    more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+    return f" ({'; '.join(changes[:3])}{more})" if changes else ""

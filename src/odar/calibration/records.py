@@ -9,9 +9,20 @@ from typing import Any
 
 from odar.calibration.items import Item
 from odar.calibration.journal import Journal
+from odar.calibration.provenance import Provenance
 from odar.types import Candidate, Step
 
 FORMAT = "odar-records-2"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a surrogate made of a candidate's text (SPEC 5.6)."""
+
+    energy: float
+    varentropy: float
+    cost_usd: float | None
+    """Its share of what scoring cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class Attempt:
     """Its share of what this step cost."""
     stated: bool = True
     """Whether it marked its final answer, where it was told to."""
+    score: Score | None = None
+    """By the surrogate; None where none was needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class Record:
     """Human time or length of the reference reasoning, where the data has it (SPEC 2.5)."""
 
 
-def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt:
+def attempt(item: Item, candidate: Candidate, cost_usd: float | None, score: Score | None = None) -> Attempt:
     """A candidate as it is recorded."""
     return Attempt(
         step=candidate.step,
@@ -64,14 +77,15 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None) -> Attempt
         judgment=candidate.judgment,
         cost_usd=cost_usd,
         stated=candidate.stated,
+        score=score,
     )
 
 
 class RecordFile(Journal[Record]):
     """Records in a file, and what made them: models, prompts, sampling."""
 
-    def __init__(self, path: Path, made_by: str) -> None:
-        super().__init__(path, {"format": FORMAT, "made_by": made_by}, asdict, _record)
+    def __init__(self, path: Path, made_by: Provenance) -> None:
+        super().__init__(path, FORMAT, made_by, asdict, _record)
 
 
 def _record(row: dict[str, Any]) -> Record:
@@ -81,4 +95,5 @@ def _record(row: dict[str, Any]) -> Record:
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:
-    return Attempt(**{**row, "step": Step(row["step"])})
+    score = row.get("score")  # files of before 2026-11-16 have none
+    return Attempt(**{**row, "step": Step(row["step"]), "score": score and Score(**score)})

@@ -44,12 +44,15 @@ class Setup:
     """None: the one that made the prior."""
     clearly_hard: float = 1.0
     """From this prior on, the fast answer is not waited for."""
+    surrogate: tuple[Statistics | None, ...] | None = None
+    """Of a surrogate's scores of the same three, where they decide (SPEC 5.6); None where the models' own do."""
 
     def align(self, votes: Votes) -> Votes:
         """The votes with F̃ for F; raw where one source has no statistics, as the engine does it (SPEC 5.5)."""
-        if any(known is None for known in self.statistics):
+        statistics = self.statistics if self.surrogate is None else self.surrogate
+        if any(known is None for known in statistics):
             return votes
-        columns = [known for source in votes.sources if (known := self.statistics[source]) is not None]
+        columns = [known for source in votes.sources if (known := statistics[source]) is not None]
         means = np.array([known.mean for known in columns])
         deviations = np.array([known.deviation for known in columns])
         return Votes((votes.energy - means) / deviations, votes.groups, votes.correct, votes.sources)

@@ -5,19 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from odar.calibration.evidence import FAST, SOLVE, VERIFY, Evidence
-from odar.calibration.votes import Array
+from odar.calibration.votes import Array, Votes
 from odar.fusion.statistics import Statistics
 
 
 def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
-    """The statistics of the fast answer, the verification and the slow samples; None where none has an energy."""
-    votes = evidence.votes
-    columns = [
-        votes.energy[:, [i for i, each in enumerate(votes.sources) if each == source]].ravel()
-        for source in (FAST, VERIFY, SOLVE)
-    ]
+    """The statistics of the fast answer, the verification and the slow samples; None where none has an energy.
+
+    They are those of the models' own log-probabilities: what a surrogate made of the same texts is another scale.
+    """
     lengths = (evidence.fast.log_tokens, None, None)
+    columns = _by_source(evidence.own or evidence.votes)
     return tuple(statistics_of(energy, length) for energy, length in zip(columns, lengths, strict=True))
+
+
+def fit_scores(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
+    """The same for the surrogate's scores; None where no surrogate decides."""
+    if evidence.own is None:
+        return None
+    return tuple(statistics_of(energy) for energy in _by_source(evidence.votes))
+
+
+def _by_source(votes: Votes) -> list[Array]:
+    columns = [[i for i, each in enumerate(votes.sources) if each == source] for source in (FAST, VERIFY, SOLVE)]
+    return [votes.energy[:, found].ravel() for found in columns]
 
 
 def statistics_of(energy: Array, log_tokens: Array | None = None) -> Statistics | None:

@@ -197,7 +197,9 @@ def _same_agents(document: Mapping[str, Any], sources: Mapping[Step, tuple[str, 
 
 def _free_energy(candidate: Mapping[str, Any], weight: float) -> float:
     energy = candidate["energy"]
-    return float("nan") if energy is None else float(energy["energy"]) + weight * float(energy["varentropy"])
+    if energy is None or energy.get("scorer"):  # a surrogate's energies are on another scale than the model's own
+        return float("nan")
+    return float(energy["energy"]) + weight * float(energy["varentropy"])
 
 
 def _log_tokens(candidate: Mapping[str, Any]) -> float:

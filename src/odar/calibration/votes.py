@@ -52,22 +52,32 @@ def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
     >>> fuse(votes, beta=np.inf, skills=np.ones(3)).tolist(), fuse(votes, beta=0.0, skills=np.ones(3)).tolist()
     ([0], [1])
     """
-    # A candidate without an energy counts as an average one: it votes, but is not preferred.
-    present = votes.present
-    own = np.where(present, -np.nan_to_num(votes.energy, nan=0.0), -np.inf)
+    # Candidates are few and questions many: with one candidate of all questions in a row, numpy is twice as fast.
+    groups = np.ascontiguousarray(votes.groups.T)
+    present, own = groups >= 0, own_weights(votes)
     if np.isinf(beta):
-        return np.asarray(own.argmax(axis=1))
+        return np.asarray(own.argmax(axis=0))
     scaled = np.where(present, beta * np.where(present, own, 0.0), -np.inf)
-    weights = skills * np.exp(scaled - scaled.max(axis=1, keepdims=True))  # exp(−∞) = 0: the absent have no weight
+    of_each = np.atleast_2d(skills).T  # a skill for each source, or for each candidate
+    weights = of_each * np.exp(scaled - scaled.max(axis=0))  # exp(−∞) = 0: the absent have no weight
     totals = np.where(present, weights, -np.inf)
-    for one in range(votes.groups.shape[1]):  # the columns are few, the rows many
-        for other in range(one + 1, votes.groups.shape[1]):
-            same = present[:, one] & (votes.groups[:, one] == votes.groups[:, other])
-            totals[:, one] += np.where(same, weights[:, other], 0.0)
-            totals[:, other] += np.where(same, weights[:, one], 0.0)
+    for one in range(len(groups)):
+        for other in range(one + 1, len(groups)):
+            same = present[one] & (groups[one] == groups[other])
+            totals[one] += np.where(same, weights[other], 0.0)
+            totals[other] += np.where(same, weights[one], 0.0)
     # Among candidates of the heaviest answer the one of lowest energy speaks; between answers of equal weight, too.
-    heaviest = totals >= totals.max(axis=1, keepdims=True) * (1 - 1e-12)
-    return np.asarray(np.where(heaviest, own, -np.inf).argmax(axis=1))
+    heaviest = totals >= totals.max(axis=0) * (1 - 1e-12)
+    return np.asarray(np.where(heaviest, own, -np.inf).argmax(axis=0))
+
+
+def own_weights(votes: Votes) -> Array:
+    """(M, N) −F̃ of each candidate, −∞ where there is none.
+
+    A candidate without an energy counts as an average one: it votes, but is not preferred.
+    """
+    energy = np.ascontiguousarray(votes.energy.T)
+    return np.where(np.ascontiguousarray(votes.groups.T) >= 0, np.where(np.isnan(energy), 0.0, -energy), -np.inf)
 
 
 def majority(votes: Votes) -> Ints:

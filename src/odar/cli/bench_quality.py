@@ -160,6 +160,16 @@ def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None
             low = sum(margin < -LOSS for margin in margins)
             summary = f"worst {min(margins):+.4f}, mean {statistics.mean(margins):+.4f}, {low} below −{LOSS:g}"
             click.echo(f"{len(margins)} {kind}, {name}: {summary}")
+        click.echo(f"{len(found)} {kind}, by luck: {_luck(found)}")
+    click.echo("by luck: in hindsight, of a rule that knows the best setting, on questions drawn anew; median draw")
+
+
+def _luck(found: Sequence[GroupResult]) -> str:
+    """What hindsight costs a rule that knows everything: medians over the draws."""
+    draws = [*zip(*(each.luck for each in found), strict=True)]
+    worst, mean = statistics.median(map(min, draws)), statistics.median(map(statistics.fmean, draws))
+    low = statistics.median(sum(margin < -LOSS for margin in draw) for draw in draws)
+    return f"worst {worst:+.4f}, mean {mean:+.4f}, {low:g} below −{LOSS:g}"
 
 
 def _visibly(work: Sequence[T], name: str, *, quiet: bool) -> Iterable[T]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odar.calibration.evidence import Evidence
     from odar.calibration.fit import Fitted
     from odar.calibration.items import Item
+    from odar.calibration.provenance import Provenance
     from odar.engine import Odar
     from odar.providers.base import Provider
 
@@ -89,8 +90,9 @@ async def _run(
     statistics_only: bool,
     as_json: bool,
 ) -> int:
-    from odar.calibration.collect import fingerprint, record
+    from odar.calibration.collect import record
     from odar.calibration.install import report, statistics_alone, to_calibration
+    from odar.calibration.provenance import provenance
     from odar.calibration.records import RecordFile
     from odar.cli.calibrate_view import show
     from odar.cli.collecting import collect_visibly, confirm, workers
@@ -100,7 +102,7 @@ async def _run(
     if uses_embedded(settings):
         settings, ready, concurrency = workers(settings)
     async with Odar(settings, providers=ready) as odar:
-        made_by = fingerprint(odar)
+        made_by = provenance(odar)
         with RecordFile(_records_path(records, made_by), made_by) as file:
             samples = settings.routing.samples
             at_least = min(settings.fusion.first_wave if settings.fusion.stop_confidence else samples, samples)
@@ -163,9 +165,21 @@ def write(path: Path, text: str) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _records_path(named: str | None, made_by: str) -> Path:
+def _records_path(named: str | None, made_by: Provenance) -> Path:
+    """The file named, or the one for these settings in ODAR's cache; where that is new, what is left is told."""
     if named:
         return Path(named).expanduser()
+    from odar.calibration.journal import told
+    from odar.calibration.provenance import latest
     from odar.providers.weights import weights_path
 
-    return weights_path().parent.parent / "calibration" / f"{made_by}.jsonl"
+    folder = weights_path().parent.parent / "calibration"
+    file = folder / f"{made_by.digest}.jsonl"
+    if not file.exists() and (found := latest(folder)):
+        before, by = found
+        click.echo(
+            f"odar: the answers in {before} were made with other models, prompts or settings{told(made_by, by)}; "
+            "beginning anew",
+            err=True,
+        )
+    return file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from odar.calibration.bootstrap import Interval
 from odar.cli.options import settings_options
 from odar.evals.fusion_file import RuleResult, StoppingResult, apply_rules, load_questions, oracle, stop_early
+from odar.evals.fusion_held_out import held_out
 from odar.fusion.choose import Fusion
 from odar.settings import Settings
 
@@ -25,7 +27,8 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
 
     FILE has one JSON object a line: gold (the right answer) and candidates, each with text or answer, and tokens
     with log-probabilities where there are any; it may be compressed (.gz). `odar sample` makes such files, and
-    docs/reference/file-formats.md has the format in full.
+    docs/reference/file-formats.md has the format in full. The rule `fep` is shown twice: as configured, and with β
+    and skills fitted to other questions of the file.
 
     \b
     odar fuse samples.jsonl
@@ -33,7 +36,10 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
     """
     fusion = settings.fusion
     questions = load_questions(file, fusion.varentropy_weight)
-    results = apply_rules(questions, fusion.beta, fusion.missing_limit, seed)
+    fitted = held_out(questions, fusion.missing_limit, seed)
+    results = apply_rules(
+        questions, fusion.beta, fusion.missing_limit, seed, None if fitted is None else fitted.right
+    )
     best = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
     sizes = sum(len(question.candidates) for question in questions) / len(questions)
     levels = ((1.0, 1), (0.9, 1), (0.8, fusion.first_wave), (0.8, 1))
@@ -46,6 +52,7 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
             "oracle": ceiling,
             "rules": [_plain(result) for result in results],
             "stopping": [_plain(result) for result in stops],
+            "fitted": None if fitted is None else {"beta": _portable(fitted.beta), "skills": fitted.skills},
         }
         click.echo(json.dumps(body, ensure_ascii=False))
         return
@@ -54,6 +61,11 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
     for result in sorted(results, key=lambda result: -result.accuracy.value):
         against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
         click.echo(f"{result.rule:19}{result.accuracy.value:<9.3f}{against}")
+    if fitted is not None:
+        skills = ", ".join(f"{name} {skill:.2f}" for name, skill in sorted(fitted.skills.items()))
+        click.echo(
+            f"\nfitted on four folds, judged on the fifth; on all questions β = {fitted.beta:g}, w: {skills}"
+        )
     click.echo(f"\n{'stopping early':19}{'accuracy':9}{'against all samples':25} slow samples (saved)")
     for stop in stops:
         name = "arithmetic only" if stop.confidence == 1.0 else f"confidence {stop.confidence:g}"
@@ -61,6 +73,11 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
             name = f"{stop.confidence:g}, looks from {stop.first_look}"
         figures = f"{stop.accuracy:<9.3f}{stop.against_all.signed():25} {stop.slow_calls:.2f} ({stop.saved:.0%})"
         click.echo(f"{name:19}{figures}")
+
+
+def _portable(value: float) -> float | str:
+    """JSON has no ∞."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _plain(result: RuleResult | StoppingResult) -> dict[str, Any]:

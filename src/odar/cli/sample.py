@@ -37,8 +37,8 @@ def command(data: str, out: str, concurrency: int, budget: float | None, yes: bo
 
 
 async def _run(settings: Settings, data: str, out: Path, concurrency: int, budget: float | None, yes: bool) -> int:
-    from odar.calibration.collect import fingerprint
     from odar.calibration.items import load_items
+    from odar.calibration.provenance import provenance
     from odar.engine import Odar
     from odar.evals.samples import SampleFile, sample
 
@@ -48,7 +48,7 @@ async def _run(settings: Settings, data: str, out: Path, concurrency: int, budge
     else:
         ready = {}
     async with Odar(settings, providers=ready) as odar:
-        with SampleFile(out, fingerprint(odar)) as file:
+        with SampleFile(out, provenance(odar)) as file:
             calls = str(1 + settings.routing.samples)
             confirm(odar, file.missing(items), len(items), calls, budget, yes)
             await collect_visibly(odar, items, file, sample, concurrency=concurrency, budget=budget, quiet=False)

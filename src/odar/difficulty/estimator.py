@@ -136,7 +136,10 @@ class LearnedEstimator:
         >>> LearnedEstimator.load().estimate(Query("Is Paris the capital of France?")).difficulty < 0.3
         True
         """
-        x = (self.extractor or FeatureExtractor()).phi(query)
+        return self.explained((self.extractor or FeatureExtractor()).phi(query))
+
+    def explained(self, x: Array) -> Estimate:
+        """The estimate from features (24,) that are known already."""
         parts = self.scaling_(x) * self.weights_
         return Estimate(
             difficulty=float(_sigmoid(np.array(parts.sum() + self.bias_))),

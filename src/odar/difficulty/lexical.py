@@ -126,7 +126,16 @@ def _pieces(text: str) -> Iterator[str]:
 def _hyphenator() -> Any:
     from pyphen import Pyphen
 
-    return Pyphen(lang="en_US")
+    hyphenator = Pyphen(lang="en_US")
+    hyphenator.hd.cache = _Forgetful()
+    return hyphenator
+
+
+class _Forgetful(dict[str, Any]):
+    """Keeps nothing: pyphen would remember every word for ever, and what is worth keeping `_syllables` keeps."""
+
+    def __setitem__(self, word: str, points: Any) -> None:
+        pass
 
 
 @cache

@@ -26,13 +26,26 @@ SHORT_WORDS, LONG_WORDS = 8, 24
 
 def estimate_turn(estimator: Estimator, query: Query) -> Estimate:
     """The difficulty of a query's last user turn, in the light of the earlier ones."""
-    own = estimator.estimate(query)
-    weight = inheritance(len(query.text.split()))
-    earlier = query.earlier[-REACH:] if weight else ()
+    return in_their_light(query, [estimator.estimate(turn) for turn in turns(query)])
+
+
+def turns(query: Query) -> list[Query]:
+    """What has to be estimated: the query itself, then the earlier turns that it may lean on.
+
+    >>> [turn.text for turn in turns(Query("Commit it.", earlier=("Prove it.",)))]
+    ['Commit it.', 'Prove it.']
+    """
+    leans = query.earlier and inheritance(len(query.text.split())) > 0
+    return [query, *map(Query, query.earlier[-REACH:] if leans else ())]
+
+
+def in_their_light(query: Query, estimates: Sequence[Estimate]) -> Estimate:
+    """The query's estimate, raised by those of its earlier `turns` where it leans on them."""
+    own, *earlier = estimates
     if not earlier:
         return own
-    before = [estimator.estimate(Query(text)).difficulty for text in earlier]
-    difficulty = sticky(own.difficulty, weight, before)
+    before = [estimate.difficulty for estimate in earlier]
+    difficulty = sticky(own.difficulty, inheritance(len(query.text.split())), before)
     if difficulty == own.difficulty:
         return own
     share = ("inherited", max(before), difficulty - own.difficulty)

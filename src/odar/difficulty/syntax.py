@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
+from odar.difficulty.chunks import ChunkTable
 from odar.difficulty.parser import GreedyParser
 from odar.difficulty.tok2vec import TokenVectors
 
@@ -78,10 +79,9 @@ def tree_depth(heads: Sequence[int]) -> int:
 def _analyse(text: str) -> Syntax:
     if not text or text.isspace():
         return NOTHING
-    doc = _pipeline().make_doc(text)
+    rows, line_starts = _chunks()(text)
     # a line break ends a sentence; the treebank, made of running text, could not teach that
-    starts = [token.i + 1 for token in doc if "\n" in token.text] if "\n" in text else ()
-    heads, clauses = _parser()(_vectors()(doc), starts)
+    heads, clauses = _parser()(_vectors()(rows), line_starts)
     roots = sum(head == i for i, head in enumerate(heads))
     return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))
 
@@ -97,6 +97,11 @@ def _pipeline() -> Any:
 @cache
 def _vectors() -> TokenVectors:
     return TokenVectors(_pipeline().get_pipe("tok2vec"))
+
+
+@cache
+def _chunks() -> ChunkTable:
+    return ChunkTable(_pipeline(), _vectors())
 
 
 @cache

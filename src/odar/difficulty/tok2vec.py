@@ -10,15 +10,13 @@ A text's vectors depend on nothing but the text: each word form is embedded alon
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
-
-KNOWN_LIMIT = 20_000
-"""Word forms kept (27 MB); then the table starts afresh, so that a server fed with noise does not grow for ever."""
 
 _BLOCK = 16
 
@@ -34,6 +32,11 @@ def product(x: Vectors, weights: Vectors) -> Vectors:
     padded = np.zeros((blocks, _BLOCK, inner), np.float32)
     padded.reshape(-1, inner)[:rows] = x
     return cast(Vectors, np.matmul(padded, weights).reshape(-1, weights.shape[1])[:rows])
+
+
+def row_by_row(x: Vectors, weights: Vectors) -> Vectors:
+    """x @ weights, the same to the last digit for a row whatever the others are; slower than `product`."""
+    return cast(Vectors, np.einsum("nk,km->nm", x, weights))
 
 
 class _Maxout:
@@ -71,9 +74,9 @@ class _Convolution(_Maxout):
         self._places = np.ascontiguousarray(np.concatenate(np.split(self.weights, 3), axis=1))
         self._size = self.weights.shape[1]
 
-    def products(self, x: Vectors) -> Vectors:
+    def products(self, x: Vectors, multiply: Callable[[Vectors, Vectors], Vectors] = product) -> Vectors:
         """What each row adds to the row after it, to itself and to the row before it."""
-        y = product(x, self._places)
+        y = multiply(x, self._places)
         y[:, self._size : 2 * self._size] += self.bias
         return y
 
@@ -88,58 +91,45 @@ class _Convolution(_Maxout):
 
 
 class TokenVectors:
-    """Vectors of a spaCy `Doc`, by the weights of a trained `spacy.Tok2Vec.v2` pipe."""
+    """Vectors of tokens, by the weights of a trained `spacy.Tok2Vec.v2` pipe."""
 
     def __init__(self, tok2vec: Any) -> None:
-        from spacy.attrs import NORM, ORTH, PREFIX, SHAPE, SUFFIX
-
         layers = list(tok2vec.model.walk())
-        self._tables = [(t.get_param("E"), t.attrs["seed"]) for t in layers if t.name == "hashembed"]
+        tables = [layer for layer in layers if layer.name == "hashembed"]
         maxouts, norms = ([n for n in layers if n.name == kind] for kind in ("maxout", "layernorm"))
         self._mix = _Maxout(maxouts[0], norms[0])
         pairs = zip(maxouts[1:], norms[1:], strict=True)
         self._first, *self._later = [_Convolution(maxout, norm) for maxout, norm in pairs]
         self._hash = tok2vec.model.ops.hash
-        self._form, self._attributes = [ORTH, NORM], [NORM, PREFIX, SUFFIX, SHAPE]
-        self._known: dict[int, bytes] = {}
-        self._padding = self._row(np.zeros((1, self._mix.width), np.float32))
-
-    def __call__(self, doc: Any) -> Vectors:
-        """(tokens, width), as `tok2vec.predict([doc])[0]`."""
+        self._seeds = [(table.attrs["seed"], len(table.get_param("E"))) for table in tables]
+        # a sum of table rows is then mixed by a matrix: the rows can be mixed beforehand
+        weights = np.split(self._mix.weights, len(tables))
+        self._mixed = [product(t.get_param("E"), part) for t, part in zip(tables, weights, strict=True)]
         # spaCy pads with as many zero rows as a token can see to either side; each layer uses up one
-        edge = [self._padding] * (1 + len(self._later))
+        zero = self._rows(np.zeros((1, self._mix.width), np.float32)).tobytes()
+        self._edge, self.row_bytes = zero * (1 + len(self._later)), len(zero)
+
+    def embed(self, attributes: NDArray[np.uint64]) -> bytes:
+        """The rows of so many word forms, given norm, prefix, suffix and shape of each: `row_bytes` a row."""
+        total = np.tile(self._mix.bias, (len(attributes), 1))
+        for column, (seed, size), mixed in zip(attributes.T, self._seeds, self._mixed, strict=True):
+            total += mixed[self._hash(np.ascontiguousarray(column), seed) % size].sum(axis=1)
+        return self._rows(self._mix.activate(total)).tobytes()
+
+    def __call__(self, rows: Iterable[bytes]) -> Vectors:
+        """(tokens, width), as `tok2vec.predict` for the tokens whose rows these are, in their order."""
         # joined bytes are a matrix at once; numpy needs five times as long to stack as many small rows
-        rows = np.frombuffer(b"".join([*edge, *self._rows(doc), *edge]), np.float32)
-        rows = rows.reshape(-1, len(self._padding) // 4)
+        table = np.frombuffer(b"".join([self._edge, *rows, self._edge]), np.float32)
+        table = table.reshape(-1, self.row_bytes // 4)
         width = self._mix.width
-        x = self._first.combine(rows[:, :width], rows[:, width:])
+        x = self._first.combine(table[:, :width], table[:, width:])
         for layer in self._later:
             x = layer.combine(x, layer.products(x))
         return x
 
-    def _rows(self, doc: Any) -> list[bytes]:
-        """Each token's embedding and its products in the first convolution, as float32 in bytes."""
-        forms = doc.to_array(self._form)
-        # a form is its spelling and its norm, both 64-bit hashes: one number made of the two will do
-        keys = (forms[:, 0] * np.uint64(0x9E3779B97F4A7C15) + forms[:, 1]).tolist()
-        found = list(map(self._known.get, keys))
-        if None in found:
-            attributes = doc.to_array(self._attributes)
-            found = [
-                row or self._learn(key, attributes[i]) for i, (key, row) in enumerate(zip(keys, found, strict=True))
-            ]
-        return cast("list[bytes]", found)
+    def _rows(self, embedded: Vectors) -> Vectors:
+        """Each form's embedding, and what it gives to its neighbours and itself in the first convolution.
 
-    def _learn(self, key: int, attributes: NDArray[np.uint64]) -> bytes:
-        parts = [
-            table[self._hash(attributes[i : i + 1], seed)[0] % len(table)].sum(axis=0)
-            for i, (table, seed) in enumerate(self._tables)
-        ]
-        embedded = self._mix.activate(product(np.concatenate(parts)[None], self._mix.weights) + self._mix.bias)
-        if len(self._known) >= KNOWN_LIMIT:
-            self._known.clear()
-        row = self._known[key] = self._row(embedded)
-        return row
-
-    def _row(self, embedded: Vectors) -> bytes:
-        return np.concatenate([embedded, self._first.products(embedded)], axis=1).tobytes()
+        Without BLAS, whose last digit depends on where in a matrix a row stands: a form has one row, always.
+        """
+        return np.concatenate([embedded, self._first.products(embedded, row_by_row)], axis=1)

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from odar.calibration.fusion_fit import cross_fit
-from odar.calibration.votes import Votes, accuracy, fuse, majority, oracle
+from odar.calibration.fusion_fit import BETAS, GAMMAS, cross_fit, skill_weights, standardize
+from odar.calibration.votes import Array, Votes, accuracy, fuse, majority, oracle
 from odar.errors import InputError
 
 CONSTANT = ("deepseek-chat",)
 """Models whose recorded probability is the same for every answer, and so says nothing."""
+DRAWS = 20
+"""Of all questions anew, to see what luck does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class GroupResult:
     """The better of majority and best single, which of them (and which single) chosen on other folds."""
     fitted: float
     oracle: float
+    luck: tuple[float, ...] = ()
+    """The hindsight margin of a rule that knows the best setting, on questions drawn anew, for each draw."""
 
     @property
     def margin(self) -> float:
@@ -106,7 +110,25 @@ def measure_group(panel: Panel, members: Sequence[int], seed: int) -> GroupResul
         plain=accuracy(votes, fitted.plain),
         fitted=accuracy(votes, fitted.winners),
         oracle=oracle(votes),
+        luck=tuple(luck(votes, seed).tolist()),
     )
+
+
+def luck(votes: Votes, seed: int, draws: int = DRAWS) -> Array:
+    """What hindsight alone costs: the margin of a rule that knows the best setting, on questions drawn anew.
+
+    The population is these questions, and the rule is the one that is best on all of them, among the plain ones and
+    all that can be fitted. On a draw the better plain rule is chosen by looking; this one was chosen before. Where
+    two models are equal, it is behind by as much as one of them happens to lead, and nobody can do better.
+    """
+    aligned = replace(votes, energy=standardize(votes.energy, slice(None)))
+    rows = np.arange(len(votes))
+    plain = np.column_stack([votes.correct, aligned.correct[rows, majority(aligned)]])
+    settings = [(beta, skill_weights(votes, gamma)) for beta in BETAS for gamma in GAMMAS]
+    fitted = [aligned.correct[rows, fuse(aligned, *setting)] for setting in settings]
+    best = max([*fitted, *plain.T], key=lambda right: int(right.sum()))
+    counts = np.random.default_rng(seed).multinomial(len(votes), np.full(len(votes), 1 / len(votes)), draws)
+    return np.asarray((counts @ best - (counts @ plain).max(axis=1)) / len(votes))
 
 
 def random_groups(panel: Panel, count: int, seed: int) -> Iterator[list[int]]:

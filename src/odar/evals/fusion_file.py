@@ -102,12 +102,24 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
     return _aligned(questions, varentropy_weight)
 
 
-def apply_rules(questions: Sequence[Question], beta: float, missing_limit: float, seed: int) -> list[RuleResult]:
-    """Every registered rule, the paper's argmin beside our own, and a single candidate for comparison."""
+def apply_rules(
+    questions: Sequence[Question], beta: float, missing_limit: float, seed: int, fitted: Array | None = None
+) -> list[RuleResult]:
+    """Every registered rule, the paper's argmin beside our own, and a single candidate for comparison.
+
+    Args:
+        questions: what was recorded.
+        beta: β of our own rule, as configured.
+        missing_limit: the share of tokens without log-probs that free energy bears.
+        seed: of the bootstrap.
+        fitted: where a rule fitted to other questions is right, to stand beside them.
+    """
     argmin = "fep β=inf (argmin)"
     settings = {f"fep β={beta:g}": Fusion("fep", beta, missing_limit), argmin: Fusion("fep")}
     settings |= {name: Fusion(name, missing_limit=missing_limit) for name in sorted(RULES.names()) if name != "fep"}
-    right = {name: _right(questions, fusion) for name, fusion in settings.items()}
+    right = {name: right_by(questions, fusion) for name, fusion in settings.items()}
+    if fitted is not None:
+        right["fep fitted"] = fitted
     right["mean candidate"] = np.array([np.mean(q.correct) for q in questions])
     return [
         RuleResult(
@@ -148,11 +160,12 @@ def stop_early(
         slow_calls=float(np.mean(looked)),
         saved=1 - sum(looked) / max(1, sum(all_slow)),
         accuracy=float(np.mean(right)),
-        against_all=bootstrap_mean(np.array(right, dtype=float) - _right(questions, fusion), seed),
+        against_all=bootstrap_mean(np.array(right, dtype=float) - right_by(questions, fusion), seed),
     )
 
 
-def _right(questions: Sequence[Question], fusion: Fusion) -> Array:
+def right_by(questions: Sequence[Question], fusion: Fusion) -> Array:
+    """1 where the candidate that a rule chooses is right, else 0."""
     return np.array([q.correct[fusion.choose(q.candidates).winner] for q in questions], dtype=np.float64)
 
 

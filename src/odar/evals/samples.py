@@ -10,6 +10,7 @@ from odar.agents.ledger import Ledger
 from odar.calibration.collect import needed
 from odar.calibration.items import Item
 from odar.calibration.journal import Journal
+from odar.calibration.provenance import Provenance
 from odar.engine import Odar
 from odar.types import Candidate, Role
 
@@ -29,9 +30,8 @@ class Sample:
 class SampleFile(Journal[Sample]):
     """Recorded candidates in a file, and what made them: models, prompts, sampling."""
 
-    def __init__(self, path: Path, made_by: str) -> None:
-        header = {"format": FORMAT, "made_by": made_by}
-        super().__init__(path, header, lambda sample: sample.row, lambda row: Sample(row["id"], row))
+    def __init__(self, path: Path, made_by: Provenance) -> None:
+        super().__init__(path, FORMAT, made_by, lambda sample: sample.row, lambda row: Sample(row["id"], row))
 
 
 async def sample(odar: Odar, item: Item, ledger: Ledger, seed: int | None) -> Sample:

@@ -20,11 +20,11 @@ export function verdictCard(document) {
   return h("section", { class: "card" },
     h("header", {}, h("h2", {}, "Verdict"), verdict && h("p", {}, `decided by ${verdict.scorer}: ${verdict.reason}`)),
     h("div", { class: "scroll" }, h("table", { class: "energies" },
-      h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character"], ["V", "Varentropy"], ["F", "E + λV"], ["F̃", "F, aligned by the model's μ and σ"], ["Weight", "Share of the answer"]].map(([name, title]) => h("th", { class: "r" }, h("abbr", { title }, name))))),
+      h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character"], ["V", "Varentropy"], ["F", "E + λV"], ["F̃", "F, aligned by the model's μ and σ"], ["Weight", "Weight of its answer"]].map(([name, title]) => h("th", { class: "r" }, h("abbr", { title }, name))))),
       h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named?.[i]))))),
     h("p", { class: "note" }, "E energy per character, V varentropy of the log-probabilities, F = E + λV, F̃ = (F − μ)/σ. Lower is surer.",
       candidates.some((c) => c.energy && c.energy.aligned === null) ? " A model without F̃ has no alignment statistics for these prompts and settings." : "",
-      many && named ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter.` : ""));
+      many && named ? ` ${plural(new Set(named).size, "distinct answer")}; equal answers share a letter and one weight.` : ""));
 }
 
 function row(candidate, i, verdict, letter) {

@@ -11,7 +11,7 @@ from odar.calibration.votes import Array, Bools
 from odar.errors import InputError
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.policies import run_all, suites
-from odar.evals.replay.routing import posterior_of, prior_of, route
+from odar.evals.replay.routing import posterior_of, prior_of
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, Tape
 from odar.evals.router_quality import oracle_score
@@ -154,8 +154,3 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
             best = points[i][1]
             kept.append(i)
     return kept
-
-
-def difficulty_that_counted(findings: Findings) -> Array:
-    """d of each item as ODAR routed by it."""
-    return route(findings.tape, findings.setting).difficulty

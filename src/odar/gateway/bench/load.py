@@ -23,7 +23,7 @@ class Load:
     p50_ms: float
     p99_ms: float
     cpu_ms: float | None = None
-    """The target's CPU time per request, which on a busy machine says more than the wall; None where unknown."""
+    """CPU time per request, of the target and its helpers; on a busy machine it says more than the wall."""
 
 
 async def measure(url: str, bodies: Iterator[bytes], connections: int, seconds: float, key: str = "") -> Load:

@@ -1,0 +1,1 @@
+"""Where difficulties are estimated: in this process, or in one beside it."""

@@ -1,0 +1,179 @@
+"""Calibration where a surrogate scores the answers: recorded, fitted, installed, and used by the engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.calibration.collect import collect, record, worst_cost
+from odar.calibration.evidence import evidence_of
+from odar.calibration.fit import fit
+from odar.calibration.install import incumbents, statistics_alone, to_calibration
+from odar.calibration.items import Item
+from odar.calibration.provenance import provenance
+from odar.calibration.records import RecordFile, Score
+from odar.calibration.statistics_fit import fit_scores, fit_statistics
+from odar.types import Query
+from support.fault_server import ok, status
+from support.population import incumbents as made_up_incumbents
+from support.population import population, setup
+from support.scored import engine, three_servers
+
+ITEMS = [Item(str(i), Query(f"What is {i} + {i}?"), ("four",)) for i in range(30)]
+SCORE = (17 / 1e6, 7)
+"""What the scorer charges for a text, at 7 tokens in and 1 out."""
+
+
+@pytest.fixture
+async def servers():
+    async with three_servers() as found:
+        yield found
+
+
+async def recorded(odar, path, items=ITEMS):
+    with RecordFile(path, provenance(odar)) as file:
+        failures = await collect(odar, items, file, record)
+    with RecordFile(path, provenance(odar)) as again:  # as a resumed run reads it
+        return again.entries, failures
+
+
+async def test_scores_are_recorded_beside_what_the_models_said(servers, tmp_path):
+    async with engine(servers) as odar:
+        (entry,), failures = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
+    assert failures == []
+    assert entry.fast.energy is None  # the model has none of its own
+    assert entry.fast.score.energy < entry.verify.score.energy == entry.solves[0].score.energy
+    assert entry.fast.score.cost_usd == pytest.approx(SCORE[0])
+    assert entry.solve_calls == 3  # three answers were written; that four texts were scored is not among them
+    assert entry.solves[0].cost_usd == pytest.approx((10 * 1 + 5 * 10) / 1e6)
+
+
+async def test_a_path_pays_for_its_scores(servers, tmp_path):
+    async with engine(servers) as odar:
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
+        medium = (await odar.aask(ITEMS[0].query, path="medium")).trace.spend
+        hard = (await odar.aask(ITEMS[0].query, path="hard")).trace.spend
+    found = evidence_of(entries, 0.1)
+    assert found.calls.tolist() == [[1, medium.calls, hard.calls]]
+    assert found.cost[0, 1:] == pytest.approx([medium.cost_usd, hard.cost_usd])
+    assert found.cost[0, 0] == pytest.approx(entries[0].fast.cost_usd)
+
+
+async def test_nobody_scores_what_has_log_probs(servers, tmp_path):
+    fast, _, scores = servers
+    fast.behave(ok("Answer: four"))
+    async with engine(servers, slow_model="quick") as odar:
+        (entry,), _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
+    assert entry.fast.score is None
+    assert entry.fast.energy is not None
+    assert scores.requests == []
+    assert evidence_of([entry], 0.1).own is None
+
+
+async def test_an_item_whose_scores_failed_is_tried_again(servers, tmp_path):
+    servers[2].behave(status(400))
+    async with engine(servers) as odar:
+        entries, failures = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:2])
+    assert (entries, len(failures)) == ([], 2)
+
+
+async def test_the_worst_case_covers_the_scores(servers, tmp_path):
+    async with engine(servers) as odar, engine(servers, fusion__surrogate="") as alone:
+        worst = worst_cost(odar, ITEMS[:1])
+        assert worst > worst_cost(alone, ITEMS[:1])
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
+    paid = [a.cost_usd + a.score.cost_usd for a in (entries[0].fast, entries[0].verify, *entries[0].solves)]
+    assert sum(paid) <= worst
+
+
+async def test_a_price_that_is_unknown_makes_the_bill_unknown(servers, tmp_path):
+    async with engine(servers, judge_price={}) as odar:
+        assert worst_cost(odar, ITEMS[:1]) is None
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
+    assert entries[0].fast.score.cost_usd is None
+    assert np.isnan(evidence_of(entries, 0.1).cost[0]).tolist() == [False, True, True]
+
+
+async def test_what_was_fitted_aligns_the_engine(servers, tmp_path):
+    """Before, the surrogate's energies are compared raw; after, by the μ and σ of its own scores."""
+    async with engine(servers) as odar:
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl")
+        before = (await odar.aask(ITEMS[0].query, path="medium")).trace.verdict
+        fitted = fit(evidence_of(entries, 0.1), incumbents(odar))
+        calibration = to_calibration(odar, replace(fitted, setup=_skilled(odar, entries)), {})
+    (tmp_path / "c.json").write_text(calibration.to_json())
+    async with engine(servers, calibration=str(tmp_path / "c.json")) as odar:
+        trace = (await odar.aask(ITEMS[0].query, path="medium")).trace
+        known = incumbents(odar).setup
+    assert before.scorer == "fep by surrogate judge (uncalibrated)"
+    assert trace.verdict.scorer == "fep by surrogate judge"
+    assert [c.energy.origin for c in trace.candidates] == ["calibrated", "calibrated"]
+    assert {source.scorer for source in calibration.statistics.entries} == {"judge"}
+    assert known.statistics == (None, None, None)
+    assert [statistics.count for statistics in known.surrogate] == [30, 30, 90]
+    assert known.fusion.skills.tolist() == [0.5, 1.0, 1.0]
+
+
+def _skilled(odar, entries):
+    """A setup with these records' statistics and skills of its own."""
+    found = evidence_of(entries, 0.1)
+    today = incumbents(odar).setup
+    fusion = replace(today.fusion, skills=np.array([0.5, 1.0, 1.0]))
+    return replace(today, fusion=fusion, statistics=fit_statistics(found), surrogate=fit_scores(found))
+
+
+async def test_statistics_alone_hold_the_surrogates_too(servers, tmp_path):
+    async with engine(servers) as odar:
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl")
+        found = evidence_of(entries, 0.1)
+        calibration = statistics_alone(odar, found, fit(found, incumbents(odar)), {})
+    assert {source.scorer for source in calibration.statistics.entries} == {"judge"}
+
+
+def scored(attempt, shift):
+    return replace(attempt, score=Score(attempt.energy + shift, attempt.varentropy, 0.001))
+
+
+def twice_measured(size=60):
+    """Made-up records whose surrogate says the same on another scale."""
+    return [
+        replace(
+            r,
+            fast=scored(r.fast, 5.0),
+            verify=scored(r.verify, 7.0),
+            solves=tuple(scored(solve, 7.0) for solve in r.solves),
+        )
+        for r in population(size=size)
+    ]
+
+
+def test_own_statistics_and_the_surrogates_are_kept_apart():
+    found = evidence_of(twice_measured(), 0.1)
+    own, by_surrogate = fit_statistics(found), fit_scores(found)
+    for mine, its, shift in zip(own, by_surrogate, (5.0, 7.0, 7.0), strict=True):
+        assert its.mean == pytest.approx(mine.mean + shift, abs=1e-5)
+        assert its.deviation == pytest.approx(mine.deviation, abs=1e-5)
+    assert own[0].log_tokens_mean is not None
+    assert by_surrogate[0].log_tokens_mean is None  # the length is not what the posterior asks a surrogate for
+
+
+def test_votes_are_aligned_by_who_scored_them():
+    plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
+    by_models = setup(statistics=fit_statistics(plain)).align(plain.votes)
+    by_surrogate = setup(statistics=fit_statistics(found), surrogate=fit_scores(found)).align(found.votes)
+    assert by_surrogate.energy == pytest.approx(by_models.energy, abs=1e-4)
+    assert found.rows(np.arange(7)).own.energy == pytest.approx(plain.votes.energy[:7])
+
+
+def test_the_fast_answers_posterior_hears_its_own_model():
+    plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
+    assert found.fast.energy.tolist() == plain.fast.energy.tolist()
+    fitted = fit(found, made_up_incumbents())
+    assert fitted.setup.surrogate is None or fitted.setup.surrogate[0].mean > 4
+    assert fitted.before.calls.value > fit(plain, made_up_incumbents()).before.calls.value
+
+
+def test_without_a_surrogate_there_are_no_scores_to_fit():
+    assert fit_scores(evidence_of(population(size=10), 0.1)) is None

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "docs" / "data"
+
+
+def rows(count):
+    made = {"tokens": [["So", -0.5], [" 1", -0.1]]}
+    return [
+        {"gold": "1", "candidates": [{**made, "answer": "1"}, {**made, "answer": str(i % 2)}]} for i in range(count)
+    ]
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    def write(count):
+        file = tmp_path / "samples.jsonl"
+        file.write_text("\n".join(map(json.dumps, rows(count))))
+        return str(file)
+
+    return write
+
+
+def test_every_rule_is_listed_as_configured_and_as_fitted(odar, recorded):
+    result = odar("fuse", recorded(30), "--set", "fusion.beta=0.5")
+    assert result.code == 0
+    for name in ("fep β=0.5", "fep fitted", "fep β=inf (argmin)", "majority", "deepconf", "mean candidate"):
+        assert name in result.out
+    assert "fitted on four folds, judged on the fifth" in result.out
+
+
+def test_few_questions_are_not_fitted_to(odar, recorded):
+    result = odar("fuse", recorded(5))
+    assert result.code == 0
+    assert "fitted" not in result.out
+
+
+@pytest.mark.parametrize("count", [5, 30])
+def test_json_is_one_object_that_any_reader_takes(odar, recorded, count):
+    result = odar("fuse", recorded(count), "--json")
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    body = json.loads(result.out, parse_constant=refuse)
+    assert body["questions"] == count
+    assert (body["fitted"] is None) == (count < 30)
+    assert {"value", "low", "high"} <= body["rules"][0]["accuracy"].keys()
+
+
+@pytest.mark.parametrize("file", sorted(DATA.glob("embedded-*.jsonl.gz")), ids=lambda file: file.name)
+def test_stopping_early_costs_no_more_than_half_a_point_on_what_we_recorded(odar, file):
+    body = json.loads(odar("fuse", str(file), "--profile", "embedded", "--json").out)
+    engine = next(stop for stop in body["stopping"] if stop["confidence"] == 0.8 and stop["first_look"] == 3)
+    assert engine["saved"] > 0.1
+    assert engine["against_all"]["value"] >= -0.005

@@ -1,0 +1,28 @@
+"""Votes to try fusion on: any at all, and some of a known law."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from odar.calibration.votes import Votes
+
+
+@st.composite
+def votes(draw):
+    """A few questions with a few candidates each; group 0 is right."""
+    rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    energy = draw(st.lists(st.integers(-30, 30), min_size=rows * columns, max_size=rows * columns))
+    groups = draw(st.lists(st.integers(0, 3), min_size=rows * columns, max_size=rows * columns))
+    shape = (rows, columns)
+    groups = np.array(groups).reshape(shape)
+    return Votes(np.array(energy).reshape(shape) / 10, groups, groups == 0)
+
+
+def voters(seed, n=2000, skills=(0.85, 0.6, 0.6), options=5):
+    """Sources of known accuracy, whose energies tell a little about being right."""
+    rng = np.random.default_rng(seed)
+    correct = rng.random((n, len(skills))) < np.array(skills)
+    wrong = rng.integers(1, options, (n, len(skills)))
+    energy = rng.normal(np.where(correct, -0.3, 0.3), 1.0)
+    return Votes(energy, np.where(correct, 0, wrong), correct)
