@@ -286,7 +286,7 @@ class Odar:
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
-        """How hard it looks, in the light of the turns before it; what loads meanwhile does not move the deadline."""
+        """How hard it looks, in the light of the turns before it; loading does not move the deadline."""
         try:
             async with asyncio.timeout(ledger.time_left()) as limit:
                 estimate = await self.estimates(query)

@@ -185,7 +185,7 @@ class Gateway:
             file.seek(self._read)
             lines = file.read().decode("utf-8", "replace").splitlines()
             self._read = file.tell()
-        return [line[:200] for line in lines if _COMPLAINT.search(line)]
+        return [line[:300] for line in lines if _COMPLAINT.search(line)]
 
     async def stop(self) -> None:
         """SIGTERM, and wait."""
