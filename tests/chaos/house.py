@@ -76,7 +76,7 @@ class House:
 
     async def warm(self, gateway: Gateway) -> Footprint:
         """Ask everything once, so that what loads on first use is there; then what the process holds."""
-        await until(gateway.loading, "gateways are still loading")
+        await until(gateway.loading, "gateways are still loading", patience_s=60)  # on a busy machine
         async with self.load(gateway):
             await asyncio.sleep(self.pace)
         await self.come_clean(gateway)
@@ -178,12 +178,12 @@ async def under_fault(
     outcome.broken += short(gateway.complaints())
 
 
-async def until(figure: Callable[[], Awaitable[float]], otherwise: str) -> None:
+async def until(figure: Callable[[], Awaitable[float]], otherwise: str, patience_s: float = PATIENCE_S) -> None:
     """Wait until a figure is 0, or TimeoutError."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while (left := await figure()) > 0:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{left:g} {otherwise} after {PATIENCE_S:g} s")
+            raise TimeoutError(f"{left:g} {otherwise} after {patience_s:g} s")
         await asyncio.sleep(0.05)
 
 

@@ -66,13 +66,17 @@ class CountingUpstream(FaultServer):
         if asked.get("stream"):
             events = chat_events(_TEXT)
             events[-1]["usage"] = usage
-            await exchange.send_events(events if logprobs else _bare_events(events), delay_s=every_s)
+            await _send_events(exchange, events if logprobs else _bare_events(events), every_s)
+            self._book(number, count, sum(usage.values()))
+            await exchange.chunk(b"")
         else:
             payload = chat_payload(*[_TEXT] * count, usage=usage)
             await _send(exchange, json.dumps(payload if logprobs else _bare(payload)).encode(), every_s)
-        tally = self.books[number]
-        tally.choices += count
-        tally.tokens += sum(usage.values())
+            self._book(number, count, sum(usage.values()))
+
+    def _book(self, number: int, choices: int, tokens: int) -> None:
+        self.books[number].choices += choices
+        self.books[number].tokens += tokens
 
     async def leave(self) -> None:
         """Go away: break every connection off and refuse new ones."""
@@ -96,6 +100,16 @@ def number_of(exchange: Exchange) -> int:
     """Which question this request belongs to; -1 for none of ours."""
     found = _QUESTION.search(exchange.body)
     return int(found.group(1)) if found else -1
+
+
+async def _send_events(exchange: Exchange, events: list[dict[str, Any]], every_s: float) -> None:
+    """Up to [DONE], after which a client may leave at once: what follows must not decide what is booked."""
+    lines = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked", "", ""]
+    await exchange.write("\r\n".join(lines).encode())
+    for event in events:
+        await exchange.chunk(f"data: {json.dumps(event)}\n\n".encode())
+        await asyncio.sleep(every_s)
+    await exchange.chunk(b"data: [DONE]\n\n")
 
 
 async def _send(exchange: Exchange, data: bytes, every_s: float) -> None:
