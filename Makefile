@@ -9,9 +9,10 @@ Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 FUZZ := .venv-fuzz
 SECONDS ?= 60
+DOCS := .venv-docs
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test check chromium bench chaos fuzz mutants lint-deploy clean
+.PHONY: ask test check chromium bench chaos fuzz mutants lint-deploy docs site docs-reference clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -62,6 +63,19 @@ fuzz: $(FUZZ)/.tools $(VENV)/.dev
 	  PYTHONPATH=src:tests $(FUZZ)/bin/python -m fuzz $$target $(SECONDS) || exit 1; done
 	FUZZ_TIMES=10 $(BIN)/pytest tests/fuzz
 
+# Runs every command and snippet of README and docs, then builds the site.
+docs: $(VENV)/.dev
+	$(BIN)/pytest tests/docs
+	$(MAKE) site
+
+# The site alone, into build/site; fails at a broken link, and at anything fetched from another host.
+site: $(VENV)/.dev $(DOCS)/.tools
+	PYTHONPATH=scripts $(BIN)/python -m docsite build $(DOCS)/bin/zensical
+
+# The pages and figures that are made from the code, and committed.
+docs-reference: $(VENV)/.dev
+	PYTHONPATH=scripts $(BIN)/python -m docsite reference
+
 # Breaks the code in one place at a time: a test must notice each.
 mutants: $(VENV)/.dev
 	$(BIN)/python scripts/mutate.py
@@ -89,5 +103,11 @@ $(FUZZ)/.tools: Makefile
 	@$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
 	@touch $@
 
+# Apart again: 90 MB, nearly all of it icons. The site needs nothing else of it, and no host but its own.
+$(DOCS)/.tools: Makefile
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(LINT) $(FUZZ) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LINT) $(FUZZ) $(DOCS) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

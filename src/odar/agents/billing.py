@@ -1,4 +1,4 @@
-"""A request to a provider, on the ledger from the first moment to the last (SPEC 6)."""
+"""A request to a provider, on the ledger from the first moment to the last (SPEC 6.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger counts every call, token, dollar and second, and says no before a limit is passed (SPEC 6).
+"""The ledger counts every call, token, dollar and second, and says no before a limit is passed (SPEC 6.1, 6.2).
 
 Money is reserved before a call at the most it could cost, and settled after it at what it did cost.
 """
@@ -19,7 +19,7 @@ from odar.types import NO_USAGE, Call, Spend, Usage
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may spend; None is no limit."""
+    """What one request may spend; None is no limit (SPEC 6.2)."""
 
     deadline_s: float
     calls: int | None = None

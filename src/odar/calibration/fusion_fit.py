@@ -50,7 +50,7 @@ def standardize(energy: Array, fitted_on: Bools | slice) -> Array:
 
 
 def skill_weights(votes: Votes, gamma: float) -> Array:
-    """w_m = exp(γ·logit p_m), scaled so that the best source has 1. Accuracies are shrunk towards one half."""
+    """w_m = exp(γ·logit p_m), the best source scaled to 1; accuracies are shrunk towards one half (SPEC 5.10b)."""
     sources = np.array(votes.sources or range(votes.groups.shape[1]))
     same = sources[:, None] == sources[None, :]  # columns of one source share their record
     present = same @ votes.present.sum(axis=0)

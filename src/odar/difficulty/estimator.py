@@ -127,11 +127,11 @@ class LearnedEstimator:
         return self
 
     def predict(self, x: ArrayLike) -> Array:
-        """d for each row of features (n, 24)."""
+        """d for each row of features (n, 24) (SPEC 2.1)."""
         return _sigmoid(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
 
     def estimate(self, query: Query) -> Estimate:
-        """d(x) with (feature, value, W·φ) for each feature: their sum and the bias are the logit.
+        """d(x) = σ(W·φ(x) + b), with (feature, value, W·φ) for each feature (SPEC 2.1).
 
         >>> LearnedEstimator.load().estimate(Query("Is Paris the capital of France?")).difficulty < 0.3
         True

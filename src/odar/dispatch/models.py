@@ -9,7 +9,7 @@ from odar.dispatch.experts import Expert
 
 
 def route_model(cards: Sequence[ModelCard], expert: Expert, *, images: bool) -> ModelCard:
-    """The model for one role: of those that can see what must be seen, the best in the expert's field.
+    """The model for one role: of those that can see what must be seen (SPEC 3.4), the best in the expert's field.
 
     The first card is the role's default. Another replaces it only for a reason: the default cannot see the image,
     or both have a score in this field and the other's is higher. An unknown score is no reason.

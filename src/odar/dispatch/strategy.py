@@ -26,7 +26,7 @@ class Strategy:
     def decide(
         self, estimate: Estimate, assignment: Assignment | None = None, forced: Path | None = None
     ) -> Decision:
-        """The path for this difficulty, or the one the caller insists on."""
+        """The path for this difficulty, or the one the caller insists on (SPEC 4.3)."""
         path, reason = self._path(estimate.difficulty)
         if forced is not None:
             path, reason = forced, "asked for by the caller"

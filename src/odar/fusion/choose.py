@@ -44,7 +44,7 @@ class Fusion:
         _ = RULES[self.rule]  # an unknown rule is refused now, not when answers have been paid for
 
     def choose(self, candidates: Sequence[Candidate]) -> Verdict:
-        """Pick the winner. Energies must have been measured; the order of the candidates does not matter.
+        """Pick the winner (SPEC 5.7). Energies must have been measured; the candidates' order does not matter.
 
         A candidate at fault with the client's tools or response format loses to any without a fault.
 

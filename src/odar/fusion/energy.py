@@ -52,7 +52,7 @@ class Alignment:
     deviation: float
 
     def align(self, value: float) -> float:
-        """F̃ = (F − μ)/σ.
+        """F̃ = (F − μ)/σ (SPEC 5.5).
 
         >>> Alignment(mean=0.2, deviation=0.1).align(0.1)
         -1.0

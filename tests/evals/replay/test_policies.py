@@ -148,6 +148,6 @@ def test_what_cannot_be_played_is_named(tape, spec, error, message):
 
 def test_a_setting_is_the_panels_own_until_changed(tape):
     setting = Setting.of(tape.header)
-    assert (setting.n, setting.beta, setting.mode) == (5, 2.0, "posterior")
+    assert (setting.n, setting.beta, setting.mode) == (5, 0.25, "posterior")
     changed = setting.changed({"lambda": "0.5", "stop": "none", "beta": "inf"})
     assert (changed.lam, changed.stop, changed.beta) == (0.5, None, np.inf)

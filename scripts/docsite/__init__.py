@@ -1,0 +1,5 @@
+"""The documentation site: what its pages hold, what is generated for them, and how it is built.
+
+python -m docsite reference     # write the generated pages and plots anew
+python -m docsite build SITE    # stage docs/, run the generator, check every link of the result
+"""

@@ -1,0 +1,29 @@
+"""The commands: see the package's docstring."""
+
+from __future__ import annotations
+
+import sys
+
+from docsite.build import build
+from docsite.reference import write_all
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the commands; the exit code."""
+    match arguments:
+        case ["reference"]:
+            for path in write_all():
+                print(f"wrote {path}")
+            return 0
+        case ["build", generator]:
+            found = build(generator)
+            print(*found, sep="\n")
+            print(f"{len(found)} faults" if found else "no broken link, nothing fetched from elsewhere")
+            return 1 if found else 0
+        case _:
+            print(sys.modules["docsite"].__doc__)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

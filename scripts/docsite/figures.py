@@ -1,0 +1,141 @@
+"""The numbers behind the figures of the concept pages, all of them from odar itself: no drawing here."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from docsite.markdown import ROOT
+from odar.difficulty.estimator import LearnedEstimator
+from odar.difficulty.posterior import PosteriorDifficulty
+from odar.evals.fusion_file import load_questions
+from odar.fusion.choose import Fusion
+from odar.fusion.rules import Ballot, free_energy_rule
+from odar.types import Query
+
+Data = dict[str, Any]
+RECORDED = {
+    "numbers": ROOT / "docs" / "data" / "embedded-numbers.jsonl.gz",
+    "words": ROOT / "docs" / "data" / "embedded-words.jsonl.gz",
+}
+QUESTIONS = {
+    "Is Paris the capital of France?": "Is Paris the capital of France?",
+    "Father of Quantum Mechanics?": "Who is considered the father of Quantum Mechanics?",
+    "Print 'Hello World' in C++.": "Print 'Hello World' in C++.",
+    "√(x+3) + √(x−1) = 4": "Find all real numbers x such that sqrt(x+3)+sqrt(x-1)=4",
+    "Derive the Schrödinger equation.": "Derive the time-dependent Schrödinger equation.",
+    "Prove that √2 is irrational.": "Prove that the square root of 2 is irrational, and generalize it to n-th roots.",
+}
+PRIORS = (0.15, 0.35, 0.55, 0.75)
+BETAS = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+LAMBDA = 0.1
+
+
+def difficulty() -> Data:
+    """d(x) of six questions, and what moves that of one of them."""
+    estimator = LearnedEstimator.load()
+    estimates = {name: estimator.estimate(Query(text)) for name, text in QUESTIONS.items()}
+    one = estimates["√(x+3) + √(x−1) = 4"]
+    parts = sorted(one.contributions, key=lambda part: -abs(part[2]))[:8]
+    return {
+        "difficulty": {name: round(each.difficulty, 3) for name, each in estimates.items()},
+        "contributions": {name: round(part, 3) for name, _, part in parts},
+    }
+
+
+def free_energy() -> Data:
+    """Free energy of every recorded candidate, right ones and wrong ones, by set."""
+    found: Data = {}
+    for name, path in RECORDED.items():
+        pairs = [
+            (candidate.energy.free_energy, right)
+            for question in load_questions(path, LAMBDA)
+            for candidate, right in zip(question.candidates, question.correct, strict=True)
+            if candidate.energy is not None
+        ]
+        found[name] = {
+            "right": sorted(round(f, 4) for f, right in pairs if right),
+            "wrong": sorted(round(f, 4) for f, right in pairs if not right),
+        }
+    return found
+
+
+def tokens() -> Data:
+    """Two recorded candidates of one question, token by token: the surest right one and the least sure wrong one."""
+    with gzip.open(RECORDED["numbers"], "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file][1:]
+    questions = load_questions(RECORDED["numbers"], LAMBDA)
+    for row, question in zip(rows, questions, strict=True):
+        scored = [
+            (candidate.energy.free_energy, right, index)
+            for index, (candidate, right) in enumerate(zip(question.candidates, question.correct, strict=True))
+            if candidate.energy is not None
+        ]
+        right, wrong = (
+            min((s for s in scored if s[1]), default=None),
+            max((s for s in scored if not s[1]), default=None),
+        )
+        if right and wrong and right[0] < 0.03 < 0.3 < wrong[0] and len(row["candidates"][wrong[2]]["tokens"]) < 24:
+            picked = [("right", right[2]), ("wrong", wrong[2])]
+            return {"question": row["query"]} | {
+                name: _token_figures(row, question, index) for name, index in picked
+            }
+    raise LookupError("no recorded question has a sure right and an unsure wrong candidate")
+
+
+def _token_figures(row: Data, question: Any, index: int) -> Data:
+    energy = question.candidates[index].energy
+    return {
+        "tokens": row["candidates"][index]["tokens"],
+        "E": round(energy.energy, 4),
+        "V": round(energy.varentropy, 3),
+        "F": round(energy.free_energy, 4),
+    }
+
+
+def posterior() -> Data:
+    """d(x, y_fast) over how unsure the fast answer was, for four priors."""
+    model, unsure = PosteriorDifficulty.load(), np.linspace(-3, 3, 61)
+    curves = {
+        f"{prior}": [round(float(model.update(prior, unsureness=u, log_tokens=0.0)), 4) for u in unsure]
+        for prior in PRIORS
+    }
+    return {"unsureness": [round(float(u), 2) for u in unsure], "posterior": curves}
+
+
+def answer_energy() -> Data:
+    """How the choice moves with β: three middling candidates that agree, against one that is surer alone."""
+    energies, groups = np.array([-0.2, 0.0, 0.3, -1.6]), np.array([0, 0, 0, 1])
+    shares = []
+    for beta in BETAS:
+        ballot = Ballot(energies, *[np.zeros(4)] * 3, groups=groups, skills=np.ones(4), beta=beta)
+        shares.append(round(float(free_energy_rule(ballot)[0][0]), 4))
+    accuracy = {}
+    for name, path in RECORDED.items():
+        questions = load_questions(path, LAMBDA)
+        accuracy[name] = [
+            round(
+                float(np.mean([q.correct[Fusion("fep", beta).choose(q.candidates).winner] for q in questions])), 4
+            )
+            for beta in (*BETAS, np.inf)
+        ]
+    return {"betas": list(BETAS), "share of the answer three agree on": shares, "accuracy": accuracy}
+
+
+FIGURES: dict[str, Callable[[], Data]] = {
+    "answer-energy": answer_energy,
+    "difficulty": difficulty,
+    "free-energy": free_energy,
+    "posterior": posterior,
+    "tokens": tokens,
+}
+
+
+def digest(data: Data) -> str:
+    """A name for these very numbers: the drawing carries it, so that a test can tell whether it is old."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

@@ -1,0 +1,83 @@
+"""The reference of the HTTP API, from the description that the gateway serves at /openapi.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docsite.markdown import slugify
+from odar.gateway.openapi import description
+
+FIRST = "/v1/chat/completions"
+_HEAD = """# HTTP
+
+Every address of the gateway (`odar serve`), as it describes itself at `GET /openapi.json`. What each path does to a request,
+streams, errors and extras are explained in [the guide](../guides/gateway.md).
+
+Keys travel as `Authorization: Bearer …` or `x-api-key: …`; without any key, only this machine may ask. Fields that are not listed
+go on to the upstream as they are.
+
+"""
+
+
+def http_page() -> str:
+    """The page."""
+    paths = description()["paths"]
+    summary = "\n".join(
+        f"| `{method.upper()} {path}` | {operation['summary']} |"
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+    )
+    sections = [
+        _section(method, path, operation)
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+        if "requestBody" in operation
+    ]
+    return f"{_HEAD}| address | |\n|---|---|\n{summary}\n\n" + "\n".join(sections) + "\n" + _extras()
+
+
+def _section(method: str, path: str, operation: dict[str, Any]) -> str:
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    return f"## {method.upper()} {path}\n\n{operation['summary']}\n\n{_fields(schema)}\n\n{_statuses(path, operation)}\n"
+
+
+def _statuses(path: str, operation: dict[str, Any]) -> str:
+    """What may come back; told once where it is the same as of the first."""
+    told = {status: each["description"] for status, each in operation["responses"].items()}
+    first = description()["paths"][FIRST]["post"]["responses"]
+    if path != FIRST and told == {status: each["description"] for status, each in first.items()}:
+        return f"Statuses: those of [`POST {FIRST}`](#post-{slugify(FIRST)})."
+    return "| status | |\n|---|---|\n" + "\n".join(f"| {status} | {words} |" for status, words in told.items())
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    required = schema.get("required", [])
+    rows = [
+        f"| `{name}` | {'required' if name in required else ''} | {_kind(name, each)} | {each.get('description', '')} |"
+        for name, each in schema["properties"].items()
+    ]
+    return "| field | | value | |\n|---|---|---|---|\n" + "\n".join(rows)
+
+
+def _extras() -> str:
+    chat = description()["paths"][FIRST]["post"]
+    extras = chat["requestBody"]["content"]["application/json"]["schema"]["properties"]["odar"]
+    return f"## The field odar\n\n{extras['description']} The same on all three.\n\n{_fields(extras)}\n"
+
+
+def _kind(name: str, schema: dict[str, Any]) -> str:
+    """A schema in a few words."""
+    if name == "odar":
+        return "[object](#the-field-odar)"
+    if "enum" in schema:
+        return " · ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_kind("", each) for each in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_kind('', schema['items'])}s" if "type" in schema["items"] else "list"
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum")
+    bounds = "" if low is None or abs(low) == 2**53 else f" {'>' if 'exclusiveMinimum' in schema else '≥'} {low}"
+    bounds += "" if high is None or high == 2**53 else f", ≤ {high}"
+    words = {"integer": "whole number", "string": "text", "boolean": "true, false"}
+    return words.get(schema.get("type", ""), schema.get("type", "anything")) + bounds

@@ -1,0 +1,245 @@
+"""Every code block of README and docs is run, or says why it is not and is at least read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from docsite.markdown import ROOT, Block, Page, pages
+
+from odar.cli.main import cli
+from odar.cli.options import parse_sets
+from odar.config import load_settings
+from odar.errors import OdarError
+from support.page_session import PATIENCE, PageSession, matches, page_session, repository_link
+from support.page_upstream import page_upstream
+
+PAGES = [page for page in pages() if page.blocks]
+SHELL = ("bash", "console")
+READ_ONLY = ("text", "json", "jsonl", "toml", "yaml")
+GENERATED = ("py", "pycon")
+"""Signatures and doctests of generated pages; pytest runs the doctests where they stand, in src."""
+OURS = (*PATIENCE, "COLUMNS", "LANG", "ODAR_CACHE_DIR", "ODAR_GATEWAY_ESTIMATOR_PROCESS", "ODAR_GATEWAY_PORT")
+NAMES = {page: str(page.path.relative_to(ROOT)) for page in pages()}
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with an `odar` that starts at once."""
+    folder = tmp_path_factory.mktemp("bin")
+    program = Path(__file__).parents[1] / "support" / "odar_zygote.py"
+    command = [sys.executable, "-P", str(program), str(folder / "socket"), str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield folder
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[str]:
+    with page_upstream() as origin:
+        yield origin
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_a_page_does_what_it_says(page, commands, upstream, tmp_path):
+    with page_session(page, tmp_path, commands, upstream) as session:
+        repository_link(tmp_path, "docs", "scripts")
+        for block in page.blocks:
+            do(block, session)
+
+
+def do(block: Block, session: PageSession) -> None:
+    if block.language in (*READ_ONLY, *GENERATED):
+        read(block, session)
+    elif "not run" in block.remarks:
+        check_unrun(block)
+    elif block.language == "python":
+        session.write(block) if block.title else session.python(block)
+    elif block.remarks.get("run") == "background":
+        session.serve(block)
+    else:
+        session.shell(block)
+
+
+def read(block: Block, session: PageSession) -> None:
+    """Data must be what its language says, settings must be settings; a titled block becomes its file."""
+    if block.language == "jsonl":
+        assert all(json.loads(line) for line in block.text.splitlines()), block.where
+    elif block.language == "json":
+        json.loads(block.text)
+    elif block.language == "toml":
+        tomllib.loads(block.text)
+        if block.title != "pyproject.toml":
+            check_settings(block, session)
+    if block.title:
+        session.write(block)
+
+
+def check_settings(block: Block, session: PageSession) -> None:
+    file = session.folder / "shown.toml"
+    file.write_text(session.settings(block.text))
+    named = {"fast", "slow"} & set(tomllib.loads(block.text)) or "profile" in block.text
+    calibration = {} if "calibration" not in block.text else {"calibration": ""}
+    load_settings(None if named else "custom", config=file, environ={}, **needed(named), **calibration)
+
+
+def needed(named: object) -> dict[str, str]:
+    """A fragment of a settings file names no models; any will do to check the rest."""
+    return {} if named else {"fast__model": "gpt-5.1", "slow__model": "gpt-5.1"}
+
+
+def check_unrun(block: Block) -> None:
+    """A block that cannot run here is still whole: shell and Python parse, and every odar command exists."""
+    if block.language == "python":
+        compile(block.text, block.where, "exec")
+        return
+    parsed = subprocess.run(["bash", "-n", "-c", block.text], capture_output=True, text=True)
+    assert parsed.returncode == 0, f"{block.where}\n{parsed.stderr}"
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if "odar" in words[:1]:
+            check_command(words[1:], block.where)
+
+
+def check_command(words: list[str], where: str) -> None:
+    """The command and its options exist, and so do the settings that --set names."""
+    command, context = cli, click.Context(cli)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"{where}: no command {words[0]!r}"
+        command, context, words = found, click.Context(found, parent=context), words[1:]
+    ends = [index for index, word in enumerate(words) if word in ("|", ">", "<", "&&", ";", "2>&1")]
+    try:
+        values, _, _ = command.make_parser(context).parse_args(words[: min(ends, default=None)])
+    except click.UsageError as error:
+        raise AssertionError(f"{where}: {error.format_message()}") from None
+    if sets := values.get("sets"):
+        load_settings("embedded", environ={}, **parse_sets(tuple(sets)))
+
+
+@pytest.mark.parametrize("page", pages(), ids=NAMES.get)
+def test_commands_in_sentences_exist(page):
+    for code, line in page.code:
+        if re.match(r"odar [a-z]", code) and "…" not in code:
+            words = shlex.split(code)[1:]
+            value = ["x"] if words[-1].startswith("--") else []  # an option may be named without a value
+            check_command([*words, *value], f"{NAMES[page]}:{line}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_every_block_says_what_it_is(page):
+    for block in page.blocks:
+        assert block.fenced, f"{block.where}: an indented block is not run; fence it and name its language"
+        languages = (
+            *READ_ONLY,
+            *SHELL,
+            "python",
+            *(GENERATED if "Made by `make docs-reference`" in page.text else ()),
+        )
+        assert block.language in languages, f"{block.where}: {block.language!r} is not known here"
+        if reason := block.remarks.get("not run"):
+            assert len(reason) > 10, f"{block.where}: say why"
+
+
+def test_most_blocks_run():
+    blocks = [b for page in PAGES for b in page.blocks if b.language in (*SHELL, "python")]
+    run = [b for b in blocks if "not run" not in b.remarks]
+    assert len(run) / len(blocks) > 0.55, f"{len(run)} of {len(blocks)} are run"
+
+
+def test_what_is_shown_is_compared():
+    assert matches("8\n\ntime …\n", "8\n\ntime        12 s\n")
+    assert matches("a\n…\nz", "a\nb\nc\nz\n")
+    assert not matches("8\n", "9\n")
+    assert not matches("a\n…\nz", "a\nb\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("ask --nope", "--nope"),
+        ("askk", "askk"),
+        ("eval repport x", "repport"),
+        ("ask --set fast.modle=x q", "modle"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(line, wrong):
+    with pytest.raises(Exception, match=wrong):
+        check_command(shlex.split(line), "here")
+
+
+def test_the_environment_is_the_pages_own(tmp_path, commands, upstream, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
+    page = next(page for page in PAGES if "with keys" not in page.text)
+    with page_session(page, tmp_path, commands, upstream) as session:
+        assert "OPENAI_API_KEY" not in session.environment
+        assert set(session.environment) < {*os.environ, *OURS}
+
+
+def follow(text: str, folder: Path, commands: Path, upstream: str) -> None:
+    """Do what a page says that is made up here."""
+    (folder / "page.md").write_text(text)
+    page = Page(folder / "page.md")
+    with page_session(page, folder, commands, upstream) as session:
+        for block in page.blocks:
+            do(block, session)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```bash\nfalse | true\n```", "exit code 1"),
+        ("```bash\nodar ask --nope\n```", "No such option"),
+        ("```console\n$ echo 8\n9\n```", "printed:\n8"),
+        ("```python\nx = 1\n\nraise ValueError('here')\n```", "line 4"),
+        ("```python\nassert False, 'no'\n```", "AssertionError: no"),
+        ('```jsonl\n{"a": 1}\n{,}\n```', "property name"),
+        ("```toml\n[fast]\nmodle = 1\n```", "modle"),
+        ("```bash\nodar traces show 3f2a\n```", "no trace to show yet"),
+        ("<!-- run: background -->\n\n```bash\nodar serve --nope\n```", "it ended"),
+        ("<!-- not run: because of the weather -->\n\n```bash\nif true\n```", "syntax error"),
+        ("<!-- not run: because of the weather -->\n\n```bash\nodar serve --nope\n```", "No such option"),
+        ("<!-- not run: because of the weather -->\n\n```python\nif True\n```", "expected ':'"),
+    ],
+)
+def test_a_page_that_is_wrong_is_noticed(text, complaint, tmp_path, commands, upstream):
+    with pytest.raises((AssertionError, SyntaxError, ValueError, OdarError)) as caught:
+        follow(text, tmp_path, commands, upstream)
+    assert complaint in str(caught.value)
+
+
+def test_blocks_of_a_page_build_on_each_other(tmp_path, commands, upstream):
+    follow(
+        '```jsonl title="in.jsonl"\n{"query": "What is 1 + 2?"}\n```\n\n'
+        "```bash\ncp in.jsonl copy.jsonl\n```\n\n"
+        "```python\nimport json\nrow = json.load(open('copy.jsonl'))\n```\n\n"
+        "```python\nimport asyncio\nawait asyncio.sleep(0)\nassert row['query'].endswith('2?')\n```\n\n"
+        "```console\n$ cat copy.jsonl | wc -l\n1\n$ echo a; echo b\na\n…\n```\n",
+        tmp_path,
+        commands,
+        upstream,
+    )
+
+
+def test_settings_of_a_page_lead_to_the_stub(tmp_path, commands, upstream):
+    """Hosted and local models alike: no page can reach another machine by its settings."""
+    follow(
+        "<!-- run: with keys -->\n\n"
+        '```toml title="odar.toml"\n[providers.far]\nkind = "openai"\nbase_url = "https://far.example/v1"\n'
+        '[fast]\nmodel = "far/m"\n[slow]\nmodel = "claude-haiku-4-5"\n```\n\n'
+        "```bash\ntest \"$(odar ask --path medium 'What is 17 + 25?')\" = 42\n```\n",
+        tmp_path,
+        commands,
+        upstream,
+    )
