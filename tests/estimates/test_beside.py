@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from odar.conversation import Message
 from odar.difficulty.base import open_estimator
@@ -152,3 +153,20 @@ def test_only_the_learned_estimator_is_worth_a_process() -> None:
     own = LearnedEstimator.load()
     own.extractor = FeatureExtractor()
     assert isinstance(beside(own), Here)
+
+
+def test_a_pipe_that_broke_before_it_said_so_costs_no_estimate() -> None:
+    """Found by `make chaos`: uvloop raises in `write` there, which was an internal error for whoever asked."""
+    right = estimate_turn(shipped_estimator(), QUERIES[0])
+
+    async def ask() -> None:
+        estimates = Beside(shipped_estimator())
+        assert await estimates(QUERIES[0]) == right
+        assert estimates._link is not None
+        link = estimates._link.result()
+        link._questions.abort()
+        assert not link.lost, "nobody was told yet"
+        assert await asyncio.gather(*(estimates(QUERIES[0]) for _ in range(3))) == [right] * 3
+        await estimates.close()
+
+    uvloop.run(ask())

@@ -99,9 +99,12 @@ class _Link(asyncio.SubprocessProtocol):
         """The features of a query, as 24 doubles, in time."""
         if self.lost:
             raise Lost
+        try:
+            self._questions.write(pack(query))
+        except RuntimeError:  # uvloop's word for a pipe that has broken, but has not told us yet
+            raise Lost from None
         features = self._loop.create_future()
         self._waiting.append(features)
-        self._questions.write(pack(query))
         return features
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
