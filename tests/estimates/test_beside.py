@@ -122,6 +122,15 @@ async def test_one_that_cannot_start_is_not_tried_for_every_request(command: tup
     await estimates.close()
 
 
+async def test_one_that_hangs_is_ended_and_costs_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.5)
+    command = (sys.executable, "-c", "import time; time.sleep(60)")
+    hanging = Beside(shipped_estimator(), command)
+    right = estimate_turn(shipped_estimator(), QUERIES[1])
+    assert await asyncio.gather(*(hanging(QUERIES[1]) for _ in range(3))) == [right] * 3
+    await hanging.close()
+
+
 async def test_closing_ends_the_process(estimates: Beside) -> None:
     await estimates(QUERIES[0])
     process = pid(estimates)
