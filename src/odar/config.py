@@ -134,17 +134,17 @@ def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) 
 def _profile_layer(name: str) -> Layer:
     if name in PROFILES:
         return _toml_layer(resources.files("odar.profiles").joinpath(f"{name}.toml"), f"profile {name}")
-    path = Path(name).expanduser()
+    path = _path(name)
     if path.suffix != ".toml":
         raise UnknownName("profile", name, PROFILES)
-    return _toml_layer(path, f"profile {name}")
+    return _toml_layer(path, f"profile {_show(name)}")
 
 
 def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Layer:
     if config is None and (named := environ.get("ODAR_CONFIG")):
         config = named
     if config is not None:
-        return _toml_layer(Path(config).expanduser(), str(config))
+        return _toml_layer(_path(config), str(config) if str(config).isprintable() else repr(str(config)))
     for path in (Path("odar.toml"), _user_config()):
         if path is not None and os.path.isfile(path):  # noqa: PTH113 - says no, where Path raises, to a folder of another's
             _check_owner(path)
@@ -164,14 +164,8 @@ def _check_owner(path: Path) -> None:
 def _calibration_layer(layers: Layer) -> Layer:
     """Fitted settings rank above the profile they were fitted for, and below what the user says."""
     name, _ = layers.get(("calibration",), ("", ""))
-    calibration = load_calibration(name)
-    return dict(
-        _walk(
-            Settings,
-            _nest({k.replace(".", "__"): v for k, v in calibration.settings.items()}),
-            f"calibration {name}",
-        )
-    )
+    fitted = {key.replace(".", "__"): value for key, value in load_calibration(name).settings.items()}
+    return dict(_walk(Settings, _nest(fitted), f"calibration {name}"))
 
 
 def _user_config() -> Path | None:
@@ -196,6 +190,14 @@ def _toml_layer(source: Any, origin: str) -> Layer:
     if deeper_than(DEEPEST, tree):  # a.a.a.a… parses, and then nothing can walk it
         raise SettingsError(f"{origin} is not valid TOML: nested too deeply")
     return dict(_walk(Settings, tree, origin))
+
+
+def _path(name: str | os.PathLike[str]) -> Path:
+    """A path as a user writes it; the home of somebody who does not exist is left as it is, and not found."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -309,7 +311,7 @@ def _parse(text: str, kind: Any) -> Any:
         return [part for part in text.split(",") if part]
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -321,9 +323,9 @@ def _coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath,
     good: Any = None
     if kind is bool and isinstance(value, bool):
         good = value
-    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        good = float(value)
-    elif (kind is int and isinstance(value, int) and not isinstance(value, bool)) or (
+    elif kind is float:
+        good = _number(value)
+    elif (kind is int and _number(value) is not None and isinstance(value, int)) or (
         kind is str and isinstance(value, str)
     ):
         good = value
@@ -342,8 +344,14 @@ def _table(value: dict[Any, Any], kind: Any) -> dict[Any, Any] | None:
     """The table, with numbers as floats where it must hold numbers; None where it holds something else."""
     if typing.get_args(kind)[1] is not float:
         return value
-    numbers = {k: float(v) for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    return numbers if len(numbers) == len(value) else None
+    numbers = {key: _number(each) for key, each in value.items()}
+    return None if None in numbers.values() else numbers
+
+
+def _number(value: Any) -> float | None:
+    """The number as a float; None for what is none, and for whole ones beyond 64 bits, which TOML does not have."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return float(value) if whole or isinstance(value, float) else None
 
 
 def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
@@ -373,6 +381,6 @@ def _show(value: Any, name: str = "") -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError):
-        text = repr(value)
+        text = f"a {type(value).__name__}"
     text = masked(text)
     return text if len(text) <= 60 else text[:57] + "..."

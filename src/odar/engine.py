@@ -29,7 +29,7 @@ from odar.difficulty.base import Estimator, open_estimator
 from odar.difficulty.posterior import PosteriorDifficulty, features_of
 from odar.dispatch.assign import Dispatcher
 from odar.dispatch.strategy import Strategy
-from odar.errors import AllAgentsFailed, InputError, OdarError, ProviderError
+from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, OdarError, ProviderError
 from odar.estimates.here import Estimates, Here
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import Fusion
@@ -86,10 +86,10 @@ class Odar:
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
-        self.calibration = load_calibration(self.settings.calibration)
-        fitted_in = self.settings.calibration
+        self.calibration = load_calibration(fitted_in := self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
         self.estimates = estimates(self.estimator)
+        self.warm = False  # whether what the first question needs is loaded
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, fitted_in)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
@@ -153,7 +153,7 @@ class Odar:
         ledger = ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
-        estimate = await self._estimate(query)
+        estimate = await self._estimate(query, ledger)
         decision = self._decide(query, estimate, _path(path), model)
         if on_decision is not None:
             on_decision(decision)
@@ -281,12 +281,22 @@ class Odar:
 
     async def warm_up(self) -> None:
         """Load now what the first question would else wait for."""
-        await self._estimate(Query("Ready?"))
+        await self.estimates(Query("Ready?"))
+        self.warm = True
 
     @observed("difficulty")
-    async def _estimate(self, query: Query) -> Estimate:
-        """How hard it looks, in the light of the turns before it."""
-        return await self.estimates(query)
+    async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
+        """How hard it looks, in the light of the turns before it; loading does not move the deadline."""
+        try:
+            async with asyncio.timeout(ledger.time_left()) as limit:
+                estimate = await self.estimates(query)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            passed = f"the deadline of {ledger.limits.deadline_s:g} s passed"
+            raise BudgetExceeded(f"{passed} before the question was looked at; ask again") from None
+        self.warm = True
+        return estimate
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None

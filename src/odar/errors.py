@@ -72,7 +72,11 @@ class ProviderError(OdarError):
         retryable: whether the same request might succeed later.
         may_be_billed: False only where it is certain that no token was generated, as with a refusal.
         body: the upstream's own error body, for a gateway to pass on.
+        reached: False only where it is certain that no attempt reached the provider, as with a closed port.
+        retries: how often it was tried again before this.
     """
+
+    retries = 0
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class ProviderError(OdarError):
         retryable: bool = False,
         may_be_billed: bool = True,
         body: str | None = None,
+        reached: bool = True,
     ) -> None:
         super().__init__(message)
         self.provider = provider
@@ -94,6 +99,7 @@ class ProviderError(OdarError):
         self.retryable = retryable
         self.may_be_billed = may_be_billed
         self.body = body
+        self.reached = reached
 
 
 class ProviderTimeout(ProviderError):

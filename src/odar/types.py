@@ -224,7 +224,7 @@ class Call:
     provider: str
     model: str
     samples: int
-    """Model invocations this request stands for; each counts as a call (SPEC 6.1)."""
+    """Model invocations this request stands for; each counts as a call (SPEC 6.1). 0 where it never arrived."""
     usage: Usage
     cost_usd: float | None
     seconds: float

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from odar.conversation import Message
 from odar.difficulty.base import open_estimator
@@ -121,6 +122,15 @@ async def test_one_that_cannot_start_is_not_tried_for_every_request(command: tup
     await estimates.close()
 
 
+async def test_one_that_hangs_is_ended_and_costs_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.5)
+    command = (sys.executable, "-c", "import time; time.sleep(60)")
+    hanging = Beside(shipped_estimator(), command)
+    right = estimate_turn(shipped_estimator(), QUERIES[1])
+    assert await asyncio.gather(*(hanging(QUERIES[1]) for _ in range(3))) == [right] * 3
+    await hanging.close()
+
+
 async def test_closing_ends_the_process(estimates: Beside) -> None:
     await estimates(QUERIES[0])
     process = pid(estimates)
@@ -152,3 +162,20 @@ def test_only_the_learned_estimator_is_worth_a_process() -> None:
     own = LearnedEstimator.load()
     own.extractor = FeatureExtractor()
     assert isinstance(beside(own), Here)
+
+
+def test_a_pipe_that_broke_before_it_said_so_costs_no_estimate() -> None:
+    """Found by `make chaos`: uvloop raises in `write` there, which was an internal error for whoever asked."""
+    right = estimate_turn(shipped_estimator(), QUERIES[0])
+
+    async def ask() -> None:
+        estimates = Beside(shipped_estimator())
+        assert await estimates(QUERIES[0]) == right
+        assert estimates._link is not None
+        link = estimates._link.result()
+        link._questions.abort()
+        assert not link.lost, "nobody was told yet"
+        assert await asyncio.gather(*(estimates(QUERIES[0]) for _ in range(3))) == [right] * 3
+        await estimates.close()
+
+    uvloop.run(ask())

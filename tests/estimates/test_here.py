@@ -23,12 +23,12 @@ class Watched(LengthEstimator):
         return super().estimate(query)
 
 
-async def test_only_the_first_goes_to_a_thread() -> None:
+async def test_only_what_loads_goes_to_a_thread() -> None:
     watched = Watched()
     here = Here(watched)
     for _ in range(3):
         await here(Query("How long?"))
-    assert [thread is threading.main_thread() for thread in watched.threads] == [False, True, True]
+    assert [thread is threading.main_thread() for thread in watched.threads] == [False, True, True, True]
     await here.close()
 
 

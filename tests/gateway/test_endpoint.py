@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
+import threading
 from typing import ClassVar
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from odar.errors import SettingsError
 from odar.gateway.ports import Grant, NoKeys, Stop
 from odar.gateway.server import check_binding
+from odar.types import Estimate
 from support import fault_server as faults
 from support.gateway import turn
 
@@ -281,3 +284,64 @@ async def test_curl(live):
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=10)
     assert done.stdout.startswith("HTTP/1.1 200")
     assert '"content":"Answer: 4"' in done.stdout
+
+
+async def test_it_is_not_ready_before_it_has_loaded(start):
+    """Alive from the first moment; ready when the first question would not wait."""
+    loaded = threading.Event()
+
+    class Slow:
+        name = "slow"
+
+        def estimate(self, query):
+            assert loaded.wait(10)
+            return Estimate(0.1, self.name)
+
+    live = await start(app_options={"estimator": Slow()})
+
+    async def status(path: str) -> tuple[int, str]:
+        async with live.http.get(live.url + path) as response:
+            return response.status, (await response.json())["status"]
+
+    assert await status("/healthz") == (200, "ok")
+    assert await status("/readyz") == (503, "loading")
+    body = {"model": "odar", "messages": turn(), "odar": {"deadline_s": 0.1}}
+    code, _, refused = await live.post("/v1/chat/completions", body)
+    assert (code, refused["error"]["code"]) == (504, "deadline")
+    loaded.set()
+    async with asyncio.timeout(5):
+        while (await status("/readyz"))[0] != 200:
+            await asyncio.sleep(0.01)
+    assert (await live.post("/v1/chat/completions", {"model": "odar", "messages": turn()}))[0] == 200
+
+
+async def test_tasks_come_back_to_as_many_as_before(live, up):
+    async def tasks() -> float:
+        async with live.http.get(live.url + "/metrics") as response:
+            text = await response.text()
+        return float(re.search(r"^odar_tasks (\S+)$", text, re.MULTILINE).group(1))
+
+    await live.post("/v1/chat/completions", {"model": "odar", "messages": turn()})
+    before = await tasks()
+    up.behave(faults.hang())
+    asked = [
+        asyncio.create_task(live.post("/v1/chat/completions", {"model": "quick", "messages": turn()}))
+        for _ in range(4)
+    ]
+    async with asyncio.timeout(5):
+        while up.busy < 4:
+            await asyncio.sleep(0.005)
+        assert await tasks() >= before + 4
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        while await tasks() > before:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_upstreams_own_500_is_passed_on_and_not_called_unforeseen(live, up, caplog, stream):
+    up.behave(faults.status(500))
+    code, _ = await live.text(CHAT, {"model": "quick", "messages": turn(), "stream": stream})
+    assert code == 500
+    assert "unforeseen" not in caplog.text

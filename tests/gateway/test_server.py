@@ -23,7 +23,7 @@ async def http():
 
 async def until_busy(up: FaultServer, running: asyncio.Task) -> None:
     """Wait until the request has reached the upstream; fail at once if it never will."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not up.busy:
             assert not running.done(), running.result()
             await asyncio.sleep(0.01)

@@ -63,3 +63,9 @@ def test_an_event_that_was_cut_off_is_no_event(unfinished: bytes) -> None:
 
 def test_an_event_is_there_as_soon_as_its_blank_line_is_even_with_cr_only() -> None:
     assert SseReader().feed(b"data: a\r\r") == [Event("message", "a")]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_a_byte_order_mark_is_allowed_at_the_beginning_and_only_there(size: int) -> None:
+    stream = "\ufeffdata: a\n\n\ufeffdata: b\n\n".encode()
+    assert read([stream[i : i + size] for i in range(0, len(stream), size)])[0] == [Event("message", "a")]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import threading
+import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +26,9 @@ DRAWS = np.random.default_rng(1).gamma(4, 0.05, 60).tolist()
 DAY_S = 86_400.0
 
 
-def alignment(file=None, calibrated=None, clock=lambda: 0.0, **settings):
+def alignment(file=None, calibrated=None, clock=lambda: 0.0, timer=lambda: 0.0, **settings):
     table = StatisticsTable(calibrated or {})
-    return ServedAlignment(AlignmentSettings(**settings), table, file, clock)
+    return ServedAlignment(AlignmentSettings(**settings), table, file, clock, timer)
 
 
 def feed(where, source=SOURCE, draws=DRAWS):
@@ -197,3 +200,56 @@ def test_the_file_is_beside_the_traces(tmp_path):
     assert alignment_path(StoreSettings(url=str(tmp_path / "t.db"))) == tmp_path / "t.alignment.json"
     assert alignment_path(StoreSettings(url="postgresql://db/odar")).name == "odar.alignment.json"
     assert alignment_path(StoreSettings()).name == "odar.alignment.json"
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_syncs(file):
+    """They are due by a timer; by the clock, the next one would have been due a day later."""
+    now, steady = [2 * DAY_S], [0.0]
+    known = alignment(file, clock=lambda: now[0], timer=lambda: steady[0])
+    known.sync()
+    now[0] -= DAY_S
+    steady[0] = 31.0
+    feed(known)
+    until = time.monotonic() + 5
+    while not file.path.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert file.load()[SOURCE].seen >= 1
+
+
+def test_a_clock_that_is_set_forward_does_not_hurry_them(file):
+    now = [0.0]
+    known = alignment(file, clock=lambda: now[0])
+    known.sync()
+    now[0] = DAY_S
+    feed(known)
+    time.sleep(0.05)
+    assert not file.path.exists()
+
+
+@contextmanager
+def no_room():
+    """A disk on which no file may grow beyond ten bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_was_served_while_the_disk_was_full_is_written_when_there_is_room(file):
+    known = alignment(file)
+    with no_room():
+        feed(known)
+        known.sync()
+        assert "cannot be written" in known.complaint
+        assert known.find(SOURCE).origin == "running", "used meanwhile"
+        assert [each.name for each in file.path.parent.iterdir()] == ["odar.alignment.json.lock"], (
+            "no draft is left"
+        )
+    known.close()
+    assert known.complaint is None
+    assert file.load()[SOURCE].seen == len(DRAWS)
+    known.sync()
+    assert file.load()[SOURCE].seen == len(DRAWS), "once"

@@ -320,3 +320,29 @@ async def test_without_content_the_phrase_is_nowhere_in_the_files(opened, sqlite
     raw = b"".join(path.read_bytes() for path in Path(sqlite_url).parent.iterdir())
     assert (b"zanzibar" in raw) == content
     assert (b"marmalade" in raw) == content
+
+
+async def test_whatever_goes_wrong_in_the_thread_it_lives_on_and_says_so(settings_of, sqlite_url):
+    """What is called after a commit failed once: the thread died of it, and nobody was told."""
+    calls = []
+
+    def after(rows) -> None:
+        calls.append(len(rows))
+        if len(calls) == 1:
+            raise ZeroDivisionError("nobody foresaw this")
+
+    database = Database(settings_of(sqlite_url).store)
+    writer = Writer(database, StoreSettings(flush_interval_s=0.02), after)
+    try:
+        writer.put(make_record(id="ab"))
+        await until(lambda: writer.health().error == "nobody foresaw this")
+        assert not writer.health().ok
+        writer.put(make_record(id="cd"))
+        await until(lambda: writer.health().queued == 0)
+        assert writer.health().ok
+    finally:
+        writer.close(1)
+        database.close()
+    with sqlite3.connect(sqlite_url) as connection:
+        assert {row[0] for row in connection.execute("SELECT id FROM traces")} == {"ab", "cd"}
+    connection.close()

@@ -19,37 +19,59 @@ def binaries() -> Path | None:
     return next((place for place in places if (place / "pg_ctl").exists()), None)
 
 
+class Cluster:
+    """A server on a Unix socket in a temporary folder. Made by `cluster`."""
+
+    def __init__(self, bin_: Path, folder: Path) -> None:
+        self.url = f"postgresql://odar@/postgres?host={folder}"
+        self._bin, self._folder, self._user = bin_, folder, _account()
+        if self._user:
+            shutil.chown(folder, self._user)
+        self._run("initdb", "-U", "odar", "--auth=trust", "-E", "UTF8", "--no-sync")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-k {self._folder} -c listen_addresses='' -c fsync=off -c max_connections=50"
+        self._run("pg_ctl", "-l", self._folder / "log", "-w", "-o", options, "start")
+
+    def stop(self) -> None:
+        """As a crash would: nobody is waited for, and the log is replayed at the next start."""
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def _run(self, name: str, *arguments: str | Path) -> None:
+        with (self._folder / "said").open("w+") as said:  # not a pipe: the server would keep it open
+            options = {"stdout": said, "stderr": said, "cwd": self._folder, "timeout": 60}
+            if self._user:
+                options |= {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid, "extra_groups": []}
+            command = [self._bin / name, "-D", self._folder / "data", *arguments]
+            if subprocess.run(list(map(str, command)), **options).returncode:
+                said.seek(0)
+                raise RuntimeError(f"{name}: {said.read()}")
+
+
 @contextmanager
-def server() -> Iterator[str]:
-    """Start a server on a Unix socket in a temporary folder and yield the URL of its database."""
+def cluster() -> Iterator[Cluster]:
+    """A server of one's own, started; LookupError where PostgreSQL is not installed."""
     bin_ = binaries()
     if bin_ is None:
         raise LookupError("PostgreSQL is not installed: no initdb on the path or in /usr/lib/postgresql")
     folder = Path(tempfile.mkdtemp(prefix="odar-pg-", dir="/tmp"))  # a socket's path must be short
-    user = _account()
-
-    def run(*command: str | Path) -> None:
-        with (folder / "said").open("w+") as said:  # not a pipe: the server would keep it open
-            options = {"stdout": said, "stderr": said, "cwd": folder, "timeout": 60}
-            if user:
-                options |= {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
-            if subprocess.run(list(map(str, command)), **options).returncode:
-                said.seek(0)
-                raise RuntimeError(f"{command[0]}: {said.read()}")
-
-    if user:
-        shutil.chown(folder, user)
     try:
-        data, log = folder / "data", folder / "log"
-        run(bin_ / "initdb", "-D", data, "-U", "odar", "--auth=trust", "-E", "UTF8", "--no-sync")
-        options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=50"
-        run(bin_ / "pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
+        made = Cluster(bin_, folder)
+        made.start()
         try:
-            yield f"postgresql://odar@/postgres?host={folder}"
+            yield made
         finally:
-            run(bin_ / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+            made.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Start a server and yield the URL of its database."""
+    with cluster() as made:
+        yield made.url
 
 
 def _account() -> str | None:

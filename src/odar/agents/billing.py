@@ -51,7 +51,8 @@ async def billed(
     try:
         reply = await _within(card.provider, request.timeout_s, ask)
     except ProviderError as error:
-        settle(request.n, Usage() if error.may_be_billed else NO_USAGE, error=one_line(error))
+        usage = Usage() if error.may_be_billed else NO_USAGE
+        settle(request.n if error.reached else 0, usage, error.retries, one_line(error))
         raise
     except BaseException:
         settle(request.n, Usage(), error="cancelled")

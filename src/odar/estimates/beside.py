@@ -26,6 +26,8 @@ from odar.types import Estimate, Query
 COMMAND = (sys.executable, "-m", "odar.estimates.child")
 RESTART_S = 5.0
 """Between a loss and the next start, so that one that cannot start is not started for every request."""
+PATIENCE_S = 20.0
+"""Without any answer, its start included, it hangs, and is ended."""
 FAREWELL_S = 2.0
 """What it has been asked already takes no longer, unless it hangs."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT", "VIRTUAL_ENV")
@@ -88,6 +90,8 @@ class _Link(asyncio.SubprocessProtocol):
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._unread = b""
         self._ended = asyncio.Event()
+        self._answers = 0
+        self._watch: asyncio.TimerHandle | None = None
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -99,9 +103,14 @@ class _Link(asyncio.SubprocessProtocol):
         """The features of a query, as 24 doubles, in time."""
         if self.lost:
             raise Lost
+        try:
+            self._questions.write(pack(query))
+        except RuntimeError:  # uvloop's word for a pipe that has broken, but has not told us yet
+            raise Lost from None
         features = self._loop.create_future()
         self._waiting.append(features)
-        self._questions.write(pack(query))
+        if self._watch is None:
+            self._watch = self._loop.call_later(PATIENCE_S, self._look, self._answers)
         return features
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -112,6 +121,7 @@ class _Link(asyncio.SubprocessProtocol):
             features = self._waiting.popleft()
             if not features.done():
                 features.set_result(data[start : start + ROW.size])
+        self._answers += whole // ROW.size
         self._unread = data[whole:]
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -123,8 +133,19 @@ class _Link(asyncio.SubprocessProtocol):
                 features.set_exception(Lost())
         self._waiting.clear()
 
+    def _look(self, before: int) -> None:
+        """End it where it has answered nobody since. One timer for all: a timeout for each would cost more."""
+        self._watch = None
+        if self._waiting and not self.lost:
+            if self._answers == before:
+                self._process.kill()
+            else:
+                self._watch = self._loop.call_later(PATIENCE_S, self._look, self._answers)
+
     def process_exited(self) -> None:
         """It is gone."""
+        if self._watch is not None:
+            self._watch.cancel()
         self._ended.set()
         self._process.close()
 

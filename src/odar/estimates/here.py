@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
+from odar.background import Once
 from odar.difficulty.base import Estimator
 from odar.difficulty.sticky import estimate_turn
 from odar.types import Estimate, Query
@@ -23,24 +23,23 @@ class Estimates(Protocol):
 
 
 class Here:
-    """Estimates in the event loop, which takes about a millisecond; the first one in a thread.
+    """Estimates in the event loop, which takes about a millisecond; what the first one loads is loaded in a thread.
 
     >>> from odar.difficulty.base import open_estimator
+    >>> import asyncio
     >>> asyncio.run(Here(open_estimator("constant"))(Query("Why?"))).difficulty
     0.5
     """
 
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
-        self._warm = False
+        self._loading = Once(lambda: estimator.estimate(Query("Ready?")))
 
     async def __call__(self, query: Query) -> Estimate:
-        """The estimate; an estimator may load a parser at its first one, and a loop must not wait for that."""
-        if self._warm:
-            return estimate_turn(self._estimator, query)
-        estimate = await asyncio.to_thread(estimate_turn, self._estimator, query)
-        self._warm = True
-        return estimate
+        """The estimate. An estimator may load a parser at its first one: a loop must not wait for that, and those
+        who come meanwhile must not each load one too."""
+        await self._loading.wait()
+        return estimate_turn(self._estimator, query)
 
     async def close(self) -> None:
         """Nothing to let go of."""

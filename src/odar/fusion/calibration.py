@@ -80,13 +80,20 @@ def load_calibration(name: str) -> Calibration:
     if name in SHIPPED:
         file: Any = resources.files("odar.data").joinpath(f"calibration-{name}.json")
     else:
-        file = Path(name).expanduser()
+        file = Path(name)
     try:
+        file = file.expanduser() if isinstance(file, Path) else file
         return Calibration.from_json(file.read_text(encoding="utf-8"), f"calibration {name}")
     except OSError as error:
         raise SettingsError(f"calibration = {name!r} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
+    except (
+        ValueError,
+        RuntimeError,
+        RecursionError,
+    ) as error:  # no file's name; brackets without end
+        raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
 
 
 def _portable(value: float | str) -> float | str:

@@ -150,9 +150,11 @@ class _Plain:
         return _json({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
-        """Requests are welcome; not while draining."""
+        """Requests are welcome; not while draining, nor before what the first one needs is loaded."""
         if self._service.gate.draining:
             return _json({"status": "draining"}, 503)
+        if not self._service.odar.warm:
+            return _json({"status": "loading"}, 503)
         return _json({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:

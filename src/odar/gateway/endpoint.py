@@ -22,7 +22,7 @@ from odar.gateway.fields import read_json
 from odar.gateway.gate import identify
 from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import Entry, Grant
-from odar.gateway.refusals import CLIENT_LEFT, Refusal, refusal_of
+from odar.gateway.refusals import CLIENT_LEFT, INTERNAL, Refusal, refusal_of
 from odar.gateway.reply import answer_headers, decision_headers, dump
 from odar.gateway.service import Service
 from odar.observer import Observer, observing
@@ -241,7 +241,7 @@ class Endpoint:
 
     def _refusal(self, error: BaseException, *, quiet: bool = False) -> Refusal:
         refusal = refusal_of(error)
-        if refusal.status == 500 and not quiet:
+        if refusal.code == INTERNAL and not quiet:  # not an upstream's own 500, which is foreseen
             LOG.error("unforeseen error in %s", self._dialect.name, exc_info=error)
         return refusal
 

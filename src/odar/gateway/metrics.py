@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -73,6 +74,8 @@ class Metrics:
         in_flight.set_function(lambda: gate.in_flight)
         limit = Gauge("odar_in_flight_limit", "Requests beyond it are refused.", registry=self.registry)
         limit.set(gate.limit)
+        tasks = Gauge("odar_tasks", "Tasks of the event loop; idle, always as many.", registry=self.registry)
+        tasks.set_function(_tasks)
 
     def watch(self, provider: str, breaker: Breaker) -> None:
         """Show this breaker's state."""
@@ -116,3 +119,10 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # asked outside of a loop
+        return 0

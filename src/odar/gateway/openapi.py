@@ -67,7 +67,7 @@ def description() -> Schema:
                 | {"parameters": [{"name": "name", "in": "path", "required": True, "schema": _TEXT}]}
             },
             "/healthz": {"get": _get("The process is alive.")},
-            "/readyz": {"get": _get("Requests are welcome; 503 while shutting down.", ("503",))},
+            "/readyz": {"get": _get("Requests are welcome; 503 while loading or shutting down.", ("503",))},
             "/metrics": {"get": _get("Figures for Prometheus.", content="text/plain")},
             "/openapi.json": {"get": _get("This description.")},
         },

@@ -37,6 +37,8 @@ from odar.errors import (
 from odar.formats import load_json
 
 CLIENT_LEFT = 499
+INTERNAL = "internal_error"
+"""The code of what nobody foresaw."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -101,7 +103,7 @@ def refusal_of(error: BaseException) -> Refusal:
             return Refusal(400, _line(error), "invalid_value", "messages")
         case OdarError():
             return Refusal(503, _line(error), "unavailable")
-    return Refusal(500, "internal error; the server's log has the details", "internal_error")
+    return Refusal(500, "internal error; the server's log has the details", INTERNAL)
 
 
 def openai_body(refusal: Refusal) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
 from odar.formats import load_json
 from odar.providers.base import CallDelta, Completion, Piece, Reply, Request, check_translatable
-from odar.providers.response import count
+from odar.providers.response import count, string
 from odar.types import Usage
 
 PROTOCOL = "anthropic"
@@ -72,7 +72,7 @@ def read_message(payload: Mapping[str, Any]) -> Reply:
     """
     blocks = payload["content"]
     calls = [
-        ToolCall(block["id"], block["name"], json.dumps(block["input"], ensure_ascii=False))
+        ToolCall(string(block["id"]), string(block["name"]), json.dumps(block["input"], ensure_ascii=False))
         for block in blocks
         if block["type"] == "tool_use"
     ]
@@ -127,7 +127,7 @@ class StreamedMessage:
         self._thought = self._thought or _is_thinking(block)
         if block["type"] != "tool_use":
             return Piece()
-        self._calls.append([CallDelta(len(self._calls), block["id"], block["name"])])
+        self._calls.append([CallDelta(len(self._calls), string(block["id"]), string(block["name"]))])
         return Piece(calls=(self._calls[-1][0],))
 
     def _add(self, delta: Mapping[str, Any]) -> Piece:

@@ -122,7 +122,8 @@ class GuardedProvider:
                 code="circuit_open",
                 retry_after=wait,
                 retryable=True,
-                may_be_billed=False,  # it never left
+                may_be_billed=False,
+                reached=False,
             )
         try:
             reply = await work()

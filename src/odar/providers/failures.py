@@ -103,13 +103,22 @@ class Failures:
             retryable=True,
         )
 
-    def unreachable(self, why: str, *, retryable: bool = True, may_be_billed: bool = True) -> ProviderUnreachable:
-        """No connection, or a broken one."""
+    def unconnected(self, why: str, *, retryable: bool = True) -> ProviderUnreachable:
+        """No connection: the provider does not even know that it was asked."""
         return ProviderUnreachable(
             f"{self.provider}: {_one_line(self.redact(why))}",
             provider=self.provider,
             retryable=retryable,
-            may_be_billed=may_be_billed,
+            may_be_billed=False,
+            reached=False,
+        )
+
+    def unreachable(self, why: str) -> ProviderUnreachable:
+        """A connection that broke off."""
+        return ProviderUnreachable(
+            f"{self.provider}: {_one_line(self.redact(why))}",
+            provider=self.provider,
+            retryable=True,
         )
 
     def malformed(self, why: str, body: str | None = None, *, retryable: bool = True) -> ProviderProtocolError:

@@ -166,12 +166,16 @@ class HttpClient:
                         exhausted = len(failed) >= self._retry.attempts
                         if not error.retryable or exhausted or out_of_time or not may_retry(error):
                             error.may_be_billed = any(each.may_be_billed for each in failed)
+                            error.reached = any(each.reached for each in failed)
+                            error.retries = len(failed) - 1
                             raise
                     await asyncio.sleep(wait)
         except TimeoutError:
             if not limit.expired():  # not our deadline: an `on_text` of the caller's
                 raise
-        raise self._failures.timeout(timeout_s, failed[-1] if failed else None)
+        late = self._failures.timeout(timeout_s, failed[-1] if failed else None)
+        late.retries = len(failed)
+        raise late
 
     async def _attempt(
         self,
@@ -236,18 +240,12 @@ async def _read_up_to(limit: int, raw: aiohttp.ClientResponse) -> bytes:
 def _connection_failure(exc: aiohttp.ClientError, failures: Failures) -> ProviderError:
     match exc:
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return failures.unreachable(
-                "base_url is not a valid http(s) address", retryable=False, may_be_billed=False
-            )
+            return failures.unconnected("base_url is not a valid http(s) address", retryable=False)
         case aiohttp.ClientSSLError():
-            return failures.unreachable(
-                f"no trusted TLS connection to {exc.host}:{exc.port}", retryable=False, may_be_billed=False
-            )
+            return failures.unconnected(f"no trusted TLS connection to {exc.host}:{exc.port}", retryable=False)
         case aiohttp.ClientConnectorError():
             why = exc.os_error.strerror or type(exc.os_error).__name__
-            return failures.unreachable(
-                f"cannot connect to {exc.host}:{exc.port} ({why}); check base_url", may_be_billed=False
-            )
+            return failures.unconnected(f"cannot connect to {exc.host}:{exc.port} ({why}); check base_url")
         case aiohttp.ClientPayloadError():
             return failures.unreachable("the answer broke off before it was whole")
         case aiohttp.ClientResponseError():

@@ -15,7 +15,7 @@ from typing import Any
 
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
 from odar.providers.base import CallDelta, Completion, Message, Piece, Reply, Request, check_translatable
-from odar.providers.response import count
+from odar.providers.response import count, string
 from odar.types import Token, Usage
 
 _CONTROL = re.compile(
@@ -220,10 +220,9 @@ class _Tokens:
             pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
         for entry in entries:
-            token, raw = entry["token"], entry.get("bytes")
-            if not isinstance(raw, list):  # nor a number, of which bytes() would make so many zeros
+            token, raw = string(entry["token"]), entry.get("bytes")
+            if not isinstance(raw, list):  # null; or a number, of which bytes() would make that many zeros
                 raw = None
-            if raw is None:
                 self._decoder.reset()
                 text = token
             elif not self._partial and token.isascii() and token.encode() == bytes(raw):  # nearly all of them
@@ -296,7 +295,8 @@ def _text(content: Any) -> str:
 
 def logprob_of(value: Any) -> float | None:
     """A log-probability as a server reports it; None for what cannot be one."""
-    return float(value) if isinstance(value, int | float) and _UNLIKELY < value <= 0 else None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and _UNLIKELY < value <= 0 else None
 
 
 def _index(choice: Mapping[str, Any]) -> int:
@@ -310,7 +310,7 @@ def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
         arguments = json.dumps(arguments)
     index = count(call.get("index"))
     return CallDelta(
-        position if index is None else index, call.get("id") or "", function.get("name") or "", arguments or ""
+        position if index is None else index, string(call.get("id")), string(function.get("name")), arguments or ""
     )
 
 

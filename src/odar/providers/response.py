@@ -112,7 +112,7 @@ class Response:
     def _understand(self, interpret: Callable[[], T], text: str | None = None) -> T:
         try:
             return interpret()
-        except (LookupError, TypeError, ValueError, AttributeError) as exc:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
             why = f"the answer does not have the shape it should: {type(exc).__name__}: {exc}"
         raise self._failures.malformed(why, text)
 
@@ -120,7 +120,12 @@ class Response:
 def count(value: Any) -> int | None:
     """A number of tokens as a server reports it; None for what cannot be one.
 
-    >>> count(7), count(None), count(-1), count("7"), count(10**20)
+    >>> count(7), count(None), count(-1), count("7"), count(10**30)
     (7, None, None, None, None)
     """
-    return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS else None
+
+
+def string(value: Any) -> str:
+    """A text as a server sends it; nothing for what is none."""
+    return value if isinstance(value, str) else ""

@@ -33,6 +33,7 @@ class SseReader:
         self.done = False
         self._partial = bytearray()
         self._after_cr = False
+        self._first = True
         self._name = ""
         self._data: list[str] = []
 
@@ -54,6 +55,8 @@ class SseReader:
     def _take(self, line: bytes) -> Event | None:
         # Whole lines only reach this point, so no character is ever cut in two.
         text = line.decode("utf-8", errors="replace")
+        if self._first:  # a byte order mark is allowed there, and means nothing
+            self._first, text = False, text.removeprefix("\ufeff")
         if not text:
             return self._dispatch()
         field, _, value = text.partition(":")

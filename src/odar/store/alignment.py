@@ -6,6 +6,7 @@ them, and are compared with the calibrated ones where there are: drift is report
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -41,7 +42,8 @@ class ServedAlignment:
         settings: whether to learn from traffic at all, and how much of it is needed.
         calibrated: the reference.
         file: where counts are kept; None keeps them in memory, for this engine alone.
-        clock: seconds since 1970.
+        clock: seconds since 1970, by which counts fade.
+        timer: seconds that no change of the clock moves, by which syncs are due.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class ServedAlignment:
         calibrated: StatisticsTable,
         file: AlignmentFile | None = None,
         clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.calibrated = calibrated
         self.complaint: str | None = None
@@ -57,13 +60,15 @@ class ServedAlignment:
         self._settings = settings
         self._file = file
         self._clock = clock
+        self._timer = timer
         self._lock = threading.Lock()
         self._syncing = threading.Lock()
         self._waiting: dict[Source, list[float]] = {}
         self._size = 0
         self._served: Served | None = None
+        self._unsaved: Served = {}
         self._ready: dict[Source, Alignment] = {}
-        self._sync_at = 0.0
+        self._sync_at = -math.inf
 
     def find(self, source: Source) -> Known | None:
         """μ and σ of this source, or None: it is uncalibrated."""
@@ -85,9 +90,9 @@ class ServedAlignment:
             if self._size < _MOST_WAITING:
                 self._waiting.setdefault(source, []).append(energy)
                 self._size += 1
-            due = self._clock() >= self._sync_at
+            due = self._timer() >= self._sync_at
             if due:
-                self._sync_at = self._clock() + _SYNC_S
+                self._sync_at = self._timer() + _SYNC_S
         if due:
             threading.Thread(target=self.sync, name="odar-alignment", daemon=True).start()
 
@@ -96,7 +101,7 @@ class ServedAlignment:
         with self._syncing:
             with self._lock:
                 waiting, self._waiting, self._size = self._waiting, {}, 0
-                self._sync_at = self._clock() + _SYNC_S
+                self._sync_at = self._timer() + _SYNC_S
             day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
             new = {source: Running.of(energies, day) for source, energies in waiting.items()}
             self._served = self._stored(new, half_life)
@@ -106,7 +111,7 @@ class ServedAlignment:
 
     def close(self) -> None:
         """Write what waits. Idempotent, and does nothing where there is no file."""
-        if self._file is not None and self._waiting:
+        if self._file is not None and (self._waiting or self._unsaved):
             self.sync()
 
     def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
@@ -115,7 +120,7 @@ class ServedAlignment:
         Args:
             steps: the step of each prompt, by its MD5.
         """
-        if self._served is None or self._clock() >= self._sync_at:
+        if self._served is None or self._timer() >= self._sync_at:
             self.sync()
         day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
         served = {s: r.faded(day, half_life) for s, r in (self._served or {}).items()}
@@ -133,15 +138,20 @@ class ServedAlignment:
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _stored(self, new: Served, half_life: float) -> Served:
-        """The sum of old and new, on disk if there is a file that can be used, else here."""
+        """The sum of old and new, on disk if there is a file that can be used, else here until there is."""
         if self._file is not None:
+            self._unsaved = _sum(self._unsaved, new, half_life)
             try:
-                found = self._file.add(new, half_life) if new else self._file.load()
-                self.complaint = None
+                found = self._file.add(self._unsaved, half_life) if self._unsaved else self._file.load()
+                self._unsaved, self.complaint = {}, None
                 return found
             except StoreError as error:
                 self.complaint = str(error)
-        total = dict(self._served or {})
-        for source, running in new.items():
-            total[source] = total.get(source, Running()).merged(running, half_life)
-        return total
+        return _sum(self._served or {}, new, half_life)
+
+
+def _sum(old: Served, new: Served, half_life: float) -> Served:
+    total = dict(old)
+    for source, running in new.items():
+        total[source] = total.get(source, Running()).merged(running, half_life)
+    return total

@@ -76,9 +76,13 @@ class AlignmentFile:
         rows = [_row(source, running) for source, running in total.items()]
         text = json.dumps({"format": FORMAT, "sources": rows}, ensure_ascii=False, separators=(",", ":"))
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        draft.touch(mode=0o600)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(self.path)
+        try:
+            draft.touch(mode=0o600)
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(self.path)
+        except OSError:
+            draft.unlink(missing_ok=True)  # a full disk is full enough
+            raise
 
 
 def alignment_file(settings: StoreSettings) -> AlignmentFile | None:

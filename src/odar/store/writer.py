@@ -158,7 +158,7 @@ class Writer:
                 break
             try:
                 self._commit(batch)
-            except StoreError as error:
+            except Exception as error:  # the thread must live on, or traces would wait for ever with nobody told
                 self._failed(error)
                 return False
             with self._wake:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -50,45 +51,66 @@ def read_header(path: Path) -> Header:
     Raises:
         InputError: the file is not there, or not a panel.
     """
-    metadata = open_panel(path).schema_arrow.metadata or {}
-    if HEADER not in metadata:
-        raise InputError(f"{path} is a Parquet file, but not a panel of ODAR")
-    return Header.from_json(metadata[HEADER].decode(), str(path))
+    return _header(open_panel(path), path)
 
 
 def read_entries(path: Path, keys: set[Key] | None = None) -> Iterator[Entry]:
     """The items of a panel, or some of them, a row group at a time."""
-    for row in read_rows(path, None):
-        if keys is None or Key(*row["key"].values()) in keys:
-            yield _entry(row)
+    with sound(path):
+        for row in read_rows(path, None):
+            if keys is None or Key(*row["key"].values()) in keys:
+                yield _entry(row)
 
 
 def read_rows(path: Path, columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     """Rows as dictionaries with these columns only; a row group is held at a time."""
     file = open_panel(path)
-    for number in range(file.num_row_groups):
-        yield from file.read_row_group(number, columns=columns).to_pylist()
+    with sound(path):
+        for number in range(file.num_row_groups):
+            yield from file.read_row_group(number, columns=columns).to_pylist()
 
 
 def read_keys(path: Path) -> set[Key]:
     """Which items a panel holds."""
-    return {Key(*row["key"].values()) for row in read_rows(path, ["key"])} if path.exists() else set()
+    if not path.exists():
+        return set()
+    with sound(path):
+        return {Key(*row["key"].values()) for row in read_rows(path, ["key"])}
 
 
 def read_costs(path: Path) -> Iterator[float | None]:
     """What each item of a panel cost, without reading what was said."""
     names = ("request", "prompt_usd", "output_usd")
-    for row in read_rows(path, [f"attempts.list.element.{name}" for name in names]):
-        yield add_up(tuple(attempt[name] for name in names) for attempt in row["attempts"])
+    with sound(path):
+        for row in read_rows(path, [f"attempts.list.element.{name}" for name in names]):
+            yield add_up(tuple(attempt[name] for name in names) for attempt in row["attempts"])
 
 
 def open_panel(path: Path) -> Any:
-    """The Parquet file, or a clear error."""
+    """The Parquet file of a panel of this format, with all its columns; or a clear error."""
     pa, parquet = arrow()
     try:
-        return parquet.ParquetFile(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"{path} cannot be read as a panel: {error}") from None
+        file = parquet.ParquetFile(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path} cannot be read as a panel: {' '.join(str(error).split())}") from None
+    _header(file, path)
+    for column in _schema(pa):
+        if column.name not in file.schema_arrow.names:
+            raise InputError(f"{path} has no column {column.name!r}; it is damaged, collect it anew")
+        if file.schema_arrow.field(column.name).type != column.type:
+            raise InputError(f"{path}: column {column.name!r} is not of its type; it is damaged, collect it anew")
+    return file
+
+
+@contextmanager
+def sound(path: Path) -> Iterator[None]:
+    """Whatever turns out to be wrong with the values in a panel is the file's fault, and said so."""
+    pa, _ = arrow()
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {why}); collect it anew") from None
 
 
 def arrow() -> tuple[Any, Any]:
@@ -99,6 +121,13 @@ def arrow() -> tuple[Any, Any]:
     except ImportError:
         raise InputError("panels are Parquet files and need pyarrow; install odar[evals]") from None
     return pyarrow, parquet
+
+
+def _header(file: Any, path: Path) -> Header:
+    metadata = file.schema_arrow.metadata or {}
+    if HEADER not in metadata:
+        raise InputError(f"{path} is a Parquet file, but not a panel of ODAR")
+    return Header.from_json(metadata[HEADER].decode("utf-8", "replace"), str(path))
 
 
 def _row(entry: Entry) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from odar.errors import InputError
 from odar.evals.panel.entry import Key
 from odar.evals.panel.folder import panel_file
 from odar.evals.panel.header import Header
-from odar.evals.panel.parquet import open_panel, read_header
+from odar.evals.panel.parquet import open_panel, read_header, sound
 from odar.evals.replay.grouping import Grouping
 from odar.fusion.calibration import load_calibration
 from odar.fusion.choose import last_resort
@@ -113,7 +113,8 @@ def load_tape(place: str | Path, calibration: str | None = None) -> Tape:
     header, file = read_header(path), open_panel(path)
     if calibration is not None:
         header = replace(header, calibration=json.loads(load_calibration(calibration).to_json()))
-    parts = [_part(file.read_row_group(i, columns=_COLUMNS), header, path) for i in range(file.num_row_groups)]
+    with sound(path):
+        parts = [_part(file.read_row_group(i, columns=_COLUMNS), header, path) for i in range(file.num_row_groups)]
     if not parts:
         raise InputError(f"{place} holds no finished items yet; go on with odar eval collect")
     items = {name: _join([part[0][name] for part in parts]) for name in parts[0][0]}

@@ -1,0 +1,150 @@
+"""What stands on the bill when a call fails: found by `make chaos`, where upstreams count for themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from odar.agents.billing import billed
+from odar.agents.ledger import Ledger, Limits
+from odar.dispatch.catalogue import ModelCard, Price
+from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
+from odar.providers.base import Completion, Message, Reply, Request
+from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.http import RetryPolicy
+from odar.providers.openai import OpenAIProvider
+from odar.types import Call, Step, Usage
+from support.fault_server import FaultServer, hang, ok, reset, status
+
+CARD = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0))
+MESSAGES = (Message("user", "hello"),)
+RETRY = RetryPolicy(attempts=3, base_s=0.001, max_s=0.002)
+
+
+async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
+    """The one line on the bill after this call, however it ended."""
+    ledger = Ledger(Limits(deadline_s=60.0))
+    request = Request("m", MESSAGES, n=n, timeout_s=timeout_s)
+    with contextlib.suppress(ProviderError, asyncio.CancelledError):
+        await billed(ledger, Step.SOLVE, CARD, request, MESSAGES, lambda: ask(request))
+    (call,) = ledger.calls
+    return call
+
+
+@pytest.fixture
+async def server():
+    async with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def provider(server):
+    provider = OpenAIProvider("p", server.url, retry=RETRY)
+    yield provider
+    await provider.close()
+
+
+@pytest.mark.parametrize(
+    ("behaviours", "sent", "known"),
+    [
+        ([ok()], 1, True),
+        ([status(503), ok()], 2, True),
+        ([status(503)] * 3, 3, True),
+        ([status(400)], 1, True),
+        ([reset()] * 3, 3, False),
+        ([status(503), reset(), status(400)], 3, False),
+    ],
+)
+async def test_every_request_that_was_sent_is_on_the_bill(server, provider, behaviours, sent, known):
+    server.enqueue(*behaviours)
+    call = await bill(provider.complete)
+    assert (1 + call.retries, len(server.requests)) == (sent, sent)
+    assert (call.cost_usd is not None) is known
+
+
+async def test_tries_before_a_timeout_count_too(server, provider):
+    server.enqueue(status(503), hang())
+    call = await bill(provider.complete, timeout_s=0.3)
+    assert (1 + call.retries, len(server.requests), call.cost_usd) == (2, 2, None)
+
+
+async def test_a_call_that_never_arrived_is_no_call():
+    async with FaultServer() as closed:
+        url = closed.url
+    provider = OpenAIProvider("p", url, retry=RETRY)
+    call = await bill(provider.complete, n=5)
+    await provider.close()
+    assert (call.samples, call.retries, call.usage, call.cost_usd) == (0, 2, Usage(0, 0, 0, 0, 0, 0), 0.0)
+    assert "cannot connect" in call.error
+
+
+async def test_one_that_arrived_at_the_last_try_is(server, provider, monkeypatch):
+    """Refused at first, then a server error: it was sent, and is on the bill."""
+    tries = iter([ProviderUnreachable("closed", retryable=True, may_be_billed=False, reached=False)])
+    real = provider._http._attempt
+
+    async def attempt(*arguments):
+        for error in tries:
+            raise error
+        return await real(*arguments)
+
+    monkeypatch.setattr(provider._http, "_attempt", attempt)
+    server.behave(status(400))
+    call = await bill(provider.complete)
+    assert (call.samples, call.retries, len(server.requests)) == (1, 1, 1)
+
+
+async def test_what_the_breaker_held_back_is_no_call(server, provider):
+    breaker = Breaker(failures=1, cooldown_s=60)
+    breaker.failed()
+    call = await bill(GuardedProvider(provider, breaker).complete, n=5)
+    assert (call.samples, call.cost_usd, len(server.requests)) == (0, 0.0, 0)
+
+
+async def test_calls_that_never_arrived_use_up_no_limit():
+    ledger = Ledger(Limits(deadline_s=60.0, calls=1))
+
+    async def refused() -> Reply:
+        raise ProviderUnreachable("closed", reached=False, may_be_billed=False)
+
+    request = Request("m", MESSAGES)
+    with pytest.raises(ProviderUnreachable):
+        await billed(ledger, Step.ANSWER, CARD, request, MESSAGES, refused)
+    assert ledger.affordable(CARD, MESSAGES, 10, 1) == 1
+    assert ledger.spend().calls == 0
+
+    async def answered() -> Reply:
+        return Reply((Completion("4"),), Usage(5, 0, 1, 0))
+
+    await billed(ledger, Step.ANSWER, CARD, request, MESSAGES, answered)
+    assert ledger.spend().calls == 1
+
+
+async def test_a_provider_that_ignores_its_time_is_cut_off(monkeypatch):
+    monkeypatch.setattr("odar.agents.billing.GRACE_S", 0.05)
+    ledger = Ledger(Limits(deadline_s=60.0))
+
+    async def deaf() -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(ProviderTimeout, match=r"p gave no answer within 0\.05 s"):
+        await billed(ledger, Step.SOLVE, CARD, Request("m", MESSAGES, timeout_s=0.05), MESSAGES, deaf)
+    assert ledger.calls[0].cost_usd is None
+
+
+async def test_a_call_that_is_cancelled_stays_at_risk(server, provider):
+    server.behave(hang())
+    ledger = Ledger(Limits(deadline_s=60.0))
+    request = Request("m", MESSAGES)
+    task = asyncio.create_task(
+        billed(ledger, Step.SOLVE, CARD, request, MESSAGES, lambda: provider.complete(request))
+    )
+    while not server.busy:
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (ledger.calls[0].error, ledger.calls[0].cost_usd) == ("cancelled", None)

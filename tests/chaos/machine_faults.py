@@ -1,0 +1,216 @@
+"""What goes wrong around the gateway: its disk, its database, its process, its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+from chaos.clock import DAY_S, HOUR_S, MovableClock
+from chaos.disk import SmallDisk
+from chaos.gateway import Gateway
+from chaos.house import House, Outcome, under_fault
+from chaos.promises import short
+from support import postgres
+
+_DISK_MB = 64
+_RESTART_S = 6.0
+"""A new estimator is started five seconds after the loss of the last."""
+
+
+async def try_full_disk(home: House) -> Outcome:
+    """The disk of the store is full for a while: answers go on, traces wait in the queue."""
+    outcome = Outcome("disk full", f"not a byte is left on the store's disk, a tmpfs of {_DISK_MB} MB, for a while")
+    disk = SmallDisk(home.folder / "disk", _DISK_MB)
+    try:
+        gateway = await Gateway.start(
+            home.folder / "on-disk", home.fast, home.slow, str(disk.folder / "traces.db"), prefix=disk.prefix
+        )
+        try:
+            await under_fault(home, gateway, outcome, lambda: _fill(home, gateway, disk, outcome))
+        finally:
+            await gateway.stop()
+        outcome.broken += short(gateway.complaints())
+        disk.rescue(home.folder / "rescued")
+    finally:
+        disk.close()
+    await home.judge(outcome, str(home.folder / "rescued" / "traces.db"))
+    return outcome
+
+
+async def _fill(home: House, gateway: Gateway, disk: SmallDisk, outcome: Outcome) -> None:
+    await asyncio.sleep(home.pace)
+    disk.fill()
+    noticed = False
+    until = time.monotonic() + 3 * home.pace
+    while time.monotonic() < until:
+        noticed = noticed or await gateway.metric("odar_store_up") == 0
+        disk.fill()  # what SQLite gives back is taken again
+        await asyncio.sleep(0.2)
+    if not noticed:
+        outcome.broken.append("the store never noticed that its disk was full: the fault did not happen")
+    disk.clear()
+    await asyncio.sleep(home.pace)
+
+
+async def try_postgres_restart(home: House) -> Outcome:
+    """The database server crashes and comes back."""
+    outcome = Outcome(
+        "PostgreSQL restarts", "the store's server is stopped as by a crash, and started again 2 s later"
+    )
+    with postgres.cluster() as cluster:
+        gateway = await Gateway.start(home.folder / "on-postgres", home.fast, home.slow, cluster.url)
+
+        async def restart() -> None:
+            await asyncio.sleep(home.pace)
+            await asyncio.to_thread(cluster.stop)
+            await asyncio.sleep(2)
+            if await gateway.metric("odar_store_up"):
+                outcome.broken.append("the store never noticed that its server was gone: the fault did not happen")
+            await asyncio.to_thread(cluster.start)
+            await asyncio.sleep(home.pace)
+
+        try:
+            await under_fault(home, gateway, outcome, restart)
+        finally:
+            await gateway.stop()
+        outcome.broken += short(gateway.complaints())
+        await home.judge(outcome, cluster.url)
+    return outcome
+
+
+async def try_kill(home: House) -> Outcome:
+    """The gateway's process is killed under load, and started again on the same store."""
+    outcome = Outcome("kill -9", "the gateway is killed under load and started again on the same SQLite file")
+    store, folder = str(home.folder / "killed.db"), home.folder / "killed"
+    gateway = await Gateway.start(folder, home.fast, home.slow, store)
+    try:
+        async with home.load(gateway) as clients:
+            await asyncio.sleep(3 + home.pace)
+            await gateway.kill()
+            killed_at = time.monotonic()
+    finally:
+        await gateway.kill()
+    outcome.asked += clients.asked
+    outcome.broken += short(gateway.complaints())
+    gateway = await Gateway.start(folder, home.fast, home.slow, store)
+    try:
+        await under_fault(home, gateway, outcome, lambda: asyncio.sleep(home.pace))
+    finally:
+        await gateway.stop()
+    await home.judge(outcome, store, killed_at=killed_at)
+    return outcome
+
+
+async def try_worker_killed(home: House) -> Outcome:
+    """Two gateways share one database, as behind a load balancer; one of them is killed."""
+    outcome = Outcome("worker killed", "one of two gateways on one PostgreSQL is killed with -9; the other goes on")
+    with postgres.cluster() as cluster:
+        survivor, victim = await asyncio.gather(
+            *(
+                Gateway.start(home.folder / name, home.fast, home.slow, cluster.url)
+                for name in ("survivor", "victim")
+            )
+        )
+        killed_at = 0.0
+
+        async def strike() -> None:
+            nonlocal killed_at
+            async with home.load(victim) as clients:
+                await asyncio.sleep(3 + home.pace)
+                await victim.kill()
+                killed_at = time.monotonic()
+            outcome.asked += clients.asked
+            await asyncio.sleep(home.pace)
+
+        own = Outcome("", "")
+        try:
+            await under_fault(home, survivor, own, strike)
+        finally:
+            await victim.kill()
+            await survivor.stop()
+        outcome.broken += short(survivor.complaints() + victim.complaints())
+        outcome.before, outcome.after, outcome.recovered_s = own.before, own.after, own.recovered_s
+        await home.judge(own, cluster.url)  # the survivor is excused from nothing
+        outcome.broken += [f"the survivor: {why}" for why in own.broken]
+        outcome.asked += own.asked
+        await home.judge(outcome, cluster.url, killed_at=killed_at)
+    return outcome
+
+
+async def try_clock(home: House) -> Outcome:
+    """The wall clock jumps to and fro."""
+    jumps = (HOUR_S, -HOUR_S, DAY_S, -DAY_S, 0)
+    outcome = Outcome("clock jumps", "the wall clock jumps by an hour and by a day, forth and back")
+    clock = MovableClock(home.folder)
+    store = str(home.folder / "clock.db")
+    gateway = await Gateway.start(home.folder / "clock-gateway", home.fast, home.slow, store, environ=clock.environ)
+
+    async def jump() -> None:
+        for seconds in jumps:
+            clock.move(seconds)
+            await asyncio.sleep(home.pace / 2)
+
+    try:
+        await under_fault(home, gateway, outcome, jump)
+    finally:
+        await gateway.stop()
+        clock.close()
+    outcome.broken += short(gateway.complaints())
+    await home.judge(outcome, store)
+    return outcome
+
+
+async def try_estimator_killed(home: House) -> Outcome:
+    """The process beside, which estimates difficulties, is killed, and its successor too."""
+    outcome = Outcome(
+        "estimator killed", "the gateway's own worker, which estimates difficulties, is killed twice under load"
+    )
+    store = str(home.folder / "estimator.db")
+    gateway = await Gateway.start(home.folder / "estimator", home.fast, home.slow, store)
+
+    async def strike() -> None:
+        for _ in range(2):
+            await asyncio.sleep(home.pace)
+            if not gateway.children():
+                outcome.broken.append("there was no worker to kill: the fault did not happen")
+            for worker in gateway.children():
+                os.kill(worker, signal.SIGKILL)
+            await asyncio.sleep(_RESTART_S)
+
+    try:
+        await under_fault(home, gateway, outcome, strike)
+    finally:
+        await gateway.stop()
+    await home.judge(outcome, store)
+    return outcome
+
+
+async def try_cold_start(home: House) -> Outcome:
+    """Questions from the first moment the gateway listens, while it still loads."""
+    outcome = Outcome("cold start", "questions come in as soon as the port is open, before anything is loaded")
+    store = str(home.folder / "cold.db")
+    gateway = await Gateway.start(home.folder / "cold", home.fast, home.slow, store)
+    try:
+        async with home.load(gateway) as clients:
+            await asyncio.sleep(3 * home.pace)
+        outcome.asked += clients.asked
+        await under_fault(home, gateway, outcome, lambda: asyncio.sleep(0))
+    finally:
+        await gateway.stop()
+    outcome.broken += short(gateway.complaints())
+    await home.judge(outcome, store)
+    return outcome
+
+
+MACHINE_FAULTS: dict[str, Callable[[House], Awaitable[Outcome]]] = {
+    "cold start": try_cold_start,
+    "estimator killed": try_estimator_killed,
+    "disk full": try_full_disk,
+    "PostgreSQL restarts": try_postgres_restart,
+    "kill -9": try_kill,
+    "worker killed": try_worker_killed,
+    "clock jumps": try_clock,
+}

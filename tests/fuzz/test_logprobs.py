@@ -1,0 +1,107 @@
+"""Log-probabilities as servers might send them: every token has a sound one or none, and free energy copes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzz.strategies import examples, json_values, mutated, numbers, texts
+from fuzz.wire import whole
+from odar.fusion.choose import Fusion, confidences, token_counts
+from odar.fusion.energy import measure
+from odar.providers.base import Reply
+from odar.providers.openai_wire import read_reply
+from odar.types import Candidate, Step, Token
+from support.payloads import chat_payload, logprob_entries
+
+ENTRIES = logprob_entries("It is 4 é 😀.\nAnswer: 4")
+OLDER = {"tokens": ["It", " is", " 4"], "token_logprobs": [-0.1, None, -0.2]}
+wild = st.sampled_from(["-0.1", True, None, [], {}, -1e308, -9999, -9998.9, 1e-9, 10**400, -(10**400)]) | numbers
+entries = st.fixed_dictionaries(
+    {"token": texts | st.just("<|eot_id|>"), "logprob": wild},
+    optional={"bytes": st.none() | st.lists(st.integers(-1, 256), max_size=5) | json_values},
+)
+
+
+def reply_with(logprobs: object, text: str = "It is 4 é 😀.\nAnswer: 4") -> Reply | None:
+    payload = chat_payload(text)
+    payload["choices"][0]["logprobs"] = logprobs
+    result = whole(json.dumps(payload).encode(), read_reply)
+    return result if isinstance(result, Reply) else None
+
+
+def check(tokens: tuple[Token, ...]) -> None:
+    for token in tokens:
+        assert token.logprob is None or (-9999 < token.logprob <= 0 and isinstance(token.logprob, float))
+        assert isinstance(token.text, str)
+    energy = measure(tokens, 0.1, None)
+    if energy is not None:
+        assert math.isfinite(energy.free_energy)
+        assert energy.varentropy >= 0
+    candidate = Candidate(Step.ANSWER, "m", "".join(token.text for token in tokens), "4", tokens)
+    total, missing = token_counts(candidate)
+    assert 0 <= missing <= total or not tokens
+    if energy is not None:
+        assert all(map(math.isfinite, confidences(candidate)))
+
+
+@examples(100)
+@given(st.lists(entries, max_size=6))
+def test_any_entries(listed):
+    reply = reply_with({"content": listed})
+    if reply is not None:
+        check(reply.completions[0].tokens)
+
+
+@examples(100)
+@given(mutated({"content": ENTRIES}, OLDER))
+def test_good_entries_with_something_changed(logprobs):
+    reply = reply_with(logprobs)
+    if reply is not None:
+        check(reply.completions[0].tokens)
+
+
+@examples(60)
+@given(
+    st.lists(st.lists(entries, max_size=4), min_size=1, max_size=4),
+    st.sampled_from(["fep", "majority", "mean_logprob", "max_confidence"]),
+)
+def test_fusion_decides_whatever_the_candidates_have(several, rule):
+    candidates = []
+    for listed in several:
+        reply = reply_with({"content": listed})
+        if reply is not None:
+            tokens = reply.completions[0].tokens
+            candidates.append(
+                Candidate(Step.SOLVE, "m", "Answer: 4", "4", tokens, energy=measure(tokens, 0.1, None))
+            )
+    if candidates:
+        verdict = Fusion(rule, 0.25, 0.2, {}).choose(candidates)
+        assert 0 <= verdict.winner < len(candidates)
+        assert all(map(math.isfinite, verdict.weights))
+
+
+@pytest.mark.parametrize("value", [True, "-0.1", math.nan, math.inf, -math.inf, 10**400, -(10**400), 0.1, -9999.0])
+def test_what_cannot_be_a_log_probability_is_none(value):
+    reply = reply_with({"content": [{"token": "4", "logprob": value}]})
+    assert reply is not None
+    assert reply.completions[0].tokens[0].logprob is None
+
+
+@pytest.mark.parametrize("bytes_", [2**31, 2**63 - 1, 10**400, True, "abc", {"a": 1}])
+def test_bytes_that_are_no_list_are_left_out(bytes_):
+    """`bytes(2**31)` is two gigabytes of zeros: a server could ask for all the memory there is."""
+    reply = reply_with({"content": [{"token": "4", "logprob": -0.1, "bytes": bytes_}]})
+    assert reply.completions[0].tokens == (Token("4", -0.1),)
+
+
+@pytest.mark.parametrize("token", [None, 7, [], {}, True])
+def test_a_token_that_is_no_text_has_none(token):
+    reply = reply_with(
+        {"content": [{"token": token, "logprob": -0.1, "bytes": [52]}, {"token": " 4", "logprob": -0.2}]}
+    )
+    assert [each.text for each in reply.completions[0].tokens] == ["4", " 4"]

@@ -1,0 +1,151 @@
+"""Any TOML, environment or argument gives valid settings or an error of ours: one line, with the key in it."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzz.strategies import EVIL_NUMBERS, EVIL_TEXTS, examples, json_values, texts
+from odar.config import environment_name, leaves, load_settings
+from odar.errors import SettingsError, UsageError
+from odar.settings import Settings
+
+LEAVES = [path for path, _, _ in leaves()]
+TABLES = [("providers", "p", "kind"), ("providers", "p", "base_url"), ("providers", "p", "api_key_env")]
+TABLES += [("models", "m", name) for name in ("provider", "price", "context", "drop", "extra", "scores", "n")]
+keys = st.sampled_from([*LEAVES, *TABLES]) | st.lists(texts, min_size=1, max_size=3).map(tuple)
+words = st.sampled_from(["inf", "nan", "-inf", "true", "1_000", "[", "[1", '"a"', "{a=1}", "1979-05-27", "1\nb=2"])
+
+
+def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    return value
+
+
+def loads(*arguments: Any, **options: Any) -> Settings | UsageError:
+    """Settings or an error of ours; anything else is a bug."""
+    try:
+        settings = load_settings(*arguments, **options)
+    except UsageError as error:
+        assert str(error)
+        assert "\n" not in str(error), str(error)
+        assert len(str(error)) < 20_000
+        return error
+    settings.check()
+    return settings
+
+
+def in_toml(value: Any) -> str:
+    """A JSON value as TOML writes it; null, which it has no word for, as an empty table."""
+    match value:
+        case None:
+            return "{}"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case str():
+            return quoted(value)
+        case list():
+            return f"[{', '.join(map(in_toml, value))}]"
+    return f"{{{', '.join(f'{quoted(key)} = {in_toml(each)}' for key, each in value.items())}}}"
+
+
+def quoted(text: str) -> str:
+    escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in text)
+    return f'"{escaped}"'
+
+
+@examples(60)
+@given(st.lists(st.tuples(keys, json_values), max_size=3))
+def test_any_arguments(pairs):
+    tree: dict[str, Any] = {}
+    for path, value in pairs:
+        tree |= nested(path, value)
+    tree = {name: value for name, value in tree.items() if name not in ("profile", "config", "environ")}
+    loads("embedded", config="/dev/null", environ={}, **tree)
+
+
+@examples(60)
+@given(st.lists(st.tuples(keys, json_values), max_size=3))
+def test_any_tree_in_a_file(tmp_path_factory, pairs):
+    file = tmp_path_factory.getbasetemp() / "fuzz.toml"
+    lines = [f"{'.'.join(map(quoted, path))} = {in_toml(value)}" for path, value in pairs]
+    file.write_text("\n".join(lines), encoding="utf-8", errors="replace")
+    loads("embedded", config=file, environ={})
+
+
+@examples(60)
+@given(st.binary(max_size=200) | st.text(st.sampled_from(string.printable), max_size=100).map(str.encode))
+def test_any_bytes_in_a_file(tmp_path_factory, data):
+    file = tmp_path_factory.getbasetemp() / "fuzz-bytes.toml"
+    file.write_bytes(data)
+    loads("embedded", config=file, environ={})
+
+
+@examples(60)
+@given(st.sampled_from(LEAVES), texts | words | st.sampled_from(EVIL_NUMBERS).map(str))
+def test_any_text_in_a_variable(path, text):
+    loads(config="/dev/null", environ={environment_name(path): text})
+
+
+@examples(60)
+@given(st.text(st.sampled_from(string.ascii_uppercase + "_"), max_size=20), texts)
+def test_any_variable(name, text):
+    loads("embedded", config="/dev/null", environ={f"ODAR_{name}": text})
+
+
+# ── what was found ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("digits", [400, 5_000])
+def test_a_number_too_large_for_anything(tmp_path, digits):
+    file = tmp_path / "odar.toml"
+    file.write_text(f"[routing]\ntau1 = {'9' * digits}")
+    with pytest.raises(SettingsError):
+        load_settings("embedded", config=file, environ={})
+    with pytest.raises(SettingsError, match=r"routing\.tau1"):
+        load_settings("embedded", config="/dev/null", environ={"ODAR_ROUTING_TAU1": "9" * digits})
+
+
+@pytest.mark.parametrize("setting", ["profile", "calibration", "prompts"])
+@pytest.mark.parametrize(
+    "text", ["a\0b", "a\0.toml", "~nobody-of-this-name/x.toml", "\ud800.toml", "x" * 5_000 + ".toml", "a\nb.toml"]
+)
+def test_a_path_that_cannot_be_one(setting, text):
+    assert isinstance(loads(config="/dev/null", environ={}, **{setting: text}), UsageError | Settings)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "~nobody-of-this-name/x", "\ud800"])
+def test_a_settings_file_that_cannot_be_one(text):
+    with pytest.raises(SettingsError):
+        load_settings("embedded", config=text, environ={})
+    with pytest.raises(SettingsError):
+        load_settings("embedded", environ={"ODAR_CONFIG": text})
+
+
+def test_brackets_without_end(tmp_path: Path):
+    file = tmp_path / "odar.toml"
+    file.write_text("x = " + "[" * 100_000)
+    with pytest.raises(SettingsError):
+        load_settings("embedded", config=file, environ={})
+    with pytest.raises(SettingsError):
+        load_settings("embedded", config="/dev/null", environ={"ODAR_SEED": "[" * 100_000})
+
+
+def test_a_number_without_end_in_another_base(tmp_path: Path):
+    """A decimal one is refused by the parser itself; a hexadecimal one came through, and could not be shown."""
+    file = tmp_path / "odar.toml"
+    file.write_text(f"[fast]\nmax_tokens = 0x{'f' * 8_000}")
+    with pytest.raises(SettingsError, match=r"fast\.max_tokens = a int in .* must be a whole number"):
+        load_settings("embedded", config=file, environ={})
+
+
+def test_evil_texts_are_what_they_seem():
+    assert len(set(EVIL_TEXTS)) == len(EVIL_TEXTS)

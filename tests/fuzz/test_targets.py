@@ -1,0 +1,31 @@
+"""The targets of `make fuzz`, by hypothesis: a little of the same in every test run, and what was found before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzz.strategies import examples
+from fuzz.targets import SEEDS, TARGETS, WORDS
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_seeds(name):
+    for seed in SEEDS[name]:
+        TARGETS[name](seed)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@examples(60)
+@given(data=st.data())
+def test_words_in_any_order(name, data):
+    words = data.draw(st.lists(st.sampled_from(WORDS[name]) | st.binary(max_size=3), max_size=20))
+    TARGETS[name](b"".join(words))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@examples(30)
+@given(data=st.binary(max_size=60))
+def test_any_bytes(name, data):
+    TARGETS[name](data)

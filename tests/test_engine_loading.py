@@ -1,0 +1,89 @@
+"""Questions that come in before the estimator is loaded: found by `make chaos`, where a gateway is asked at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from odar.config import load_settings
+from odar.engine import Odar
+from odar.errors import BudgetExceeded
+from odar.types import Estimate, Query
+from support.scripted import ScriptedProvider, completion
+
+
+class Loading:
+    """An estimator whose first estimates wait for what it loads."""
+
+    name = "loading"
+
+    def __init__(self) -> None:
+        self.loaded = threading.Event()
+        self.waited: list[str] = []
+
+    def estimate(self, query: Query) -> Estimate:
+        if not self.loaded.is_set():
+            self.waited.append(query.text)
+            assert self.loaded.wait(10)
+        return Estimate(0.1, self.name)
+
+
+@pytest.fixture
+def estimator():
+    estimator = Loading()
+    yield estimator
+    estimator.loaded.set()
+
+
+@pytest.fixture
+async def odar(estimator):
+    settings = load_settings(
+        "embedded",
+        environ={},
+        providers={"p": {"kind": "openai"}},
+        models={"m": {"provider": "p", "logprobs": True}},
+        fast__model="m",
+        slow__model="m",
+    )
+    provider = ScriptedProvider(lambda request, index: [completion("Answer: 4")] * request.n, "p")
+    async with Odar(settings, providers={"p": provider}, estimator=estimator) as odar:
+        yield odar
+
+
+async def test_a_question_does_not_wait_beyond_its_deadline(odar):
+    started = time.perf_counter()
+    with pytest.raises(
+        BudgetExceeded, match=r"deadline of 0\.1 s passed before the question was looked at; ask again"
+    ):
+        await odar.aask("What is 2 + 2?", deadline_s=0.1)
+    assert time.perf_counter() - started < 2
+    assert not odar.warm
+
+
+async def test_many_at_once_load_it_once_and_are_all_answered(odar, estimator):
+    asked = [asyncio.create_task(odar.aask(f"What is {n} + 2?", path="simple")) for n in range(12)]
+    await asyncio.sleep(0.1)
+    assert len(estimator.waited) == 1
+    estimator.loaded.set()
+    answers = await asyncio.gather(*asked)
+    assert [answer.answer for answer in answers] == ["4"] * 12
+    assert odar.warm
+
+
+async def test_one_who_gives_up_does_not_stop_the_loading(odar, estimator):
+    with pytest.raises(BudgetExceeded):
+        await odar.aask("What is 2 + 2?", deadline_s=0.05)
+    estimator.loaded.set()
+    await odar.warm_up()
+    assert odar.warm
+    assert (await odar.aask("What is 2 + 2?", path="simple")).answer == "4"
+
+
+async def test_what_was_loaded_before_is_not_waited_for(odar, estimator):
+    estimator.loaded.set()
+    await odar.warm_up()
+    assert estimator.waited == []
+    assert (await odar.aask("What is 2 + 2?", deadline_s=5)).answer == "4"
