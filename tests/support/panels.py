@@ -39,7 +39,7 @@ class Spread:
     name = "spread"
 
     def estimate(self, query: Query) -> Estimate:
-        number = int(query.text.split()[2])
+        number = next((int(word) for word in query.text.split() if word.isdigit()), 0)
         shown = tuple((name, float((number + i) % 7), 0.0) for i, name in enumerate(FEATURES))
         return Estimate(number * 37 % 100 / 100, self.name, shown)
 
