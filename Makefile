@@ -5,7 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?=
+# Processes that share the tests, file by file; WORKERS= runs them in one.
+WORKERS ?= 2
 SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile)
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
@@ -20,7 +21,6 @@ ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
 	@$(BIN)/odar ask "$$QUESTION"
 
-# WORKERS=2 spreads the tests over so many processes, file by file.
 test: check chromium
 	$(BIN)/pytest $(SPREAD)
 

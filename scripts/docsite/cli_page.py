@@ -42,4 +42,5 @@ def _contexts() -> Iterator[tuple[list[str], click.Context]]:
 
 def _section(names: list[str], context: click.Context) -> str:
     title = f"{'#' * (1 + len(names))} odar {' '.join(names)}"
+    context.command._help_option = None  # click keeps that of the first call, which may have come without a parent
     return f"{title}\n\n```text\n{context.get_help().strip()}\n```\n"

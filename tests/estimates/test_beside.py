@@ -88,6 +88,8 @@ async def test_a_killed_process_costs_no_estimate_and_is_replaced(
     right = estimate_turn(shipped_estimator(), QUERIES[1])
     assert await estimates(QUERIES[1]) == right
     first = pid(estimates)
+    assert estimates._link is not None
+    lost = estimates._link.result()
     os.kill(first, signal.SIGSTOP)
     waiting = [asyncio.create_task(estimates(QUERIES[1])) for _ in range(5)]
     await asyncio.sleep(0.1)
@@ -97,6 +99,7 @@ async def test_a_killed_process_costs_no_estimate_and_is_replaced(
     await asyncio.sleep(0.3)
     assert await estimates(QUERIES[1]) == right
     assert pid(estimates) != first
+    await lost._ended.wait()  # seen by this loop: a process that ends unseen is one that Python warns of
     await gone(first)
 
 

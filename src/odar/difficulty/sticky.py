@@ -32,7 +32,9 @@ def estimate_turn(estimator: Estimator, query: Query) -> Estimate:
 def turns(query: Query) -> list[Query]:
     """What has to be estimated: the query itself, then the earlier turns that it may lean on.
 
-    >>> [turn.text for turn in turns(Query("Commit it.", earlier=("Prove it.",)))]
+    >>> from odar.conversation import Message
+    >>> said = Message("user", "Prove it."), Message("assistant", "Done."), Message("user", "Commit it.")
+    >>> [turn.text for turn in turns(Query.of(said))]
     ['Commit it.', 'Prove it.']
     """
     leans = query.earlier and inheritance(len(query.text.split())) > 0
