@@ -141,6 +141,15 @@ async def test_closing_ends_the_process(estimates: Beside) -> None:
     await gone(process)
 
 
+async def test_closing_ends_a_process_that_has_only_just_been_started() -> None:
+    estimates = Beside(shipped_estimator())
+    asking = asyncio.create_task(estimates(QUERIES[0]))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await estimates.close()
+    await gone(pid(estimates))
+
+
 async def test_one_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FAREWELL_S", 0.2)
     estimates = Beside(shipped_estimator())

@@ -12,6 +12,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 import numpy as np
@@ -40,8 +41,9 @@ class Lost(Exception):
 
 def beside(estimator: Estimator) -> Estimates:
     """Estimates in a process beside for the learned estimator; the others take microseconds, and stay here."""
-    apart = isinstance(estimator, LearnedEstimator) and estimator.extractor is None
-    return Beside(estimator) if apart else Here(estimator)  # type: ignore[arg-type]  # `apart` says so
+    if isinstance(estimator, LearnedEstimator) and estimator.extractor is None:
+        return Beside(estimator)
+    return Here(estimator)
 
 
 class Beside:
@@ -64,9 +66,10 @@ class Beside:
         return in_their_light(query, [self._estimator.explained(np.frombuffer(row)) for row in rows])
 
     async def close(self) -> None:
-        """Let the process end."""
-        if self._link is not None and self._link.done() and self._link.exception() is None:
-            await self._link.result().close()
+        """Let the process end, also one that has only just been started."""
+        if self._link is not None:
+            with suppress(OSError):  # it could not be started
+                await (await self._link).close()
 
     async def _linked(self) -> _Link:
         """The running process; a new one where it is lost, but not at once."""
