@@ -28,11 +28,14 @@ price = {{ input = 1, output = 2 }}
 estimator = "length"
 [fast]
 model = "m"
-timeout_s = 30
+timeout_s = 170
 [slow]
 model = "m"
-timeout_s = 30
+timeout_s = 170
+[limits]
+deadline_s = 170
 """
+"""Whoever waits for a server that was told to wait gives up after the test has."""
 
 
 class Upstream(FaultServer):

@@ -108,7 +108,7 @@ def collect(
             failed = failures(folder.journal, collection.items)
             folder.compact()
             _summary(folder, jobs, out)
-    report_failures(failed, done.stopped)
+    report_failures(failed, done.stopped, done.again)
     return exit_code(failed, done.stopped)
 
 
