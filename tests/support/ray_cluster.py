@@ -83,7 +83,7 @@ def worker_pids() -> list[int]:
     for process in Path("/proc").iterdir():
         try:
             title = (process / "cmdline").read_bytes() if process.name.isdigit() else b""
-            if title.startswith(b"ray::_Worker") and MARK.encode() in (process / "environ").read_bytes():
+            if title.startswith(b"ray::Worker") and MARK.encode() in (process / "environ").read_bytes():
                 found.append(int(process.name))
         except OSError:
             continue  # it has ended

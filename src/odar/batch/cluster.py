@@ -10,18 +10,18 @@ paid for again; what a lost worker had under way, or had not yet sent, may be, a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from odar.batch.cluster_limits import ITEMS_AT_ONCE, NAMESPACE, RayLimiter
-from odar.batch.executor import Item, OpenWork, Outcome, Work
+from odar.batch.executor import Item, OpenWork, Outcome
 from odar.batch.journal import Memo
 from odar.batch.limits import LEASE_S, Rate
+from odar.batch.worker import Message, Worker
 from odar.errors import OdarError, SettingsError
 
 LOCAL = "local"
@@ -63,7 +63,7 @@ class RayExecutor:
             max_concurrency=ITEMS_AT_ONCE,
             max_restarts=0,  # that, and doing items again, is our business: a retry of Ray's beside ours pays twice
             max_task_retries=0,
-        )(_Worker)
+        )(Worker)
         errors = ray.exceptions
         self._losses = (
             errors.RayActorError,
@@ -112,7 +112,7 @@ class RayExecutor:
 
     async def _on(self, hand: _Hand, item: Item, memo: Memo) -> Outcome:
         async for reference in hand.worker.do.options(num_returns="streaming").remote(item, memo.known):
-            message: list[tuple[str, Any]] | Outcome = await reference
+            message: Message = await reference
             if isinstance(message, Outcome):
                 return message
             for name, value in message:
@@ -164,49 +164,6 @@ class _Hand:
     """How many before it in its place were lost before they were ready."""
     items: int = 0
     opened: bool = False
-
-
-class _Worker:
-    """One process on the cluster."""
-
-    def __init__(self, open_work: OpenWork) -> None:
-        self._open_work = open_work
-        self._stack = contextlib.AsyncExitStack()
-        self._work: Work | None = None
-
-    async def open(self) -> None:
-        """Open what the work needs; the driver sends items when this is done."""
-        self._work = await self._stack.enter_async_context(self._open_work())
-
-    async def do(self, item: Item, known: dict[str, Any]) -> AsyncIterator[list[tuple[str, Any]] | Outcome]:
-        """What the item pays for, by name, as it comes; its outcome last."""
-        assert self._work is not None, "open it first"
-        parts: list[tuple[str, Any]] = []
-        news = asyncio.Event()
-
-        def keep(name: str, value: Any) -> None:
-            parts.append((name, value))
-            news.set()
-
-        doing = asyncio.ensure_future(self._work(item, Memo(known, keep)))
-        doing.add_done_callback(lambda _: news.set())
-        try:
-            while parts or not doing.done():
-                if parts:  # all there are in one message: what has not left this process dies with it
-                    sent = parts.copy()
-                    parts.clear()
-                    yield sent
-                else:
-                    news.clear()
-                    await news.wait()
-            yield await doing
-        finally:
-            doing.cancel()
-            await asyncio.gather(doing, return_exceptions=True)
-
-    async def close(self) -> None:
-        """Let go of connections, write traces that are queued."""
-        await self._stack.aclose()
 
 
 def _connect(address: str | None) -> Any:
