@@ -29,10 +29,9 @@ from support.ray_cluster import (
     needs_ray,
     our_environment,
     ports_of,
-    until,
     worker_pids,
 )
-from support.upstream import Upstream, read_jsonl, sums, write_jsonl
+from support.upstream import Upstream, read_jsonl, sums, until, write_jsonl
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 

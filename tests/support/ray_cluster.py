@@ -21,13 +21,11 @@ import pytest
 from odar.batch.cluster import RayExecutor
 from odar.batch.executor import LocalExecutor, OpenWork
 from odar.batch.limits import Rate
-from support.upstream import Upstream
+from support.upstream import Upstream, until
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")
 MARK = f"ODAR_TEST_CLUSTER={uuid.uuid4().hex}"
 _STARTS = 3
-PATIENCE_S = 90.0
-"""A busy machine takes its time to start a worker."""
 
 
 @contextmanager
@@ -123,11 +121,3 @@ async def lose_a_worker(server: Upstream, running: asyncio.Task[Any], written: C
     await until(lambda: not ports_of(victim) and not ports & server.clients, running)
     assert sum(server.paid.values()) == paid
     return lost
-
-
-async def until(condition: Callable[[], bool], running: asyncio.Task[Any]) -> None:
-    """Wait for a condition; a run that ends before it is met raises what it raised."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            assert not running.done(), running.result()
-            await asyncio.sleep(0.02)

@@ -67,11 +67,12 @@ class RayExecutor:
         errors = ray.exceptions
         self._losses = (
             errors.RayActorError,
+            errors.ActorUnschedulableError,
             errors.ObjectLostError,
             errors.WorkerCrashedError,
             errors.NodeDiedError,
         )
-        """What is raised where a worker died, or is out of reach, or what it sent went down with its machine."""
+        """What is raised where a worker died or is out of reach, or its machine is gone with what it had sent."""
         self._hands: list[_Hand] = []
         for _ in range(workers):
             self._hire()
@@ -119,13 +120,17 @@ class RayExecutor:
                 memo.keep(name, value)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
-    def _hire(self, failed_starts: int = 0) -> None:
-        """Start a worker on the machine that has the fewest: Ray places what claims no CPU at random."""
+    def _hire(self, failed_starts: int = 0, avoid: str = "") -> None:
+        """Start a worker on the machine that has the fewest, and on another than `avoid` where there is one.
+
+        Ray would place what claims no CPU at random, unless it is told exactly where.
+        """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         taken = Counter(hand.node for hand in self._hands)
-        node = min((each["NodeID"] for each in self._ray.nodes() if each["Alive"]), key=lambda each: taken[each])
-        place = NodeAffinitySchedulingStrategy(node, soft=True)  # elsewhere, should it go down in this moment
+        nodes = [each["NodeID"] for each in self._ray.nodes() if each["Alive"]]
+        node = min(nodes, key=lambda each: (each == avoid, taken[each]))
+        place = NodeAffinitySchedulingStrategy(node, soft=False)
         worker = self._actor.options(scheduling_strategy=place).remote(self._open_work)
         self._hands.append(_Hand(worker, worker.open.remote(), node, failed_starts))
 
@@ -138,7 +143,7 @@ class RayExecutor:
             raise OdarError(f"no worker can be started on the Ray cluster: {_one_line(error)}")
         self._hands.remove(hand)
         self._ray.kill(hand.worker)
-        self._hire(failed_starts)
+        self._hire(failed_starts, avoid="" if hand.opened else hand.node)
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,7 +164,7 @@ class _Hand:
     ready: Any
     """Ray's reference to its having opened the work."""
     node: str
-    """The machine it was meant for."""
+    """The machine it is on."""
     failed_starts: int
     """How many before it in its place were lost before they were ready."""
     items: int = 0
