@@ -27,13 +27,14 @@ from support.ray_cluster import (
     engine,
     lose_a_worker,
     needs_ray,
+    of_ray,
     our_environment,
     ports_of,
     worker_pids,
 )
 from support.upstream import Upstream, read_jsonl, sums, until, write_jsonl
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+pytestmark = of_ray
 
 
 class Batch:

@@ -8,8 +8,9 @@ import pytest
 
 from odar.batch.cluster_limits import NAME, NAMESPACE, RayLimiter, SharedLimiter
 from odar.batch.limits import WINDOW_S, Amount, Rate
-from support.ray_cluster import needs_ray
+from support.ray_cluster import needs_ray, of_ray
 
+pytestmark = of_ray
 RATES = {"p": Rate(requests=4, tokens=100)}
 
 
@@ -113,9 +114,6 @@ async def until_gone(ray):
     async with asyncio.timeout(30):
         while exists(ray):
             await asyncio.sleep(0.05)
-
-
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 
 @needs_ray

@@ -24,6 +24,8 @@ from odar.batch.limits import Rate
 from support.upstream import Upstream, until
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")
+of_ray = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(400)]
+"""Marks of modules with such tests: Ray's own warnings, and the time that a cluster takes on a busy machine."""
 MARK = f"ODAR_TEST_CLUSTER={uuid.uuid4().hex}"
 _STARTS = 3
 
@@ -48,6 +50,8 @@ def our_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for key, its in ours.items():
             patch.setenv(key, its)
+        for key in [key for key in os.environ if key.startswith("COVERAGE_")]:
+            patch.delenv(key)  # measured, Ray's own processes miss the 30 s that a node has to come up
         yield
 
 

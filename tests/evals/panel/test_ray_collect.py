@@ -25,10 +25,10 @@ from odar.evals.panel.folds import plan
 from odar.evals.panel.header import header_of
 from odar.evals.panel.parquet import read_entries
 from support.benchmarks import Sums
-from support.ray_cluster import engine, lose_a_worker, needs_ray
+from support.ray_cluster import engine, lose_a_worker, needs_ray, of_ray
 from support.upstream import Upstream
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+pytestmark = of_ray
 CALLS = 7
 """An item is answered, verified, and solved five times."""
 
