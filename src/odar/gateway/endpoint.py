@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from odar.agents.ledger import Ledger
+from odar.formats import dump_json
 from odar.gateway.addresses import check_addresses
 from odar.gateway.ask import Ask
 from odar.gateway.exchange import EVENTS, JSON, ClientLeft, Exchange, Receive, Scope, Send
@@ -23,7 +24,7 @@ from odar.gateway.gate import identify
 from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import Entry, Grant
 from odar.gateway.refusals import CLIENT_LEFT, INTERNAL, Refusal, refusal_of
-from odar.gateway.reply import answer_headers, decision_headers, dump
+from odar.gateway.reply import answer_headers, decision_headers
 from odar.gateway.service import Service
 from odar.observer import Observer, observing
 from odar.providers.base import Piece
@@ -138,7 +139,7 @@ class Endpoint:
     async def _whole(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
         async with _while_listening(visit.exchange):
             answer = await self._ask(visit, ask, options)
-        body = dump(self._dialect.write(answer, ask))
+        body = dump_json(self._dialect.write(answer, ask))
         await visit.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
 
     async def _stream(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
@@ -237,7 +238,7 @@ class Endpoint:
             return
         refusal = self._refusal(error)
         headers = [*JSON, *refusal.headers, (b"x-odar-trace", visit.trace_id.encode())]
-        await visit.exchange.respond(refusal.status, dump(self._dialect.error(refusal)), headers)
+        await visit.exchange.respond(refusal.status, dump_json(self._dialect.error(refusal)), headers)
 
     def _refusal(self, error: BaseException, *, quiet: bool = False) -> Refusal:
         refusal = refusal_of(error)
