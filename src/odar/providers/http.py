@@ -119,7 +119,9 @@ class HttpClient:
         )
         # An attempt that broke off was perhaps billed, and nobody says how much: then the sum is unknown.
         billed = any(error.may_be_billed for error in failed)
-        return replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
+        return (
+            reply if not failed else replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
+        )
 
     async def get(self, path: str, interpret: Callable[[Payload], T]) -> T:
         """GET a JSON object, within a few seconds."""
