@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 import aiohttp
 import pytest
-from pyarrow import parquet
 
 from odar.config import load_settings
 from odar.engine import Odar
@@ -257,6 +256,9 @@ def shouts_at_times(times: int) -> Behaviour:
 
 
 async def test_no_key_comes_out_of_a_panel_or_a_report(tmp_path):
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="the evals extra is not installed: pip install 'odar[evals]'"
+    )
     async with FaultServer() as up, FaultServer() as collector:
         collector.behave(answer({}))
         operator = Operator(tmp_path, up, collector, content=True)

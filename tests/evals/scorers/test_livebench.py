@@ -6,7 +6,7 @@ import pytest
 
 from odar.evals.scorers.livebench import instruction_score, livebench, program_score
 
-pytest.importorskip("math_verify", reason="the evals extra is not installed")
+pytest.importorskip("math_verify", reason="the evals extra is not installed: pip install 'odar[evals]'")
 
 
 @pytest.mark.parametrize(
