@@ -62,10 +62,10 @@ class GreedyParser:
         self._weights = np.ascontiguousarray((flat @ linear.get_param("W")).T) * np.float32(_UNIT)
         self._shift = (flat @ linear.get_param("b")) * np.float32(_UNIT)
         pieces, lanes = weights.shape[2], weights.shape[1] * weights.shape[2]
-        self._lanes = Struct(f"<{lanes}I")
-        self._rows = Struct(f"{self._lanes.size}s")
+        self._lanes = Struct(f">{lanes}I")
+        self._row = np.dtype((np.void, self._lanes.size))
         # every state has a first place once: that one carries the names, and the bias
-        self._zero = np.full(PLACES * lanes, _ZERO << _NAME_BITS, "<i4")
+        self._zero = np.full(PLACES * lanes, _ZERO << _NAME_BITS, np.int32)
         self._zero[:lanes] += np.tile(np.arange(len(moves))[::-1], pieces)
         absent = lower.get_param("pad")[0].transpose(0, 2, 1).reshape(-1) * np.float32(_UNIT)
         bias = lower.get_param("b").T.reshape(-1) * np.float32(_UNIT)
@@ -87,11 +87,11 @@ class GreedyParser:
         limit = np.float32(_ZERO - 8)
         np.minimum(scores, limit, out=scores)
         np.maximum(scores, -limit, out=scores)
-        counted = scores.astype("<i4")
+        counted = scores.astype(np.int32)
         counted <<= _NAME_BITS
         counted += self._zero
-        whole = int.from_bytes
-        return [whole(row, "little") for (row,) in self._rows.iter_unpack(counted.tobytes())]
+        # the first lane is the highest part of an integer: Python reads and writes these without being told how
+        return list(map(int.from_bytes, counted.astype(">i4").view(self._row).reshape(-1).tolist()))
 
     def _decode(self, tokens: int, places: list[list[int]], starts: Iterable[int]) -> Parse:
         """Take the best allowed transition until all tokens are off the queue and the stack.
@@ -119,7 +119,7 @@ class GreedyParser:
                     + child_of_first[left[b]] + left_of_top[left[s]] + right_of_top[right[s]]
                 )  # fmt: skip
                 # the pieces of the maxout lie one after the other: the best score of all is the best transition's
-                scores: Sequence[int] = lanes(total.to_bytes(size, "little"))
+                scores: Sequence[int] = lanes(total.to_bytes(size))
                 allowed = False
                 while not allowed:
                     name = max(scores) & _NAME
