@@ -49,8 +49,8 @@ class GreedyParser:
         weights = lower.get_param("W")
         if model.attrs["has_upper"] or len(weights) != PLACES or len(pipe.move_names) > _NAME + 1:
             raise ValueError(
-                f"a parser of {len(weights)} places and {len(pipe.move_names)} transitions, or with an upper layer: "
-                "scripts/train_parser.py"
+                f"a parser of {len(weights)} places and {len(pipe.move_names)} transitions or an upper layer; "
+                f"expected {PLACES}, at most {_NAME + 1}, and none: scripts/train_parser.py"
             )
         # backwards: where two scores are the same, the first transition has the higher name and wins
         moves = pipe.move_names[::-1]
