@@ -49,8 +49,9 @@ _DEFAULT_SYSTEM = Message("system", "You are a helpful AI assistant named SmolLM
 class EmbeddedProvider:
     """SmolLM2-135M-Instruct, Q4_1, inside this process.
 
-    The same seed gives the same text and log-probabilities, whatever was asked before, on any number of
-    threads. Providers with the same settings share one loaded model.
+    The same seed gives the same text and log-probabilities on any number of threads, as long as the same part of
+    the prompt is in the cache: one that was asked before may give others. Providers with the same settings share
+    one loaded model.
 
     Args:
         name: the provider's name in errors and traces.
