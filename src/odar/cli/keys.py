@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +15,6 @@ from odar.settings import Settings
 from odar.types import Path
 
 if TYPE_CHECKING:
-    from odar.store.database import Database
     from odar.store.keys import Key
     from odar.store.tally import Spent, Totals
 
@@ -65,13 +62,14 @@ def create(
     \b
     odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
     """
+    from odar.store.database import Database
     from odar.store.keys import Limits
     from odar.store.keytable import create_key
 
     limits = Limits(
         budget_day, budget_month, None if rate is None else parse_rate(rate), _names(models), _paths(paths)
     )
-    with _database(settings) as database:
+    with Database(settings.store) as database:
         key, secret = create_key(database, name, limits, admin=admin)
     if as_json:
         click.echo(json.dumps({**_figures(key), "secret": secret}))
@@ -91,10 +89,11 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
     """
     from datetime import UTC, datetime
 
+    from odar.store.database import Database
     from odar.store.keytable import all_keys, spent_by_keys
 
     day = datetime.now(UTC).date().isoformat()
-    with _database(settings) as database, database.read() as connection:
+    with Database(settings.store) as database, database.read() as connection:
         keys = [key for key in all_keys(connection) if everything or key.revoked_at is None]
         spent = spent_by_keys(connection, day)
     if as_json:
@@ -125,9 +124,10 @@ def revoke(key: str, settings: Settings) -> None:
 
     Servers refuse it within about 1.5 seconds. Its traces and its spending stay; its name is free again.
     """
+    from odar.store.database import Database
     from odar.store.keytable import revoke_key
 
-    with _database(settings) as database:
+    with Database(settings.store) as database:
         gone = revoke_key(database, key.removesuffix("…"))
     click.echo(f"revoked {gone.name} ({gone.id})")
 
@@ -146,17 +146,6 @@ def parse_rate(text: str) -> float:
     if not 0 < rate < math.inf:
         raise InputError(f"--rate {text!r} is not a rate; write 60/min, 2/s or 30/hour")
     return rate
-
-
-@contextmanager
-def _database(settings: Settings) -> Iterator[Database]:
-    from odar.store.database import Database
-
-    database = Database(settings.store)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -159,11 +159,8 @@ def _archive(settings: Settings) -> Iterator[Archive]:
     from odar.store.archive import Archive
     from odar.store.database import Database
 
-    database = Database(settings.store)
-    try:
+    with Database(settings.store) as database:
         yield Archive(database)
-    finally:
-        database.close()
 
 
 def _writer(out: str | None) -> Any:
