@@ -29,9 +29,10 @@ LOSS = 0.005
 @click.option("--data", metavar="DIR", help="Folder with gsm8k/test.jsonl. Default: the starter questions.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def difficulty(data: str | None, as_json: bool) -> None:
-    """Queries a second and p50/p99 of all 24 features and the score, on one core, and where the time goes.
+    """How fast difficulty is estimated, on one core.
 
-    Every query is computed in full, nothing is remembered from one to the next but words.
+    Queries a second, p50 and p99 of all 24 features and the score, and where the time goes. Every query is
+    computed in full, nothing is remembered from one to the next but words.
     """
     from odar.difficulty.estimator import LearnedEstimator
     from odar.difficulty.features import FeatureExtractor
@@ -99,7 +100,9 @@ def _shares(queries: list[Query]) -> dict[str, float]:
 @click.option("--data", metavar="DIR", required=True, help="Folder with routellm_gsm8k and mmlu_pro_outcomes.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def routing(data: str, as_json: bool) -> None:
-    """APGR, CPT and AUROC of the estimator beside random, length and an oracle, with bootstrap intervals.
+    """How well the router chooses, on recorded outcomes.
+
+    APGR, CPT and AUROC of the estimator beside random, length and an oracle, with bootstrap intervals.
 
     routellm_gsm8k is never trained on. The MMLU-Pro pair is part of the estimator's training mixture, so the
     prior's row there flatters; the posterior is cross-validated on top of it.
@@ -115,8 +118,7 @@ def routing(data: str, as_json: bool) -> None:
     for name in dict.fromkeys(row.data for row in rows):
         click.echo(f"{name:29} {'APGR [95%]':>21} {'CPT50':>6} {'CPT80':>6} {'AUROC':>6}")
         for row in (row for row in rows if row.data == name):
-            interval = f"{row.apgr.value:.3f} [{row.apgr.low:.3f}, {row.apgr.high:.3f}]"
-            click.echo(f"  {row.router:27} {interval:>21} {row.cpt50:>6.0%} {row.cpt80:>6.0%} {row.auroc:>6.3f}")
+            click.echo(f"  {row.router:27} {row.apgr!s:>21} {row.cpt50:>6.0%} {row.cpt80:>6.0%} {row.auroc:>6.3f}")
 
 
 @click.command("fusion")
@@ -125,12 +127,13 @@ def routing(data: str, as_json: bool) -> None:
     "--groups", type=click.IntRange(min=1), default=20, show_default=True, help="Random groups of 3 to 6."
 )
 @click.option("--pairs", type=click.IntRange(min=0), default=50, show_default=True, help="Pairs; 0 for all 3,321.")
-@click.option("--seed", type=int, default=42, show_default=True)
+@click.option("--seed", type=int, default=42, show_default=True, help="Of the draws and the folds.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None:
-    """The fitted fusion rule beside majority, the best single model and the paper's argmin, on recorded models.
+    """How well the fitted fusion rule chooses, on recorded models.
 
-    All figures of the fitted rule are for questions it was not fitted to.
+    Beside it: majority, the best single model and the paper's argmin. All figures of the fitted rule are for
+    questions it was not fitted to.
     """
     from odar.evals.fusion_bench import load_panel, measure_group, random_groups
     from odar.evals.fusion_bench import pairs as draw_pairs

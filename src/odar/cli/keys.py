@@ -83,9 +83,9 @@ def create(
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @settings_options
 def list_(everything: bool, as_json: bool, settings: Settings) -> None:
-    """List the keys, their limits, and what they spent this UTC day and month.
+    """List the keys, their limits, and what they spent.
 
-    A cost nobody reported is not in the sums: it is counted, as "+3 unknown".
+    That is of this UTC day and month. A cost nobody reported is not in the sums: it is counted, as "+3 unknown".
     """
     from datetime import UTC, datetime
 
@@ -120,9 +120,10 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
 @click.argument("key")
 @settings_options
 def revoke(key: str, settings: Settings) -> None:
-    """Revoke KEY, for good: its name, its id, or the beginning that `odar keys list` shows.
+    """Revoke KEY, for good.
 
-    Servers refuse it within about 1.5 seconds. Its traces and its spending stay; its name is free again.
+    KEY is its name, its id, or the beginning that `odar keys list` shows. Servers refuse it within about 1.5
+    seconds. Its traces and its spending stay; its name is free again.
     """
     from odar.store.database import Database
     from odar.store.keytable import revoke_key

@@ -117,7 +117,9 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
 @click.option("--from", "from_", metavar="ID", help="Go on after this trace, to continue a broken export.")
 @settings_options
 def export(wanted: Filter, out: str | None, from_: str | None, settings: Settings) -> None:
-    """Write traces with all that is known of them as JSON, one a line, oldest first.
+    """Write traces as JSON, one a line, oldest first.
+
+    All that is known of them is in it.
 
     \b
     odar traces export --since 7d --out week.jsonl
