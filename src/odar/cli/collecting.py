@@ -53,7 +53,7 @@ def engine_options(command: F) -> F:
             type=click.Choice(["local", "ray"]),
             default="local",
             show_default=True,
-            help="Here, or on Ray.",
+            help="Where the work is done: in this process, or on a Ray cluster.",
         ),
     ):
         command = option(command)

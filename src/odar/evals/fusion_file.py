@@ -30,6 +30,7 @@ from odar.calibration.jsonl import parse_lines
 from odar.calibration.votes import Array
 from odar.errors import InputError
 from odar.evals.samples import FORMAT
+from odar.files import user_path
 from odar.formats import check_format
 from odar.fusion.answers import extract_answer
 from odar.fusion.choose import Fusion
@@ -82,7 +83,7 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
     Raises:
         InputError: the file cannot be read, or a line is not a recorded question; names the line.
     """
-    file = Path(path).expanduser()
+    file = user_path(path)
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         text = raw.decode("utf-8")
