@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 
 from odar.errors import SettingsError
 from odar.gateway.gate import Gate, is_loopback
+from odar.gateway.gathered import GatheringProtocol
 from odar.gateway.ports import Keyring
 from odar.settings import GatewaySettings
 
@@ -65,6 +66,7 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         log_config=None,
         access_log=False,
         proxy_headers=False,  # nothing here depends on the client's address, and believing a header is a risk
+        http=GatheringProtocol,
         ws="none",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
