@@ -154,7 +154,6 @@ def test_drift_is_shown_in_whatever_shape_the_engine_reports_it(tmp_path, answer
     with board(tmp_path) as running:
         monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: answer, raising=False)
         report = running.get("/models").json
-        assert report["drift_watched"] is True
         assert report["models"][0]["drift"] == [{"model": "quick", "step": "answer", "drifting": True}]
 
 

@@ -9,9 +9,9 @@ from odar.gateway.ask import Ask, take_extras
 from odar.gateway.content import read_image, read_schema, read_tool
 from odar.gateway.fields import Fields
 from odar.gateway.refusals import bad_field
+from odar.providers.openai_wire import PROTOCOL
 from odar.types import Query
 
-PROTOCOL = "openai"
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _PLAIN = frozenset({"role", "content", "tool_calls", "tool_call_id"})
 

@@ -12,10 +12,9 @@ from odar.gateway.ask import Ask
 from odar.gateway.refusals import Refusal, openai_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.base import Piece
-from odar.providers.openai_wire import PROTOCOL, call_entry
+from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
 from odar.types import Answer, Candidate, Usage
 
-_OURS = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
 DONE = b"data: [DONE]\n\n"
 
 
@@ -68,7 +67,7 @@ class ChatStream:
     def piece(self, piece: Piece) -> bytes:
         """A piece of the answer, as it is generated."""
         said: Mapping[str, Any] = piece.wire.value if piece.wire and piece.wire.protocol == PROTOCOL else {}
-        delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in _OURS and value}
+        delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in SAID and value}
         if piece:
             delta["content"] = str(piece)
         if piece.calls:
@@ -138,7 +137,7 @@ def _choice(candidate: Candidate, index: int, options: Options) -> dict[str, Any
     said: Mapping[str, Any] = {}
     if candidate.wire is not None and candidate.wire.protocol == PROTOCOL:
         said = candidate.wire.value.get("message") or {}
-    message = {name: value for name, value in said.items() if name not in _OURS}
+    message = {name: value for name, value in said.items() if name not in SAID}
     refused = said.get("content") is None and isinstance(said.get("refusal"), str)
     message |= {"role": "assistant", "content": None if refused else candidate.text or None}
     message["refusal"] = said["refusal"] if refused else None

@@ -10,9 +10,9 @@ from odar.gateway.ask import Ask, take_extras
 from odar.gateway.content import decode, read_image, read_schema, read_tool
 from odar.gateway.fields import Fields
 from odar.gateway.refusals import bad_field
+from odar.providers.anthropic_wire import PROTOCOL
 from odar.types import Query
 
-PROTOCOL = "anthropic"
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 _PRIVATE = frozenset({"thinking", "redacted_thinking"})
 """A model's own notes: meant for the provider that wrote them, and for no other."""

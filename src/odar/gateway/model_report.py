@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odar.agents.prompts import load_prompts
@@ -20,7 +19,7 @@ def report_models(service: Service) -> dict[str, Any]:
         for place, name in enumerate(settings.models_of(role)):
             agents.setdefault(name, []).append({"agent": role.value, "default": place == 0})
     names = dict.fromkeys([*agents, *settings.models])
-    drift = _drift(service)
+    drift = [dataclasses.asdict(row) for row in service.odar.alignment_report()]
     return {
         "models": [
             _card(settings.card(name))
@@ -28,11 +27,10 @@ def report_models(service: Service) -> dict[str, Any]:
                 "agents": agents.get(name, []),
                 "usable": service.usable(name),
                 "statistics": _statistics(service, name),
-                "drift": [row for row in drift or () if row.get("model") == name],
+                "drift": [row for row in drift if row["model"] == name],
             }
             for name in names
         ],
-        "drift_watched": drift is not None,
         "breakers": _breakers(service),
     }
 
@@ -65,22 +63,6 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
         for source, known in odar.calibration.statistics.entries.items()
         if source.model == model
     ]
-
-
-def _drift(service: Service) -> list[dict[str, Any]] | None:
-    """The engine's own report on how its free energies wander from their calibration; None where it keeps none."""
-    report = getattr(service.odar, "alignment_report", None)
-    return None if report is None else [_plain(row) for row in _rows(report())]
-
-
-def _rows(report: Any) -> Iterable[Any]:
-    return report.values() if isinstance(report, Mapping) else report
-
-
-def _plain(row: Any) -> dict[str, Any]:
-    if dataclasses.is_dataclass(row) and not isinstance(row, type):
-        return dataclasses.asdict(row)
-    return dict(row)
 
 
 def _breakers(service: Service) -> dict[str, dict[str, Any]]:

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 
 from odar.errors import KeyRefused, UnknownName
 from odar.gateway.ports import Entry, Grant, Stop
+from odar.gateway.refusals import CLIENT_LEFT
 from odar.store.keys import Key
 from odar.store.record import CANCELLED, ERROR, Attempt, Record, path_of
 from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Query, Spend
-
-_CLIENT_LEFT = 499
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class StoredRecord:
             id=entry.trace_id,
             started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             profile=self._profile,
-            status=CANCELLED if entry.status == _CLIENT_LEFT else ERROR,
+            status=CANCELLED if entry.status == CLIENT_LEFT else ERROR,
             error=entry.error,
             path=path_of(entry.decision) if entry.decision else None,
             decision=entry.decision,

@@ -28,8 +28,8 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 _UNLIKELY = -9999.0
 """What OpenAI and vLLM write for a log-probability that they did not compute."""
 PROTOCOL = "openai"
-_SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
-"""Fields of a delta that a `Piece` has its own words for."""
+SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
+"""Fields of a message that have words of our own."""
 _TIERS = frozenset({"batch", "flex", "priority", "scale", "ultrafast"})
 """Service tiers whose prices are not the ordinary ones."""
 _FINISH = {"eos": "stop", "end_turn": "stop", "max_tokens": "length", "function_call": "tool_calls"}
@@ -143,7 +143,7 @@ class _Choice:
             self.finish = _FINISH.get(finish, str(finish))
             added += self.thinking.end()
         self._texts.append(added)
-        more = (added and logprobs) or any(value for name, value in message.items() if name not in _SAID)
+        more = (added and logprobs) or any(value for name, value in message.items() if name not in SAID)
         return Piece(added, tuple(calls), Wire(PROTOCOL, choice) if more else None)
 
     def completion(self, wire: Wire | None = None) -> Completion:

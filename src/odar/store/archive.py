@@ -14,6 +14,7 @@ from odar.store.document import loads
 from odar.store.filters import Cursor, Filter, Page
 from odar.store.overview import overview
 from odar.store.record import utc
+from odar.store.rows import clean
 from odar.store.schema import documents, feedback, traces
 
 _EXPORT_PAGE = 200
@@ -76,7 +77,7 @@ class Archive:
             UnknownName: there is no such trace, or several.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        note = note and note.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+        note = clean(note)
         with self._database.write() as connection:
             full = _find(connection, trace_id, exact)
             connection.execute(delete(feedback).where(feedback.c.trace_id == full))

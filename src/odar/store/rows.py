@@ -41,19 +41,19 @@ def make_row(record: Record, *, content: bool) -> Row:
     )
     difficulty = decision and known(counted)
     figures = {
-        "id": _clean(record.id),
+        "id": clean(record.id),
         "started_at": started_at,
         "day": started_at[:10],
-        "profile": _clean(document["profile"]),
+        "profile": clean(document["profile"]),
         "status": document["status"],
-        "error": _clean(document["error"]),
+        "error": clean(document["error"]),
         "path": document["path"],
         "difficulty": difficulty,
         "bin": None if difficulty is None else min(max(int(difficulty * BINS), 0), BINS - 1),
         "expert": decision and decision["assignment"]["expert"],
         "scorer": document["verdict"]["scorer"] if answered else None,
         "degraded": bool(document["degradations"]),
-        "models": _clean("," + ",".join(dict.fromkeys(_models(record))) + ","),
+        "models": clean("," + ",".join(dict.fromkeys(_models(record))) + ","),
         "calls": spend.calls,
         "cost_usd": known(spend.cost_usd),
         "seconds": known(spend.seconds) or 0.0,
@@ -65,7 +65,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "forced": decision and decision["forced"],
         **_slow(record),
     }
-    texts = {"question": _clean(record.query.text), "answer": _clean(answer)}
+    texts = {"question": clean(record.query.text), "answer": clean(answer)}
     empty = dict.fromkeys(texts)
     return Row(figures, {"trace_id": figures["id"], "body": dumps(document)} | (texts if content else empty))
 
@@ -122,7 +122,7 @@ def _slow(record: Record) -> dict[str, Any]:
     }
 
 
-def _clean(text: str | None) -> str | None:
+def clean(text: str | None) -> str | None:
     """Text that both databases take: no NUL, no unpaired surrogate. The document keeps them, as escapes."""
     return None if text is None else text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 

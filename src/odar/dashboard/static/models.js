@@ -74,7 +74,7 @@ function alignment(model, report) {
     h("table", { "aria-label": `Alignment of ${model.name}` }, h("thead", {}, h("tr", {}, ["Step", "μ", "σ", "n", "skill", ""].map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
       h("tbody", {}, model.statistics.map((row) => h("tr", { class: row.in_use ? null : "dim" }, h("td", {}, row.step ?? "other"), h("td", { class: "r" }, fixed(row.mean, 4)), h("td", { class: "r" }, fixed(row.deviation, 4)), h("td", { class: "r" }, count(row.count)), h("td", { class: "r" }, fixed(row.skill)), h("td", {}, row.in_use ? h("span", { class: "chip good" }, "in use") : ""))))),
     !used && h("p", { class: "dim" }, "Calibrated for other prompts or settings than this server's: not used here."),
-    running ?? (report.drift_watched ? h("p", { class: "dim" }, "No drift figures yet.") : null)];
+    running ?? h("p", { class: "dim" }, "No drift figures yet.")];
 }
 
 /** What has been served since, beside what was calibrated; a field that the engine does not report is a dash. */
