@@ -99,7 +99,7 @@ def test_gateway_shows_what_is_known_and_says_what_is_not(odar, monkeypatch):
     def run(peers, **options):
         asked.update(options, peers=peers)
         options["note"]("odar at http://127.0.0.1:1")
-        known = Load(1, 100, 0, 512.3, 1.5, 9.25, 0.75)
+        known = Load(1, 100, 0, 512.3, 1.5, 9.25, 1.27, 0.75)
         return [Row("odar", (known,), 81.6), Row("peer", (Load(32, 10, 3, 7.0, 3.0, 4.0),), None)]
 
     monkeypatch.setattr("odar.gateway.bench.run.run", run)
@@ -108,8 +108,8 @@ def test_gateway_shows_what_is_known_and_says_what_is_not(odar, monkeypatch):
         *("bench", "gateway", "--peer", "peer=http://h/v1/", "--peer-key-env", "PEER", "--connections", "1,32")
     )
     own, peer = (line.split() for line in result.out.splitlines()[1:])
-    assert own == ["odar", "1", "512", "1.50", "ms", "9.25", "ms", "0.75", "ms", "0", "82", "MB"]
-    assert peer == ["peer", "32", "7", "3.00", "ms", "4.00", "ms", "unknown", "3", "unknown"]
+    assert own == ["odar", "1", "512", "1.50", "9.25", "1.27", "0.75", "0", "82"]
+    assert peer == ["peer", "32", "7", "3.00", "4.00", "unknown", "unknown", "3", "unknown"]
     assert (asked["connections"], asked["peers"], asked["peer_key"]) == (
         [1, 32],
         {"peer": "http://h/v1"},

@@ -101,12 +101,13 @@ async def test_bench_measures_gateway_and_peer_in_one_run(tmp_path):
         arguments = ["--seconds", "0.3", "--connections", "1,4", "--peer", f"other={peer.url}", "--json"]
         code, out, err = await run("bench", "gateway", *arguments, folder=tmp_path)
     assert code == 0, err
-    upstream, own, other = json.loads(out)
-    assert [row["name"] for row in (upstream, own, other)] == ["upstream", "odar", "other"]
-    assert all(
-        load["errors"] == 0 and load["requests"] > 0 for row in (upstream, own, other) for load in row["loads"]
-    )
+    rows = json.loads(out)
+    upstream, own, simple, other = rows
+    assert [row["name"] for row in rows] == ["upstream", "odar", "odar-simple", "other"]
+    assert all(load["errors"] == 0 and load["requests"] > 0 for row in rows for load in row["loads"])
     assert own["memory_mb"] > 10
+    assert {load["calls"] for load in simple["loads"]} == {1.0}
+    assert {load["calls"] for row in (upstream, other) for load in row["loads"]} == {None}
     assert other["memory_mb"] is None
 
 

@@ -31,7 +31,14 @@ def command() -> None:
 @command.command("gateway")
 @click.option("--connections", default="1,32", show_default=True, metavar="N,…", help="Connections, one load each.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Length of a load.")
-@click.option("--model", default="odar", show_default=True, help="Model to ask the gateway for.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=("odar", "odar-simple"),
+    show_default=True,
+    help="Model to ask the gateway for; repeatable.",
+)
 @click.option("--peer", "peers", multiple=True, metavar="NAME=URL", help="Another gateway to measure; repeatable.")
 @click.option("--peer-model", default="stub", show_default=True, help="Model to ask the peers for.")
 @click.option("--peer-key-env", default="", metavar="NAME", help="Variable that holds the peers' key.")
@@ -41,7 +48,7 @@ def command() -> None:
 def gateway(
     connections: str,
     seconds: float,
-    model: str,
+    models: tuple[str, ...],
     peers: tuple[str, ...],
     peer_model: str,
     peer_key_env: str,
@@ -57,7 +64,9 @@ def gateway(
     odar bench gateway --json
     odar bench gateway --connections 200 --delay 0.5 --seconds 60
 
-    The first row is the stub asked directly: what the gateway adds is the difference.
+    The first row is the stub asked directly: what the gateway adds is the
+    difference. odar takes the path that each question needs, some of them with
+    several calls; odar-simple makes one call for each, as a plain proxy does.
     """
     from odar.gateway.bench.run import run
 
@@ -72,7 +81,7 @@ def gateway(
         {name: url.rstrip("/") for name, _, url in pairs},
         connections=counts,
         seconds=seconds,
-        model=model,
+        models=models,
         peer_model=peer_model,
         peer_key=os.environ.get(peer_key_env, ""),
         stub_port=stub_port,
@@ -90,14 +99,15 @@ def _print(rows: list[Row]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("target", "conns", "req/s", "p50", "p99", "CPU/req", "errors", "memory"):
+    for name in ("target", "conns", "req/s", "p50 ms", "p99 ms", "calls", "CPU ms", "errors", "MB"):
         table.add_column(name, justify="left" if name == "target" else "right")
     for row in rows:
-        memory = "unknown" if row.memory_mb is None else f"{row.memory_mb:.0f} MB"
+        memory = "unknown" if row.memory_mb is None else f"{row.memory_mb:.0f}"
         for load in row.loads:
             cells: list[Any] = [row.name, load.connections, f"{load.per_second:.0f}"]
-            cpu = "unknown" if load.cpu_ms is None else f"{load.cpu_ms:.2f} ms"
-            cells += [f"{load.p50_ms:.2f} ms", f"{load.p99_ms:.2f} ms", cpu, load.errors, memory]
+            cpu = "unknown" if load.cpu_ms is None else f"{load.cpu_ms:.2f}"
+            calls = "unknown" if load.calls is None else f"{load.calls:.2f}"
+            cells += [f"{load.p50_ms:.2f}", f"{load.p99_ms:.2f}", calls, cpu, load.errors, memory]
             table.add_row(*map(str, cells))
     Console(highlight=False).print(table)
 

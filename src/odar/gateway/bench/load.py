@@ -22,6 +22,8 @@ class Load:
     per_second: float
     p50_ms: float
     p99_ms: float
+    calls: float | None = None
+    """Upstream calls per request, where the target says how many it made."""
     cpu_ms: float | None = None
     """CPU time per request, of the target and its helpers; on a busy machine it says more than the wall."""
 
@@ -35,6 +37,7 @@ async def measure(url: str, bodies: Iterator[bytes], connections: int, seconds: 
         "Content-Type: application/json\r\nContent-Length: "
     ).encode()
     times: list[float] = []
+    calls: list[int] = []
     errors = 0
     deadline = time.perf_counter() + seconds
 
@@ -45,9 +48,11 @@ async def measure(url: str, bodies: Iterator[bytes], connections: int, seconds: 
             while (started := time.perf_counter()) < deadline:
                 body = next(bodies)
                 writer.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
-                status = await _answer(reader)
+                status, made = await _answer(reader)
                 times.append(time.perf_counter() - started)
                 errors += status != 200
+                if made is not None:
+                    calls.append(made)
         finally:
             writer.close()
 
@@ -56,18 +61,24 @@ async def measure(url: str, bodies: Iterator[bytes], connections: int, seconds: 
     wall = time.perf_counter() - started
     times.sort()
     p50, p99 = times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)]
-    return Load(connections, len(times), errors, len(times) / wall, p50 * 1e3, p99 * 1e3)
+    mean = sum(calls) / len(calls) if calls else None
+    return Load(connections, len(times), errors, len(times) / wall, p50 * 1e3, p99 * 1e3, mean)
 
 
-async def _answer(reader: asyncio.StreamReader) -> int:
-    """Read one answer to its end; its status."""
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, int | None]:
+    """Read one answer to its end; its status, and how many calls were made for it."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    status = int(head[9:12])
-    at = head.find(b"content-length:")
-    if at >= 0:
-        await reader.readexactly(int(head[at + 15 :].split(b"\r\n", 1)[0]))
-        return status
+    status, calls = int(head[9:12]), _number(head, b"x-odar-calls:")
+    length = _number(head, b"content-length:")
+    if length is not None:
+        await reader.readexactly(length)
+        return status, calls
     while (size := int((await reader.readline()).split(b";")[0], 16)) > 0:
         await reader.readexactly(size + 2)
     await reader.readline()
-    return status
+    return status, calls
+
+
+def _number(head: bytes, name: bytes) -> int | None:
+    at = head.find(name)
+    return None if at < 0 else int(head[at + len(name) :].split(b"\r\n", 1)[0])

@@ -52,7 +52,7 @@ def run(
     *,
     connections: Sequence[int] = (1, 32),
     seconds: float = 5.0,
-    model: str = "odar",
+    models: Sequence[str] = ("odar", "odar-simple"),
     peer_model: str = "stub",
     peer_key: str = "",
     stub_port: int = 0,
@@ -62,7 +62,8 @@ def run(
     """Measure the stub, the gateway in front of it, and each peer, in the same run."""
     rows: list[Row] = []
     with _stub(stub_port, delay_s) as upstream, _gateway(upstream) as (url, pid):
-        targets = [("upstream", upstream, peer_model, "", None), ("odar", url, model, "", pid)]
+        targets: list[tuple[str, str, str, str, int | None]] = [("upstream", upstream, peer_model, "", None)]
+        targets += [(model, url, model, "", pid) for model in models]
         targets += [(name, peer, peer_model, peer_key, None) for name, peer in peers.items()]
         for name, address, asked, key, process in targets:
             note(f"{name} at {address}")
