@@ -84,6 +84,13 @@ MUTANTS = (
     Mutant("surrogate: scored in vain (5.6)", "agents/judge.py", "self.fusion.choose(seen)", "self.fusion.choose(weighed)", "agents/test_surrogate.py"),
     Mutant("fit: the least likely (5.10)", "calibration/fusion_fit.py", "best = int(np.argmax(", "best = int(np.argmin(", "calibration/test_belief.py"),
     Mutant("fit: less often right (5.10b)", "calibration/fusion_fit.py", ">= least", ">= 0", "calibration/test_belief.py"),
+    Mutant("fit: the rule in use not tried (5.10b)", "calibration/fit.py", "today.setup.fusion), today.setup.fusion]", "today.setup.fusion)]", "calibration/test_fit.py"),
+    Mutant("choice: by luck (2.7)", "calibration/routing_fit.py", "difference.mean() - error >= -RISK", "True", "calibration/test_parts.py"),
+    Mutant("choice: two units (2.7)", "calibration/policy.py", "np.isfinite(self.cost).all() and self.cost.any()", "np.isfinite(self.cost).all()", "calibration/test_parts.py"),
+    Mutant("judged: a sure loss (2.7)", "calibration/judgment.py", "accuracy.high < 0", "accuracy.high < -1", "calibration/test_judgment.py"),
+    Mutant("judged: a loss for no saving (2.7)", "calibration/judgment.py", "price.high >= 0", "price.high >= 9", "calibration/test_judgment.py"),
+    Mutant("judged: any loss for a saving (2.7)", "calibration/judgment.py", "accuracy.low < -tolerance", "accuracy.low < -1", "calibration/test_judgment.py"),
+    Mutant("judged: dearer for nothing (2.7)", "calibration/judgment.py", "price.low > 0 and", "price.low > 9 and", "calibration/test_judgment.py"),
     Mutant(
         "records: another way of sampling unseen (5.12)",
         "calibration/provenance.py",

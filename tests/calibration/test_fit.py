@@ -7,10 +7,14 @@ import pytest
 
 from odar.calibration.bootstrap import Interval
 from odar.calibration.evidence import evidence_of
-from odar.calibration.fit import fit
+from odar.calibration.fit import _ways, fit
+from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.judgment import TOLERANCE
+from odar.calibration.part import Part
 from odar.calibration.policy import outcomes
 from odar.calibration.records import Attempt
+from odar.difficulty.estimator import shipped_estimator
+from odar.difficulty.posterior import PosteriorDifficulty
 from odar.types import Step
 from support.population import evidence, incumbents, population
 
@@ -136,3 +140,39 @@ def test_where_nothing_can_be_fitted_that_is_said(monkeypatch):
     assert fitted.setup is today.setup
     assert "none is as good as what is in use" in fitted.worse
     assert fitted.moved == 0
+
+
+def test_a_fitted_fusion_rule_does_not_hide_what_the_one_in_use_allows(monkeypatch):
+    """Fitted first and once for all, a rule that is no good for routing stood in the way of every threshold."""
+    fast_alone = FusionFit(0.0, 0.0, np.array([1.0, 0.0, 0.0]))
+    monkeypatch.setattr("odar.calibration.fit._fit_fusion", lambda *_: fast_alone)
+    today = incumbents(looks_first=False)
+    fitted = fit(evidence(fast=0.3, solve=0.95), today)
+    assert fitted.found
+    assert fitted.setup.fusion is today.setup.fusion
+
+
+def part(name, model, held_out, better):
+    return Part(name, model, held_out, Interval(0.1, 0.05 if better else -0.05, 0.2), "error")
+
+
+@pytest.mark.parametrize("looks_first", [True, False])
+@pytest.mark.parametrize("posterior_better", [True, False])
+@pytest.mark.parametrize("estimator_better", [True, False])
+def test_every_combination_of_parts_that_are_better_is_tried(looks_first, posterior_better, estimator_better):
+    today, found = incumbents(looks_first=looks_first), evidence(size=60)
+    ones = np.ones(60)
+    estimator = part("estimator", shipped_estimator(), 0.1 * ones, estimator_better)
+    learned = [PosteriorDifficulty().fit([0.2, 0.8], [0.0, 1.0], [0.0, 1.0], [0, 1]) for _ in range(2)]
+    same, both = (part("posterior", model, 0.2 * ones, posterior_better) for model in learned)
+    ways = list(_ways(today, today.setup, found.fast, estimator, same, both))
+    estimators = [estimator.model, None] if estimator_better else [None]
+    expected = [(model, None) for model in estimators]
+    if looks_first:
+        fitted = {model: both.model if model else same.model for model in estimators}
+        posteriors = [
+            (m, p) for m in estimators for p in ([fitted[m]] if posterior_better else []) + [today.posterior]
+        ]
+        expected = posteriors + expected
+    assert [(model, posterior) for model, posterior, _ in ways] == expected
+    assert all(len(difficulty) == 60 for _, _, difficulty in ways)

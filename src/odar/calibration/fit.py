@@ -164,22 +164,20 @@ def _ways(
     same: Part[PosteriorDifficulty],
     both: Part[PosteriorDifficulty],
 ) -> Iterator[tuple[LearnedEstimator | None, PosteriorDifficulty | None, Array]]:
-    """Ways to a difficulty, the most fitted first; what is not clearly better by itself is not among them."""
+    """Ways to a difficulty, the most fitted first: each estimator with each posterior, then each alone.
 
-    def look(prior: Array, part: Part[PosteriorDifficulty]) -> tuple[PosteriorDifficulty | None, Array]:
-        if part.better:
-            return part.model, part.held_out
-        return today.posterior, measured.reconsider(prior, measured.look(today.posterior, prior, fast), fast)
-
-    if today.looks_first:
-        if estimator.better:
-            yield estimator.model, *look(estimator.held_out, both)
-        yield None, *look(fast.prior, same)
-        if same.better:
-            yield None, *look(fast.prior, replace(same, gain=None))
-    if estimator.better:
-        yield estimator.model, None, estimator.held_out
-    yield None, None, fast.prior
+    What is not clearly better by itself is not among them. What is may still put the items in no better order: most
+    of a gain in log loss is a matter of level, which thresholds make up for.
+    """
+    kept = (None, fast.prior, same)
+    priors = [(estimator.model, estimator.held_out, both), kept] if estimator.better else [kept]
+    for model, prior, posterior in priors if today.looks_first else ():
+        if posterior.better:
+            yield model, posterior.model, posterior.held_out
+        looked = measured.look(today.posterior, prior, fast)
+        yield model, today.posterior, measured.reconsider(prior, looked, fast)
+    for model, prior, _ in priors:
+        yield model, None, prior
 
 
 def _fit_fusion(aligned: Votes, in_use: FusionFit) -> FusionFit:
