@@ -28,7 +28,7 @@ test: check chromium
 # skipped but lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
 test-extras: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[inspect,ray]'
-	$(BIN)/pytest -rs tests/integrations tests/batch/test_cluster.py
+	$(BIN)/pytest -rs tests/integrations tests/batch/test_cluster.py tests/evals/panel/test_ray_collect.py
 
 # The browser that the dashboard's tests drive. Where it cannot be had they are skipped, and say so.
 chromium:

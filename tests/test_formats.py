@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import InputError, SettingsError, StoreError
-from odar.formats import DEEPEST, check_format, deeper_than, load_json
+from odar.formats import DEEPEST, check_format, deeper_than, dump_json, load_json
 
 SMALL = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text('{}[]"\\ aé', max_size=5),
@@ -92,3 +94,26 @@ def test_another_version_is_refused_with_file_versions_and_remedy(found, remedy,
 
 def test_the_version_we_read_passes():
     check_format("odar-thing-2", "odar-thing-2", "thing", "nothing to do")
+
+
+@given(st.recursive(SMALL | st.integers() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
+def test_what_is_dumped_is_read_again(value):
+    assert load_json(dump_json(value)) == value
+
+
+@given(st.text(), st.sampled_from([math.nan, math.inf, -math.inf]), st.integers(2**64, 2**70))
+def test_odd_texts_and_numbers_go_the_long_way_and_come_to_the_same(text, none, big):
+    plain = dump_json({"text": text, "none": none})
+    mixed = dump_json({"text": text, "none": none, "big": big, "half": "\ud800", "inside": (none, {"x": none})})
+    read = json.loads(mixed, parse_constant=pytest.fail)
+    assert json.loads(plain, parse_constant=pytest.fail)["none"] is None
+    assert (read["text"], read["big"], read["half"]) == (text, big, "?")
+    assert (read["none"], read["inside"]) == (None, [None, {"x": None}])
+
+
+def test_half_a_pair_can_be_kept_as_its_escape():
+    assert json.loads(dump_json(["a\ud800"], odd="backslashreplace")) == ["a\ud800"]
+
+
+def test_a_stranger_becomes_its_text():
+    assert dump_json({"path": Path("/tmp")}) == b'{"path":"/tmp"}'

@@ -241,7 +241,10 @@ def test_records_of_another_version_are_refused_and_left_alone(tmp_path, text, m
 
 @pytest.mark.parametrize(("version", "remedy"), [(1, "collect it again, into another folder"), (3, "upgrade odar")])
 def test_a_panel_of_another_version_is_refused_and_left_alone(tmp_path, version, remedy):
-    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow", reason="the evals extra is not installed: pip install 'odar[evals]'")
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="the evals extra is not installed: pip install 'odar[evals]'"
+    )
     header = HEADER.to_json().replace("odar-panel-2", f"odar-panel-{version}")
     table = pyarrow.table({"key": [1]}).replace_schema_metadata({b"odar": header.encode()})
     parquet.write_table(table, tmp_path / "panel.parquet")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError, UnknownName, did_you_mean
+from odar.files import user_path
 from odar.formats import DEEPEST, deeper_than
 from odar.fusion.calibration import load_calibration
 from odar.secrets import is_secret, masked
@@ -134,17 +135,18 @@ def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) 
 def _profile_layer(name: str) -> Layer:
     if name in PROFILES:
         return _toml_layer(resources.files("odar.profiles").joinpath(f"{name}.toml"), f"profile {name}")
-    path = _path(name)
-    if path.suffix != ".toml":
+    if Path(name).suffix != ".toml":
         raise UnknownName("profile", name, PROFILES)
-    return _toml_layer(path, f"profile {_show(name)}")
+    return _toml_layer(user_path(name, setting="profile"), f"profile {_show(name)}")
 
 
 def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Layer:
     if config is None and (named := environ.get("ODAR_CONFIG")):
         config = named
     if config is not None:
-        return _toml_layer(_path(config), str(config) if str(config).isprintable() else repr(str(config)))
+        return _toml_layer(
+            user_path(config, setting="config"), str(config) if str(config).isprintable() else repr(str(config))
+        )
     for path in (Path("odar.toml"), _user_config()):
         if path is not None and os.path.isfile(path):  # noqa: PTH113 - says no, where Path raises, to a folder of another's
             _check_owner(path)
@@ -190,14 +192,6 @@ def _toml_layer(source: Any, origin: str) -> Layer:
     if deeper_than(DEEPEST, tree):  # a.a.a.a… parses, and then nothing can walk it
         raise SettingsError(f"{origin} is not valid TOML: nested too deeply")
     return dict(_walk(Settings, tree, origin))
-
-
-def _path(name: str | os.PathLike[str]) -> Path:
-    """A path as a user writes it; the home of somebody who does not exist is left as it is, and not found."""
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
-        return Path(name)
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self
 
+from odar.agents.first import FirstAnswer
 from odar.agents.judge import Judge
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
@@ -40,15 +41,12 @@ from odar.observer import Observer, observed, observing
 from odar.providers.base import OnText, Provider
 from odar.providers.observed import observed_guard
 from odar.providers.pool import Guard, ProviderPool
-from odar.question import check_text
+from odar.question import check_length, check_text
 from odar.settings import Settings
 from odar.store.alignment import ServedAlignment
 from odar.store.alignment_file import AlignmentFile
 from odar.telemetry import telemetry_of
 from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Step, Trace
-
-CHARACTERS_PER_TOKEN_AT_MOST = 8
-"""No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
 
 
 class Odar:
@@ -84,6 +82,9 @@ class Odar:
         self.plain_prompts = load_prompts("chat")
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
+        self._contexts = {
+            card.name: card.context for cards in self.cards.values() for card in cards if card.context
+        }
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(fitted_in := self.settings.calibration)
@@ -149,23 +150,27 @@ class Odar:
             BudgetExceeded: not even one call fits the limits.
             ProviderError: no agent produced an answer.
         """
-        query = self._checked(question, images, fit=model is None)
+        query, forced = self.checked(question, images, fit=model is None), _path(path)
         ledger = ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
-        estimate = await self._estimate(query, ledger)
-        decision = self._decide(query, estimate, _path(path), model)
-        if on_decision is not None:
-            on_decision(decision)
-        team, stream = self._assemble(decision, query, ledger, seed), Stream(on_text, final=final)
+        assignment = self._assign(query, model)
+        team, stream = self._assemble(assignment, query, ledger, seed), Stream(on_text, final=final)
+        # a stream is asked for otherwise than an answer, and a key that may not take every path is looked at first
+        ahead = self.warm and on_text is None and query.options.n == 1 and len(paths) == len(Path)
         try:
-            fast = None
-            if self._looks_first(decision, team):
-                fast = await team.answer(stream.handler if decision.path is Path.SIMPLE else None)
-                before, decision = decision, self._reconsider(decision, fast, team, stream, paths)
-                if on_decision is not None and decision.path is not before.path:
+            async with FirstAnswer(team, ahead=ahead) as first:
+                estimate = await self._estimate(query, ledger)
+                decision = self._decide(estimate, assignment, forced)
+                if on_decision is not None:
                     on_decision(decision)
-            candidates = await self._take(decision, team, stream, fast)
+                team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
+                if self._looks_first(decision, team):
+                    fast = await first(stream.handler if decision.path is Path.SIMPLE else None)
+                    before, decision = decision, self._reconsider(decision, fast, team, stream, paths)
+                    if on_decision is not None and decision.path is not before.path:
+                        on_decision(decision)
+                candidates = await self._take(decision, team, stream, first)
         except OdarError as error:
             error.spend = ledger.spend()
             raise
@@ -188,24 +193,25 @@ class Odar:
         )
         return Answer(winner.answer, winner.text, trace)
 
-    @observed("dispatch")
-    def _decide(self, query: Query, estimate: Estimate, path: Path | None, model: str | None) -> Decision:
-        """Which path and which models; or, where the caller names a model, that model and nothing else."""
+    def _assign(self, query: Query, model: str | None) -> Assignment:
+        """Which models; where the caller names one, that one and nothing else."""
         if model is None:
-            return self.strategy.decide(estimate, self.dispatcher.assign(query), path)
-        alone = Assignment(cue="model named by the caller", fast=self.settings.card(model).name)
-        return Decision(Path.SIMPLE, estimate, 0, alone.cue, alone)
+            return self.dispatcher.assign(query)
+        return Assignment(cue="model named by the caller", fast=self.settings.card(model).name)
 
-    def _assemble(self, decision: Decision, query: Query, ledger: Ledger, seed: int | None) -> Team:
-        """The agents for a decision. What would stop one of them is raised here, before another is paid."""
-        assignment = decision.assignment
-        if not assignment.slow:
-            cards = {Role.FAST: self.settings.card(assignment.fast)}
-            team = Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
-        else:
-            team = self.team(query, ledger, seed, assignment)
-        team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
-        return team
+    @observed("dispatch")
+    def _decide(self, estimate: Estimate, assignment: Assignment, path: Path | None) -> Decision:
+        """Which path, and with whom."""
+        if assignment.slow:
+            return self.strategy.decide(estimate, assignment, path)
+        return Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
+
+    def _assemble(self, assignment: Assignment, query: Query, ledger: Ledger, seed: int | None) -> Team:
+        """The agents that were assigned; a model that the caller named is asked plainly."""
+        if assignment.slow:
+            return self.team(query, ledger, seed, assignment)
+        cards = {Role.FAST: self.settings.card(assignment.fast)}
+        return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
 
     def _looks_first(self, decision: Decision, team: Team) -> bool:
         """Whether the fast answer is worth waiting for: it may change the path, and can be scored (SPEC 5.11)."""
@@ -243,32 +249,26 @@ class Odar:
                 return dataclasses.replace(after, path=Path.SIMPLE)
         return after
 
-    async def _take(
-        self, decision: Decision, team: Team, stream: Stream, fast: list[Candidate] | None
-    ) -> list[Candidate]:
+    async def _take(self, decision: Decision, team: Team, stream: Stream, first: FirstAnswer) -> list[Candidate]:
         """Walk the path (SPEC 1); where one agent fails, the other's answer stands (SPEC 6.3).
 
         A client that wants n answers gets n of the fast agent's (Simple), one verified n times (Medium), or the
-        n best of at least n samples (Hard). `fast` is the fast agent's answer where it was asked already.
+        n best of at least n samples (Hard).
         """
         n = team.query.options.n
-
-        async def answer(on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
-            return await team.answer(on_text, samples) if fast is None else fast
-
         match decision.path:
             case Path.SIMPLE:
-                candidates = await answer(stream.handler, n)
+                candidates = await first(stream.handler, n)
                 if not candidates and not team.plain and not stream.committed:
                     candidates = await team.solve(n, stream.handler)
             case Path.MEDIUM:
-                proposals = await answer()
+                proposals = await first()
                 candidates = proposals + await (team.verify(proposals[0], n) if proposals else team.solve(n))
             case Path.HARD:
                 wanted = max(decision.samples, n)
                 in_full = decision.forced or n > 1
                 solve = team.solve(wanted) if in_full else self.waves.sample(team, wanted)
-                proposals, slow = await both(answer(), solve)
+                proposals, slow = await both(first(), solve)
                 candidates = proposals + slow
         if not candidates:
             causes = [failure.error for failure in team.failures]
@@ -335,18 +335,14 @@ class Odar:
             )
         )
 
-    def _checked(self, question: str | Query, images: Iterable[Image], *, fit: bool) -> Query:
+    def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:
+        """The question with its images, as something that can be asked; `fit` is of every model it may go to."""
         query = question if isinstance(question, Query) else Query(question)
         if added := tuple(images):
             query = dataclasses.replace(query, images=(*query.images, *added))
         check_text(query.text, in_conversation=bool(query.turns))
-        length = sum(len(message.text) for message in query.messages)
-        for card in (card for cards in self.cards.values() for card in cards if fit):
-            if card.context and length > card.context * CHARACTERS_PER_TOKEN_AT_MOST:
-                raise InputError(
-                    f"the question of {length:,} characters cannot fit the context of "
-                    f"{card.name}, {card.context:,} tokens"
-                )
+        if fit:
+            check_length(query, self._contexts)
         return query
 
     def ask(self, question: str | Query, **options: Any) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from odar.errors import InputError
+from odar.files import user_path
 from odar.types import Image
 
 MAX_BYTES = 20 * 1024 * 1024
@@ -22,7 +23,7 @@ def load_image(path: str | Path) -> Image:
     Raises:
         InputError: it is missing, too large, or no PNG, JPEG, GIF or WebP.
     """
-    file = Path(path).expanduser()
+    file = user_path(path)
     try:
         if file.stat().st_size > MAX_BYTES:
             raise InputError(f"image {str(path)!r} is larger than {MAX_BYTES // 1024**2} MB")

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from odar.errors import InputError
+from odar.types import Query
+
+CHARACTERS_PER_TOKEN_AT_MOST = 8
+"""No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
 
 
 def check_text(text: str, *, in_conversation: bool = False) -> None:
@@ -17,3 +23,13 @@ def check_text(text: str, *, in_conversation: bool = False) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text") from None
+
+
+def check_length(query: Query, contexts: Mapping[str, int]) -> None:
+    """Raise InputError where a query cannot fit the context, in tokens, of one of these models."""
+    length = sum(len(message.text) for message in query.messages)
+    for model, context in contexts.items():
+        if length > context * CHARACTERS_PER_TOKEN_AT_MOST:
+            raise InputError(
+                f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens"
+            )

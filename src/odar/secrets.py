@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from odar.errors import SettingsError
+from odar.files import user_path
 from odar.settings import ProviderSettings
 
 _PASSWORD = re.compile(r"(://[^/@:\s\"']*):[^\s\"']*@")
@@ -68,7 +69,7 @@ def secrets_in(url: str) -> list[str]:
 
 
 def _from_file(setting: str, given: str) -> str | None:
-    path = Path(given).expanduser()
+    path = user_path(given, setting) if "/" in given else Path(given)  # a key that begins with ~ is shown by nobody
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise SettingsError(f"{setting} = {str(path)!r} can be read by others; run: chmod 600 {path}")

@@ -54,6 +54,12 @@ def test_the_core_is_pure(module):
     assert not {name.split(".")[0] for name in imports_of(module)} & impure
 
 
+@pytest.mark.parametrize("module", [m for m in MODULES if name_of(m) != "files.py"], ids=name_of)
+def test_homes_are_written_out_in_one_place(module):
+    """pathlib's own way raises a RuntimeError for ~nobody, which no command expects."""
+    assert ".expanduser(" not in module.read_text(), "use odar.files.user_path, or UserPath for an option"
+
+
 def test_exports_are_sorted_few_and_real():
     assert odar.__all__ == sorted(odar.__all__)
     assert len(odar.__all__) <= 20

@@ -141,9 +141,13 @@ async def try_worker_killed(home: House) -> Outcome:
 
 
 async def try_clock(home: House) -> Outcome:
-    """The wall clock jumps to and fro."""
+    """The wall clock jumps to and fro, and is far ahead when the gateway is started again."""
     jumps = (HOUR_S, -HOUR_S, DAY_S, -DAY_S, 0)
-    outcome = Outcome("clock jumps", "the wall clock jumps by an hour and by a day, forth and back")
+    outcome = Outcome(
+        "clock jumps",
+        "the wall clock jumps by an hour and by a day, forth and back; then the gateway is started again while the clock is "
+        "60 days ahead, twice as far as traces are kept",
+    )
     clock = MovableClock(home.folder)
     store = str(home.folder / "clock.db")
     gateway = await Gateway.start(home.folder / "clock-gateway", home.fast, home.slow, store, environ=clock.environ)
@@ -157,8 +161,15 @@ async def try_clock(home: House) -> Outcome:
         await under_fault(home, gateway, outcome, jump)
     finally:
         await gateway.stop()
-        clock.close()
     outcome.broken += short(gateway.complaints())
+    clock.move(60 * DAY_S)
+    try:
+        again = await Gateway.start(home.folder / "clock-again", home.fast, home.slow, store, environ=clock.environ)
+        await asyncio.sleep(2 + home.pace)  # old traces are looked for as soon as the store is open
+        await again.stop()
+    finally:
+        clock.close()
+    outcome.broken += short(again.complaints())
     await home.judge(outcome, store)
     return outcome
 

@@ -150,6 +150,26 @@ async def test_closing_ends_a_process_that_has_only_just_been_started() -> None:
     await gone(pid(estimates))
 
 
+def test_an_answer_that_comes_while_it_is_closed_is_nobodys() -> None:
+    """Found by `make chaos`: the pipe of questions was gone, an answer came on the other, and nobody waited for it."""
+    faults: list[dict[str, Any]] = []
+
+    async def ask_and_close() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        estimates = Beside(shipped_estimator())
+        await estimates(QUERIES[0])
+        assert estimates._link is not None
+        asking = [estimates._link.result().ask(query) for query in QUERIES[:2] * 20]
+        await estimates.close()
+        assert all(each.done() for each in asking)
+        for each in asking:
+            each.exception()  # lost, or answered in time
+
+    for run in (uvloop.run, asyncio.run):
+        run(ask_and_close())
+    assert faults == []
+
+
 async def test_one_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FAREWELL_S", 0.2)
     estimates = Beside(shipped_estimator())

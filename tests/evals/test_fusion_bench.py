@@ -9,7 +9,7 @@ from odar.cli.bench_quality import fusion
 from odar.errors import InputError
 from odar.evals.fusion_bench import Panel, load_panel, luck, measure_group, pairs, random_groups
 
-pyarrow = pytest.importorskip("pyarrow")
+pyarrow = pytest.importorskip("pyarrow", reason="the evals extra is not installed: pip install 'odar[evals]'")
 
 
 @pytest.fixture

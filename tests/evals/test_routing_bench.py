@@ -67,7 +67,7 @@ def test_contaminated_questions_are_dropped(tmp_path: Path) -> None:
 
 
 def test_pairs_are_matched_by_question(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow", reason="the evals extra is not installed: pip install 'odar[evals]'")
     from pyarrow import parquet
 
     folder = tmp_path / "mmlu_pro_outcomes"

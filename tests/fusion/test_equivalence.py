@@ -38,7 +38,7 @@ DIFFERENT = [
     ["Paris", "Lyon", "Paris and Lyon"],
     ["March 5, 2024", "May 3, 2024", "2024-05-04"],
     ["", "0", "none"],
-    ["4", "4x", "four"],
+    ["4", "4x", "4x^2", "4x/3", "four"],
     ["f(x)", "g(x)"],
 ]
 

@@ -133,7 +133,7 @@ async def test_the_number_of_threads_changes_no_bit(provider: EmbeddedProvider) 
     long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)
     two = EmbeddedProvider(threads=2, context=512, parallel=2)
     try:
-        ask = request(long, n=2, max_tokens=20)
+        ask = request(long, max_tokens=2)
         assert (await two.complete(ask)).completions == (await provider.complete(ask)).completions
     finally:
         await two.close()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError, ProviderTimeout
 from odar.providers.base import Completion, Message, Provider, Reply
 from odar.providers.replay import Recording, ReplayProvider, digest, load, parse, record
@@ -15,8 +16,13 @@ from support.requests import ask
 
 counts = st.none() | st.integers(0, 10**6)
 tokens = st.builds(Token, st.text(), st.none() | st.floats(-100, 0), st.booleans())
+calls = st.builds(ToolCall, st.text(), st.text(), st.text())
 completions = st.builds(
-    Completion, st.text(), st.lists(tokens, max_size=3).map(tuple), st.sampled_from(["stop", "length"])
+    Completion,
+    st.text(),
+    st.lists(tokens, max_size=3).map(tuple),
+    st.sampled_from(["stop", "length", "tool_calls"]),
+    st.lists(calls, max_size=2).map(tuple),
 )
 replies = st.builds(
     Reply,

@@ -2,12 +2,14 @@
 
 The server runs as a process of its own, with everything on that might tell: the texts of traces, debugging of
 Python's event loop, spans to a collector. What is searched: both forms of the log, every answer and error on every
-protocol, the store's file byte by byte, metrics, dashboard, what the commands print, spans, and the process list.
+protocol, the store's file byte by byte, metrics, dashboard, what the commands print, panels, reports with their
+figures and tables, files that remember how they were made, spans, and the process list.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import re
@@ -23,7 +25,7 @@ from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError
 from support.environment import kept_environment
-from support.fault_server import FaultServer, answer, ok
+from support.fault_server import Behaviour, Exchange, FaultServer, answer, echo_n, ok
 from support.gateway import turn
 from support.planted import (
     ENVIRONMENT_KEY,
@@ -236,6 +238,62 @@ async def test_no_key_comes_out_of_a_command(tmp_path):
             operator.saw(file.name, file.read_bytes())
         assert up.requests
     assert "user:***@127.0.0.1" in shown
+    assert operator.leaks() == {}
+
+
+def shouts_at_times(times: int) -> Behaviour:
+    """Most questions are answered, rightly at times; at every so-manieth the upstream repeats the request's headers."""
+    asked = itertools.count(1)
+
+    async def behave(exchange: Exchange) -> None:
+        turn = next(asked)
+        if turn % times == 0:
+            await echoes(shape=SHAPES[turn // times % len(SHAPES)])(exchange)
+        else:
+            await echo_n(f"Answer: {'4' if turn % 2 else 'Paris'}")(exchange)
+
+    return behave
+
+
+async def test_no_key_comes_out_of_a_panel_or_a_report(tmp_path):
+    parquet = pytest.importorskip(
+        "pyarrow.parquet", reason="the evals extra is not installed: pip install 'odar[evals]'"
+    )
+    async with FaultServer() as up, FaultServer() as collector:
+        collector.behave(answer({}))
+        operator = Operator(tmp_path, up, collector, content=True)
+        up.behave(shouts_at_times(17))
+        pair = ("--set", "fast.model=m", "--set", "slow.model=b")
+        await operator.odar("eval", "collect", "starter", "--out", "panel", "--limit", "12", "--yes", *pair)
+        assert b"failed with Provider" in operator.seen["odar eval"]  # it was shouted at
+        await operator.odar("eval", "report", "panel", "--out", "report.html", "--figures", "figures")
+    for file in (*tmp_path.glob("panel/*"), *tmp_path.glob("figures/*"), tmp_path / "report.html"):
+        operator.saw(f"report: {file.name}", file.read_bytes())
+    table = parquet.read_table(tmp_path / "panel" / "panel.parquet")  # compressed: bytes would show nothing
+    operator.saw("panel", f"{table.schema.metadata} {table.to_pylist()}")
+    assert 0 < table.num_rows < 12
+    assert {".csv", ".html", ".png"} <= {Path(where).suffix for where in operator.seen if "report: " in where}
+    assert PASSWORD_HEADER in str([request.headers for request in up.requests])  # they went where they belong
+    assert operator.leaks() == {}
+
+
+async def test_no_file_remembers_a_password_that_was_typed(tmp_path):
+    """`--set` may hold an address with a password; calibrations, estimators and reports tell how they were made."""
+    rows = [{"query": f"What is {i} + {i}?", "answer": str(2 * i), "difficulty": i % 5 / 5} for i in range(60)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    async with FaultServer() as up, FaultServer() as collector:
+        collector.behave(answer({}))
+        operator = Operator(tmp_path, up, collector, content=True)
+        up.behave(echo_n("Answer: 4"))
+        typed = up.url.replace("://", f"://user:{quote(PASSWORD, safe='')}@") + f"?api_key={FILE_KEY}"
+        also = ("--set", f"providers.behind.base_url={typed}", "--set", "fast.model=b", "--set", "slow.model=b")
+        await operator.odar("calibrate", "rows.jsonl", "--statistics-only", "--force", "--yes", *also)
+        await operator.odar("train", "estimator", "rows.jsonl", "--from-shipped", "--force", "--epochs", "1", *also)
+        for name, remembered in (("calibration.json", "odar calibrate"), ("estimator.json", "odar train")):
+            written = (tmp_path / name).read_text()
+            assert remembered in written and "***@127.0.0.1" in written and "api_key=***" in written
+            operator.saw(name, written)
+        operator.saw("records", b"".join(file.read_bytes() for file in tmp_path.rglob("*.jsonl")))
     assert operator.leaks() == {}
 
 

@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password():
-    pytest.importorskip("psycopg")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'odar[postgres]'")
     with pytest.raises(StoreError) as raised:
         Database(StoreSettings(url="postgresql://me:secret@127.0.0.1:1/odar"), patience_s=2)
     assert "store postgresql+psycopg://me:***@127.0.0.1:1/odar: " in str(raised.value)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -30,7 +31,7 @@ from odar.types import (
 from support.traces import make_answer, make_record
 
 texts = st.text(max_size=20)  # surrogates and NUL included
-numbers = st.floats(allow_nan=False)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
 maybe = st.none() | numbers
 counts = st.none() | st.integers(0, 2**70)
 usages = st.builds(Usage, counts, counts, counts, counts)
@@ -90,6 +91,24 @@ def test_what_is_stored_with_content_comes_back_the_same(record):
     assert "\0" not in body
     json.loads(body, parse_constant=pytest.fail)  # strict JSON: no NaN, no Infinity
     assert from_document(loads(body)) == record
+
+
+@given(st.sampled_from([math.nan, math.inf, -math.inf]))
+def test_a_number_that_is_none_is_stored_as_unknown(odd):
+    answer = make_answer(cost=odd, seconds=odd, difficulty=odd)
+    body = dumps(to_document(Record(Query("?"), answer), content=True))
+    document = json.loads(body, parse_constant=pytest.fail)
+    assert document["spend"]["cost_usd"] is None
+    read = from_document(document)
+    assert read.spend.cost_usd is None
+    assert math.isnan(read.spend.seconds)
+    assert math.isnan(read.outcome.trace.decision.estimate.difficulty)
+
+
+def test_an_infinity_that_an_earlier_version_wrote_is_read():
+    document = to_document(make_record(), content=True)
+    document["spend"]["cost_usd"] = "inf"
+    assert from_document(document).spend.cost_usd == math.inf
 
 
 @given(records, st.sampled_from(["query", "answer", "token"]))

@@ -3,12 +3,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
-from odar.store import retention
+from odar.store import calendar, retention
+from odar.store import store as store_module
 from odar.store.filters import Filter
+from odar.store.rows import make_row, write_rows
 from support.traces import ago, make_record
 
 
@@ -22,7 +26,7 @@ async def test_old_traces_go_with_all_that_hangs_on_them_and_bills_stay(opened, 
     await store.mark("old0", True)
     await store.mark("new", True)
     sweeps = 1
-    while retention.sweep(store._database, 30):
+    while retention.sweep(store._database, 30, datetime.now(UTC)):
         sweeps += 1
     assert sweeps == 3
     assert [trace["id"] for trace in (await store.page()).traces] == ["new"]
@@ -34,10 +38,11 @@ async def test_old_traces_go_with_all_that_hangs_on_them_and_bills_stay(opened, 
 async def test_it_happens_by_itself(opened, url):
     store = opened(url, retention_days=0)
     store.put(make_record(started_at=ago(days=3)))
+    store.put(make_record(id="new"))
     await store.close()
     store = opened(url, retention_days=2, flush_interval_s=0.05)
     deadline = time.monotonic() + 10
-    while (await store.page(Filter())).traces:
+    while [trace["id"] for trace in (await store.page(Filter())).traces] != ["new"]:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
 
@@ -46,7 +51,7 @@ async def test_zero_keeps_all(opened, sqlite_url):
     store = opened(sqlite_url, retention_days=0)
     store.put(make_record(started_at="1999-12-31"))
     await store.flush()
-    assert retention.sweep(store._database, 0) is False
+    assert retention.sweep(store._database, 0, datetime.now(UTC)) is False
     assert len((await store.page()).traces) == 1
 
 
@@ -55,7 +60,86 @@ async def test_what_is_deleted_is_gone_from_the_file(opened, sqlite_url):
     store.put(make_record("Where is zanzibar?", started_at=ago(days=9)))
     await store.flush()
     assert b"zanzibar" in b"".join(path.read_bytes() for path in Path(sqlite_url).parent.iterdir())
-    assert not retention.sweep(store._database, 5)
+    assert not retention.sweep(store._database, 5, datetime.now(UTC))
     await store.close()
     sqlite3.connect(sqlite_url).execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
     assert b"zanzibar" not in Path(sqlite_url).read_bytes()
+
+
+async def _swept(store) -> None:
+    """Wait until the store has looked for old traces once more."""
+    await _done(store)  # what it began by itself, maybe under another clock
+    store._sweep_at = store._news_at = 0.0
+    await _done(store)
+
+
+async def _done(store) -> None:
+    deadline = time.monotonic() + 10
+    while store._sweep_at == 0.0:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("days_ahead", [31, 400, 36_500])
+async def test_a_clock_that_jumps_ahead_deletes_nothing(opened, url, monkeypatch, days_ahead):
+    store = opened(url, retention_days=30, flush_interval_s=0.02)
+    for days in (0, 1, 29):
+        store.put(make_record(id=f"{days} days old", started_at=ago(days=days)))
+    store.put(make_record(id="too old", started_at=ago(days=32)))
+    await store.flush()
+    monkeypatch.setattr(store._calendar, "_wall", lambda: time.time() + days_ahead * 86_400)
+    await _swept(store)
+    kept = {trace["id"] for trace in (await store.page()).traces}
+    assert kept == {"0 days old", "1 days old", "29 days old"}  # by the true time, one of them was due
+
+
+async def test_a_store_that_is_opened_under_a_wrong_clock_deletes_nothing(opened, url, monkeypatch):
+    store = opened(url, retention_days=30)
+    store.put(make_record(id="now"))
+    store.put(make_record(id="before", started_at=ago(days=20)))
+    await store.close()
+    true = time.time
+    monkeypatch.setattr(store_module, "Calendar", lambda newest: calendar.Calendar(newest, lambda: true() + 9e6))
+    store = opened(url, retention_days=30, flush_interval_s=0.02)
+    await _swept(store)
+    assert len((await store.page()).traces) == 2
+
+
+async def test_a_clock_that_stays_ahead_is_believed_in_the_end(opened, url, monkeypatch):
+    store = opened(url, retention_days=30, flush_interval_s=0.02)
+    store.put(make_record(id="now"))
+    await store.flush()
+    for hours, kept in ((0.0, 1), (2.0, 1), (5.9, 1), (6.1, 0)):
+        monkeypatch.setattr(store._calendar, "_wall", lambda on=hours * 3600: time.time() + 9e6 + on)
+        monkeypatch.setattr(store._calendar, "_steady", lambda on=hours * 3600: calendar.steady_clock() + on)
+        await _swept(store)
+        assert len((await store.page()).traces) == kept, hours
+
+
+async def test_a_term_longer_than_there_are_dates_keeps_all(opened, sqlite_url):
+    store = opened(sqlite_url, retention_days=10**9, flush_interval_s=0.02)
+    store.put(make_record(started_at="1970-01-01"))
+    await store.flush()
+    await _swept(store)
+    assert store.health().ok
+    assert len((await store.page()).traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("days", "first"),
+    [(1, "2026-11-15"), (30, "2026-10-17"), (365, "2025-11-16"), (10**6, ""), (10**10, "")],
+)
+def test_the_first_day_kept(days, first):
+    now = datetime(2026, 11, 16, 23, 59, tzinfo=UTC)
+    assert retention.first_day_kept(days, now) == first
+    assert retention.first_day_kept(days, now - timedelta(hours=23)) == first  # whole days, by UTC
+
+
+def test_the_newest_trace_is_found_whatever_was_written_last(database):
+    with database.read() as connection:
+        assert retention.newest_trace(connection) is None
+    for moment in ("2026-11-15T23:00:00Z", "2026-11-16T01:00:00+02:00", "2026-11-14"):
+        with database.write() as connection:
+            write_rows(connection, [make_row(make_record(started_at=moment), content=False)])
+    with database.read() as connection:
+        assert retention.newest_trace(connection) == datetime(2026, 11, 15, 23, tzinfo=UTC).timestamp()

@@ -204,7 +204,7 @@ async def test_a_batch_whose_commit_was_lost_on_the_way_back_is_not_counted_twic
     "bad",
     [
         Record(Query("?"), Attempt(id="bad", started_at="yesterday", profile="p")),
-        Record(Query("?"), make_record(id="bad").outcome, extra={"x": object()}),
+        Record(Query("?"), make_record(id="bad").outcome, extra={("x",): 1}),
         Record(
             Query("?"),
             Attempt(id="bad", started_at="2026-11-15", profile="p", spend=Spend(2**80, NO_USAGE, 0.0, 0.0)),

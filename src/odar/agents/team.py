@@ -173,7 +173,8 @@ class Team:
     ) -> list[Completion]:
         """One request on the ledger. A failure is recorded, not raised."""
         provider = self.providers[card.provider]
-        request = dataclasses.replace(request, timeout_s=min(request.timeout_s, self.ledger.time_left()))
+        if (left := self.ledger.time_left()) < request.timeout_s:
+            request = dataclasses.replace(request, timeout_s=left)
         read = self._read(request.messages)
         try:
             reply = await billed(

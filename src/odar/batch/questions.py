@@ -11,6 +11,7 @@ from typing import Any
 from odar.batch.journal import digest_of
 from odar.engine import Odar
 from odar.errors import InputError
+from odar.files import user_path
 from odar.formats import load_json
 from odar.images import load_image
 from odar.question import check_text
@@ -38,7 +39,7 @@ def load_questions(path: str | FilePath, read_conversation: ReadConversation) ->
     Raises:
         InputError: the file cannot be read, or a line is not a question; names the first bad lines.
     """
-    file = FilePath(path).expanduser()
+    file = user_path(path)
     try:
         lines = file.read_bytes().split(b"\n")
     except OSError as error:

@@ -20,9 +20,10 @@ from odar.batch.limits import NOTHING, Amount, Needs
 from odar.batch.replies import replies_kept_in
 from odar.calibration.items import Item
 from odar.calibration.records import Attempt, Record, Score, attempt
-from odar.engine import CHARACTERS_PER_TOKEN_AT_MOST, Odar
+from odar.engine import Odar
 from odar.errors import BudgetExceeded, OdarError
 from odar.providers.base import Message
+from odar.question import CHARACTERS_PER_TOKEN_AT_MOST
 from odar.types import Candidate, Energy, Step
 
 SEED = 42

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from odar.errors import InputError
+from odar.files import user_path
 from odar.formats import load_json
 from odar.images import load_image
 from odar.types import Query
@@ -29,7 +30,7 @@ def load_lines(path: str | Path, decode: Decode[T], fault: str, things: str) -> 
     Raises:
         InputError: the file cannot be read, holds nothing, or has a bad line; names the line.
     """
-    file = Path(path).expanduser()
+    file = user_path(path)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from odar.cli.embedded import fetch_if_embedded
-from odar.cli.options import announce_profile, settings_options
+from odar.cli.options import UserPath, announce_profile, settings_options
 from odar.cli.stream import AnswerStream
 from odar.engine import Odar
 from odar.errors import InputError
@@ -28,8 +28,15 @@ from odar.types import Answer, Decision, Path, Query
 
 @click.command("ask")
 @click.argument("question", required=False)
-@click.option("-f", "--file", metavar="FILE", help="Read the question from a file.")
-@click.option("--image", "images", metavar="FILE", multiple=True, help="A picture that belongs to it; repeatable.")
+@click.option("-f", "--file", type=UserPath(), metavar="FILE", help="Read the question from a file.")
+@click.option(
+    "--image",
+    "images",
+    type=UserPath(),
+    metavar="FILE",
+    multiple=True,
+    help="A picture that belongs to it; repeatable.",
+)
 @click.option(
     "--path", type=click.Choice([path.value for path in Path]), help="Take this path, whatever the difficulty."
 )
@@ -145,7 +152,7 @@ def _read_question(question: str | None, file: str | None) -> str:
         if question is not None:
             raise InputError("give a question or --file, not both")
         try:
-            raw = FilePath(file).expanduser().read_bytes()
+            raw = FilePath(file).read_bytes()
         except OSError as error:
             raise InputError(f"file {file!r} cannot be read: {error.strerror or error}") from None
         return _decode(raw, f"file {file!r}")

@@ -26,15 +26,15 @@ from odar.cli.collecting import (
     shown,
 )
 from odar.cli.embedded import fetch_if_embedded, uses_embedded
-from odar.cli.options import announce_profile, settings_options
+from odar.cli.options import UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.settings import Settings
 from odar.types import Query
 
 
 @click.command("batch")
-@click.argument("questions", metavar="IN.jsonl")
-@click.argument("out", metavar="OUT.jsonl")
+@click.argument("questions", type=UserPath(), metavar="IN.jsonl")
+@click.argument("out", type=UserPath(), metavar="OUT.jsonl")
 @click.option(
     "--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Questions at a time."
 )
@@ -76,7 +76,7 @@ def command(
         # It takes one request at a time in each process, and waiting for others counts against an agent's time.
         concurrency = min(concurrency, workers if engine == "ray" else 1)
     items = make_items(Odar(settings), asked, seed)  # that engine opens nothing
-    with Journal(Path(out).expanduser()) as journal:
+    with Journal(Path(out)) as journal:
         confirm(settings, journal.missing(items), len(items), "questions", "", budget, yes=yes)
         opened = open_engine(engine, Answering(settings, seed), settings, ray_address, workers)
         with shown(len(items), quiet=as_json) as show:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from odar.cli.options import UserPath
 from odar.errors import InputError
 from odar.formats import load_json
 
@@ -26,7 +27,9 @@ LOSS = 0.005
 
 
 @click.command("difficulty")
-@click.option("--data", metavar="DIR", help="Folder with gsm8k/test.jsonl. Default: the starter questions.")
+@click.option(
+    "--data", type=UserPath(), metavar="DIR", help="Folder with gsm8k/test.jsonl. Default: the starter questions."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def difficulty(data: str | None, as_json: bool) -> None:
     """Queries a second and p50/p99 of all 24 features and the score, on one core, and where the time goes.
@@ -67,7 +70,7 @@ def _questions(data: str | None) -> list[Query]:
 
     if not data:
         return [item.query for item in starter_items()]
-    file = Path(data).expanduser() / "gsm8k" / "test.jsonl"
+    file = Path(data) / "gsm8k" / "test.jsonl"
     try:
         lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line]
         return [Query(load_json(line)["question"]) for line in lines]
@@ -96,7 +99,13 @@ def _shares(queries: list[Query]) -> dict[str, float]:
 
 
 @click.command("routing")
-@click.option("--data", metavar="DIR", required=True, help="Folder with routellm_gsm8k and mmlu_pro_outcomes.")
+@click.option(
+    "--data",
+    type=UserPath(),
+    metavar="DIR",
+    required=True,
+    help="Folder with routellm_gsm8k and mmlu_pro_outcomes.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def routing(data: str, as_json: bool) -> None:
     """APGR, CPT and AUROC of the estimator beside random, length and an oracle, with bootstrap intervals.
@@ -107,7 +116,7 @@ def routing(data: str, as_json: bool) -> None:
     from odar.difficulty.estimator import shipped_estimator
     from odar.evals.routing_bench import load_mmlu_pair, load_routellm, measure
 
-    folder, estimator = Path(data).expanduser(), shipped_estimator()
+    folder, estimator = Path(data), shipped_estimator()
     rows = [row for load in (load_routellm, load_mmlu_pair) for row in measure(load(folder), estimator)]
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
@@ -120,12 +129,12 @@ def routing(data: str, as_json: bool) -> None:
 
 
 @click.command("fusion")
-@click.option("--data", metavar="DIR", required=True, help="Folder with mmlu_pro_outcomes.")
+@click.option("--data", type=UserPath(), metavar="DIR", required=True, help="Folder with mmlu_pro_outcomes.")
 @click.option(
     "--groups", type=click.IntRange(min=1), default=20, show_default=True, help="Random groups of 3 to 6."
 )
 @click.option("--pairs", type=click.IntRange(min=0), default=50, show_default=True, help="Pairs; 0 for all 3,321.")
-@click.option("--seed", type=int, default=42, show_default=True)
+@click.option("--seed", type=int, default=42, show_default=True, help="Of groups, pairs, folds and draws.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None:
     """The fitted fusion rule beside majority, the best single model and the paper's argmin, on recorded models.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odar.cli.embedded import fetch_if_embedded
-from odar.cli.options import announce_profile, settings_options
+from odar.cli.options import UserPath, announce_profile, command_line, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
 
@@ -29,10 +27,19 @@ FEWEST = 30
 
 
 @click.command("calibrate")
-@click.argument("data", required=False)
+@click.argument("data", type=UserPath(), required=False)
 @click.option("--from-traces", is_flag=True, help="Fit to recorded traffic with feedback; calls nobody.")
-@click.option("--out", default="calibration.json", show_default=True, help="Where the result is written.")
-@click.option("--records", metavar="FILE", help="Where answers are kept. Default: in ODAR's cache.")
+@click.option(
+    "--out",
+    type=UserPath(),
+    metavar="FILE",
+    default="calibration.json",
+    show_default=True,
+    help="Where the result is written.",
+)
+@click.option(
+    "--records", type=UserPath(), metavar="FILE", help="Where answers are kept. Default: in ODAR's cache."
+)
 @click.option(
     "--limit", type=click.IntRange(min=1), default=160, show_default=True, help="Starter questions to use."
 )
@@ -181,11 +188,6 @@ def _fit(odar: Odar, kept: list[tuple[Item, Record]], tolerance: float) -> tuple
     return evidence, fit(evidence, today, tolerance=tolerance)
 
 
-def command_line() -> str:
-    """What was typed, for the file to remember."""
-    return shlex.join(["odar", *sys.argv[1:]])
-
-
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     try:
@@ -199,7 +201,7 @@ def write(path: Path, text: str) -> None:
 def _records_path(named: str | None, made_by: Provenance) -> Path:
     """The file named, or the one for these settings in ODAR's cache; where that is new, what is left is told."""
     if named:
-        return Path(named).expanduser()
+        return Path(named)
     from odar.calibration.provenance import latest, told
     from odar.providers.weights import weights_path
 

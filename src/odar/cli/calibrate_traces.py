@@ -23,7 +23,8 @@ from odar.types import Step
 
 def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
     """Read the store, fit, say what came of it, and write it where anything changed."""
-    from odar.cli.calibrate import command_line, write
+    from odar.cli.calibrate import write
+    from odar.cli.options import command_line
 
     with Odar(settings) as odar:
         today = incumbents(odar)

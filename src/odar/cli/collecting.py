@@ -48,7 +48,13 @@ def engine_options(command: F) -> F:
     for option in (
         click.option("--workers", type=more_than_none, default=2, show_default=True, help="Processes on Ray."),
         click.option("--ray-address", metavar="ADDRESS", help=where),
-        click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True),
+        click.option(
+            "--engine",
+            type=click.Choice(["local", "ray"]),
+            default="local",
+            show_default=True,
+            help="Where the work is done: in this process, or on a Ray cluster.",
+        ),
     ):
         command = option(command)
     return command

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from odar.cli.options import settings_options
+from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
 from odar.dispatch.experts import route_expert
 from odar.dispatch.strategy import Strategy
@@ -25,7 +25,9 @@ _BAR = 16
 
 @click.command("difficulty")
 @click.argument("query", required=False)
-@click.option("-f", "--file", metavar="FILE", help="A JSONL file with query on each line, for many at once.")
+@click.option(
+    "-f", "--file", type=UserPath(), metavar="FILE", help="A JSONL file with query on each line, for many at once."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or one a line for --file.")
 @settings_options
 def command(query: str | None, file: str | None, as_json: bool, settings: Settings) -> None:
@@ -54,7 +56,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
 
 def _queries(file: str) -> Iterator[str]:
     try:
-        lines = Path(file).expanduser().read_text(encoding="utf-8").split("\n")
+        lines = Path(file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     for number, line in enumerate(lines, start=1):

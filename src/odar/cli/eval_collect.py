@@ -23,7 +23,7 @@ from odar.cli.collecting import (
     shown,
 )
 from odar.cli.embedded import fetch_if_embedded, uses_embedded
-from odar.cli.options import announce_profile, settings_options
+from odar.cli.options import UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.evals.benchmarks.base import BENCHMARKS
@@ -43,13 +43,15 @@ REQUESTS = 3
 
 @click.command("collect")
 @click.argument("benchmarks", nargs=-1, required=True, metavar="BENCHMARK...")
-@click.option("--out", required=True, metavar="DIR", help="The panel's folder.")
+@click.option("--out", type=UserPath(), required=True, metavar="DIR", help="The panel's folder.")
 @click.option("--limit", type=click.IntRange(min=1), help="Items of each benchmark, a stratified draw.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=(42,), show_default=True, help="Repeatable.")
 @click.option(
     "--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples an item. Default: the Hard path's."
 )
-@click.option("--data", metavar="DIR", help="Read the benchmarks from this folder, not from the hub.")
+@click.option(
+    "--data", type=UserPath(), metavar="DIR", help="Read the benchmarks from this folder, not from the hub."
+)
 @click.option(
     "--budget", type=click.FloatRange(min=0), metavar="USD", help="All the panel may cost, earlier runs too."
 )
@@ -87,7 +89,7 @@ def collect(
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=quiet)
     settings = _fitting(settings, benchmarks)
-    jobs = _jobs(benchmarks, limit, seeds, Path(data).expanduser() if data else None)
+    jobs = _jobs(benchmarks, limit, seeds, Path(data) if data else None)
     asked = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
     copied = None
     if uses_embedded(settings):
@@ -95,7 +97,7 @@ def collect(
         concurrency, copied = (workers, None) if engine == "ray" else (copies(asked), open_copies)
     opened = open_engine(engine, WithEngine(asked, asking, copied), asked, ray_address, workers, REQUESTS)
     odar = Odar(asked)  # opens nothing: only to see what each item may take
-    with open_folder(Path(out).expanduser(), header_of(odar, settings.routing.samples)) as folder:
+    with open_folder(Path(out), header_of(odar, settings.routing.samples)) as folder:
         collection = Collection(odar, folder, jobs)
         todo = collection.missing()
         calls = f"at most {len(todo) * (2 + asked.routing.samples)} calls, "

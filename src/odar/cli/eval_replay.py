@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from odar.calibration.bootstrap import Interval
+from odar.cli.options import UserPath
 from odar.errors import InputError
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.policies import run, run_all
@@ -19,12 +20,17 @@ from odar.evals.standing import Standing, paired, standings, strata_of
 
 
 @click.command("replay")
-@click.argument("panel")
+@click.argument("panel", type=UserPath())
 @click.option(
     "--policy", "policies", multiple=True, metavar="POLICY", help="Repeatable. Default: odar and baselines."
 )
 @click.option("--against", default="odar", show_default=True, metavar="POLICY", help="Gains are against this one.")
-@click.option("--calibration", metavar="FILE", help="Replay with this one, not the one the panel was made with.")
+@click.option(
+    "--calibration",
+    type=UserPath(),
+    metavar="FILE",
+    help="Replay with this one, not the one the panel was made with.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def replay(panel: str, policies: tuple[str, ...], against: str, calibration: str | None, as_json: bool) -> None:
     """Replay policies on a panel, with no further call.
@@ -53,8 +59,8 @@ def replay(panel: str, policies: tuple[str, ...], against: str, calibration: str
 
 
 @click.command("compare")
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
+@click.argument("first", type=UserPath(), metavar="A")
+@click.argument("second", type=UserPath(), metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(first: str, second: str, as_json: bool) -> None:
     """Compare A with B on the items they share. Each is PANEL or PANEL#POLICY; the policy is odar if left out.

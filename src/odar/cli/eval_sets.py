@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odar.cli.options import UserPath
 from odar.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from odar.evals.benchmarks.base import Benchmark, Task
     from odar.evals.responses import Response, Scores
 
-_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FOLDER = UserPath(path_type=Path, exists=True, file_okay=False)
+_FILE = UserPath(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command("list")
@@ -50,7 +51,7 @@ def list_benchmarks(as_json: bool) -> None:
 @click.option("--data", type=_FOLDER, help="Folder with the benchmark's files; without it, the hub.")
 @click.option("--report", type=_FILE, help="Report of the SWE-bench harness.")
 @click.option(
-    "--predictions", type=click.Path(path_type=Path, dir_okay=False), help="Write for that harness, and stop."
+    "--predictions", type=UserPath(path_type=Path, dir_okay=False), help="Write for that harness, and stop."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def score_command(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.calibration.bootstrap import Interval
-from odar.cli.options import settings_options
+from odar.cli.options import UserPath, settings_options
 from odar.evals.fusion_file import RuleResult, StoppingResult, apply_rules, load_questions, oracle, stop_early
 from odar.evals.fusion_held_out import held_out
 from odar.fusion.choose import Fusion
@@ -18,7 +18,7 @@ from odar.settings import Settings
 
 
 @click.command("fuse")
-@click.argument("file")
+@click.argument("file", type=UserPath())
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
+import sys
 import tomllib
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,17 +14,27 @@ import click
 
 from odar.config import load_settings
 from odar.errors import SettingsError
+from odar.files import user_path
 from odar.formats import DEEPEST, deeper_than
+from odar.secrets import masked
 from odar.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class UserPath(click.Path):
+    """A file or folder that a user names. `~` is written out before the command does, or spends, anything."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as the system knows it; whatever does not begin with ~ is left as it was typed."""
+        return super().convert(str(user_path(value)) if str(value).startswith("~") else value, param, ctx)
 
 
 def settings_options(command: F) -> F:
     """Adds --profile, --config and --set; the command receives `settings`."""
 
     @click.option("--profile", metavar="NAME", help="embedded, custom, open, paper, or a TOML file.")
-    @click.option("--config", metavar="FILE", help="Settings file. Default: ./odar.toml.")
+    @click.option("--config", type=UserPath(), metavar="FILE", help="Settings file. Default: ./odar.toml.")
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
@@ -62,3 +74,8 @@ def announce_profile(settings: Settings) -> None:
     """Say which profile was chosen and why, where nobody named one."""
     if not settings.profile_reason.startswith("named by"):
         click.echo(f"odar: profile {settings.profile}: {settings.profile_reason}", err=True)
+
+
+def command_line() -> str:
+    """What was typed, for a file to remember; without the password of an address, which `--set` may hold."""
+    return shlex.join(["odar", *map(masked, sys.argv[1:])])

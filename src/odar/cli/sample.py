@@ -12,7 +12,7 @@ from odar.calibration.items import Item, load_items
 from odar.calibration.provenance import provenance
 from odar.cli.collecting import collect, confirm
 from odar.cli.embedded import fetch_if_embedded
-from odar.cli.options import announce_profile, settings_options
+from odar.cli.options import UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.evals.samples import FORMAT, sample
 from odar.settings import Settings
@@ -20,8 +20,15 @@ from odar.types import Step
 
 
 @click.command("sample")
-@click.argument("data")
-@click.option("--out", default="samples.jsonl", show_default=True, help="Where the answers are written.")
+@click.argument("data", type=UserPath())
+@click.option(
+    "--out",
+    type=UserPath(),
+    metavar="FILE",
+    default="samples.jsonl",
+    show_default=True,
+    help="Where the answers are written.",
+)
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
 @click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Stop before this is spent.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
@@ -38,7 +45,7 @@ def command(data: str, out: str, concurrency: int, budget: float | None, yes: bo
     """
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=False)
-    count = _run(settings, load_items(data), Path(out).expanduser(), concurrency, budget, yes)
+    count = _run(settings, load_items(data), Path(out), concurrency, budget, yes)
     click.echo(f"{count} questions in {out}; compare the rules with: odar fuse {out}")
 
 

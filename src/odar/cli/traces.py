@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from odar.cli.options import settings_options
+from odar.cli.options import UserPath, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
 from odar.store.filters import Cursor, Filter
@@ -113,7 +113,9 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
 
 @command.command("export")
 @filter_options
-@click.option("--out", metavar="FILE", help="Write to FILE, or add to it; without, to standard output.")
+@click.option(
+    "--out", type=UserPath(), metavar="FILE", help="Write to FILE, or add to it; without, to standard output."
+)
 @click.option("--from", "from_", metavar="ID", help="Go on after this trace, to continue a broken export.")
 @settings_options
 def export(wanted: Filter, out: str | None, from_: str | None, settings: Settings) -> None:
@@ -170,6 +172,6 @@ def _writer(out: str | None) -> Any:
     if out is None:
         return nullcontext(sys.stdout)
     try:
-        return FilePath(out).expanduser().open("a", encoding="utf-8")
+        return FilePath(out).open("a", encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out!r} cannot be written: {error.strerror or error}") from None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odar import __version__
-from odar.cli.options import settings_options
+from odar.cli.options import UserPath, command_line, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
 
@@ -46,8 +44,15 @@ class Score:
 
 
 @command.command("estimator")
-@click.argument("data")
-@click.option("--out", default="estimator.json", show_default=True, help="Where the result is written.")
+@click.argument("data", type=UserPath())
+@click.option(
+    "--out",
+    type=UserPath(),
+    metavar="FILE",
+    default="estimator.json",
+    show_default=True,
+    help="Where the result is written.",
+)
 @click.option(
     "--seed", "seeds", type=int, multiple=True, help="Repeatable; runs are averaged. Default: 42 123 456."
 )
@@ -101,14 +106,14 @@ def estimator(
         click.echo("odar: not written: the shipped estimator is nearer (--force writes it anyway)", err=True)
         return 1
     model.about_ = {
-        "made_by": shlex.join(["odar", *sys.argv[1:]]),
+        "made_by": command_line(),
         "data": data,
         "rows": len(rows),
         "date": datetime.now(UTC).date().isoformat(),
         "odar": __version__,
         "held_out": report,
     }
-    _write(model, Path(out).expanduser())
+    _write(model, Path(out))
     if not as_json:
         click.echo(f'\nwritten to {out}; use it with: routing.estimator = "{out}" in odar.toml')
     return 0

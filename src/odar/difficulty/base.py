@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
+from odar.files import user_path
 from odar.registry import Registry
 from odar.types import Estimate, Query
 
@@ -46,7 +46,7 @@ def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None, origi
     if name not in ESTIMATORS.names() and name.endswith(".json"):
         from odar.difficulty.estimator import LearnedEstimator
 
-        return LearnedEstimator.load(Path(name).expanduser())
+        return LearnedEstimator.load(user_path(name, setting="routing.estimator"))
     if calibrated is None or name != "learned":
         return ESTIMATORS[name]()
     from odar.difficulty.estimator import calibrated_estimator

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -50,10 +50,12 @@ def route_expert(query: Query) -> Routed:
     rules = _rules()
     text = query.text[:_READ].lower()
     words = set(_WORD.findall(text))
-    hits = {expert: keywords.found(text, words) for expert, keywords in rules.keywords.items()}
-    best = max(Expert, key=lambda expert: len(hits.get(expert, ())))  # the first of equals, in the order of Expert
-    if hits.get(best):
-        return Routed(best, "keywords: " + ", ".join(sorted(hits[best])[:5]))
+    best, hits = Expert.GENERAL, set[str]()
+    for expert, keywords in rules.keywords:
+        if len(found := keywords.found(text, words)) > len(hits):  # the first of equals
+            best, hits = expert, found
+    if hits:
+        return Routed(best, "keywords: " + ", ".join(sorted(hits)[:5]))
     for expert, name, pattern in rules.questions:
         if pattern.search(text):
             return Routed(expert, f"question type: {name}")
@@ -90,20 +92,22 @@ class Keywords:
     def found(self, text: str, words: set[str]) -> set[str]:
         """The keywords in a lower-case text, of which `words` are the words."""
         hits = words & self._words
-        if any(phrase in text for phrase in self._phrases):
+        if any(map(text.__contains__, self._phrases)):
             hits.update(self._pattern.findall(text))
         return hits
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    keywords: Mapping[Expert, Keywords]
+    keywords: tuple[tuple[Expert, Keywords], ...]
+    """In the order of `Expert`."""
     questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
 
 
 @cache
 def _rules() -> _Rules:
     tree = tomllib.loads(resources.files("odar.dispatch").joinpath("experts.toml").read_text(encoding="utf-8"))
-    keywords = {Expert(name): Keywords(words) for name, words in tree["keywords"].items()}
+    listed = tree["keywords"]
+    keywords = tuple((expert, Keywords(listed[expert])) for expert in Expert if expert in listed)
     questions = tuple((Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"])
     return _Rules(keywords, questions)

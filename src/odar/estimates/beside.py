@@ -118,6 +118,8 @@ class _Link(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Give each answer to who waits for it; one who left is passed over."""
+        if self.lost:
+            return  # on its way when the other pipe was closed: everybody who waited has been told
         data = self._unread + data
         whole = len(data) - len(data) % ROW.size
         for start in range(0, whole, ROW.size):

@@ -16,6 +16,7 @@ import numpy as np
 from odar.calibration.fusion_fit import BETAS, GAMMAS, cross_fit, skill_weights, standardize
 from odar.calibration.votes import Array, Votes, accuracy, fuse, majority, oracle
 from odar.errors import InputError
+from odar.files import user_path
 
 CONSTANT = ("deepseek-chat",)
 """Models whose recorded probability is the same for every answer, and so says nothing."""
@@ -67,7 +68,7 @@ def load_panel(folder: str | Path) -> Panel:
     Raises:
         InputError: the folder does not hold the data, or pyarrow is not installed.
     """
-    file = Path(folder).expanduser() / "mmlu_pro_outcomes" / "outcomes.parquet"
+    file = user_path(folder) / "mmlu_pro_outcomes" / "outcomes.parquet"
     try:
         from pyarrow import parquet
     except ImportError:

@@ -29,6 +29,7 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.votes import Array
 from odar.errors import InputError
 from odar.evals.samples import FORMAT
+from odar.files import user_path
 from odar.formats import check_format, load_json
 from odar.fusion.answers import extract_answer
 from odar.fusion.choose import Fusion
@@ -81,7 +82,7 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
     Raises:
         InputError: the file cannot be read, or a line is not a recorded question; names the line.
     """
-    file = Path(path).expanduser()
+    file = user_path(path)
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         lines = raw.decode("utf-8").split("\n")

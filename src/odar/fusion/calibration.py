@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError
+from odar.files import user_path
 from odar.formats import check_format, load_json
 from odar.fusion.statistics import StatisticsTable
 
@@ -80,19 +80,14 @@ def load_calibration(name: str) -> Calibration:
     if name in SHIPPED:
         file: Any = resources.files("odar.data").joinpath(f"calibration-{name}.json")
     else:
-        file = Path(name)
+        file = user_path(name, setting="calibration")
     try:
-        file = file.expanduser() if isinstance(file, Path) else file
         return Calibration.from_json(file.read_text(encoding="utf-8"), f"calibration {name}")
     except OSError as error:
         raise SettingsError(f"calibration = {name!r} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
-    except (
-        ValueError,
-        RuntimeError,
-        RecursionError,
-    ) as error:  # no file's name; brackets without end
+    except (ValueError, RecursionError) as error:  # no file's name; brackets without end
         raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
 
 

@@ -20,7 +20,7 @@ def energy_per_character(logprobs: Array, characters: int) -> float:
     >>> energy_per_character(np.array([-0.5, -1.5]), characters=10)
     0.2
     """
-    return float(-logprobs.sum() / characters)
+    return float(-np.add.reduce(logprobs) / characters)
 
 
 def varentropy(logprobs: Array) -> float:
@@ -31,7 +31,9 @@ def varentropy(logprobs: Array) -> float:
     """
     if not logprobs.size:
         return 0.0
-    apart = logprobs - logprobs.sum() / logprobs.size  # what numpy's var does, without its five layers of Python
+    apart = (
+        logprobs - np.add.reduce(logprobs) / logprobs.size
+    )  # what numpy's var does, without its five layers of Python
     return float(apart @ apart / logprobs.size)
 
 
@@ -66,18 +68,18 @@ def measure(tokens: Sequence[Token], weight: float, alignment: Alignment | None)
     Control tokens count for nothing; format scaffolding counts for E but not for V (SPEC 5.4). A token without
     a log-probability is left out together with its characters, so that E stays a mean over what is known.
     """
-    mask = scaffold_mask([token.text for token in tokens])
-    known = [
-        (token, scaffold)
-        for token, scaffold in zip(tokens, mask, strict=True)
-        if token.logprob is not None and not token.control
-    ]
-    characters = sum(len(token.text) for token, _ in known)
+    characters = 0
+    logprobs: list[float] = []
+    content: list[float] = []
+    for token, scaffold in zip(tokens, scaffold_mask([token.text for token in tokens]), strict=True):
+        if token.logprob is not None and not token.control:
+            characters += len(token.text)
+            logprobs.append(token.logprob)
+            if not scaffold:
+                content.append(token.logprob)
     if not characters:
         return None
-    logprobs = np.array([token.logprob for token, _ in known], dtype=np.float64)
-    content = logprobs[~np.array([scaffold for _, scaffold in known], dtype=bool)]
-    energy = energy_per_character(logprobs, characters)
-    variance = varentropy(content)
+    energy = energy_per_character(np.array(logprobs), characters)
+    variance = varentropy(np.array(content))
     raw = free_energy(energy, variance, weight)
     return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)

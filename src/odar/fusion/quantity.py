@@ -44,6 +44,7 @@ _UNITS = {
 _UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in (unit, *names.split(", "))}
 _SIGNED = re.compile(r"(?P<sign>[-+]?) ?(?P<rest>.+)", re.DOTALL)
 _WORDS_AFTER = re.compile(r" ?(?P<unit>[a-z%¢°][a-z0-9%/^]*(?: [a-z]+)?)?")
+_STEM = re.compile(r"[a-z%¢°]+")
 _LONGEST = 120
 _SHORTEST_UNKNOWN_UNIT = 3
 
@@ -87,10 +88,16 @@ def parse_quantity(text: str) -> Quantity | None:
         return None
     word = after["unit"] or ""
     known = _UNIT_OF.get(word) or _CURRENCY.get(word)
-    if known is None and 0 < len(word) < _SHORTEST_UNKNOWN_UNIT:
-        return None  # 4x is algebra
+    if known is None and word and not _is_unit(word):
+        return None
     unit = unit or known or word
     return Quantity(-value if sign == "-" else value, unit)
+
+
+def _is_unit(word: str) -> bool:
+    """Whether a word we have no name for may be one: m^2, km/h and apples, while 4x, 4x^2 and 3y/2 are algebra."""
+    stem = _STEM.match(word)
+    return stem is not None and (stem[0] in _UNIT_OF or len(stem[0]) >= _SHORTEST_UNKNOWN_UNIT)
 
 
 def _leading_number(text: str) -> tuple[Fraction, int] | None:

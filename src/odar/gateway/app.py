@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from odar.formats import dump_json
 from odar.gateway.chat import read_chat
 from odar.gateway.chat_reply import ChatStream, write_chat
 from odar.gateway.dashboard import dashboard_routes
@@ -27,7 +28,6 @@ from odar.gateway.messages_reply import MessageStream, write_message
 from odar.gateway.openapi import description
 from odar.gateway.ports import Keyring, Recorder, Traces
 from odar.gateway.refusals import Refusal, anthropic_body, openai_body, refusal_of
-from odar.gateway.reply import dump
 from odar.gateway.responses import read_responses
 from odar.gateway.responses_reply import ResponseStream, write_response
 from odar.gateway.service import Service
@@ -172,7 +172,7 @@ class _Plain:
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(dump(value), status, headers, "application/json")
+    return Response(dump_json(value), status, headers, "application/json")
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odar.conversation import Options
+from odar.formats import dump_json
 from odar.gateway.ask import Ask
 from odar.gateway.refusals import Refusal, openai_body
-from odar.gateway.reply import calls_of, choices, dump, extras_of, pieces
+from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.base import Piece
 from odar.providers.openai_wire import PROTOCOL, call_entry
 from odar.types import Answer, Candidate, Usage
@@ -95,12 +96,12 @@ class ChatStream:
             out += self._chunk({}, index, finish=candidate.finish, **last)
         if self._ask.include_usage:
             usage = usage_of(answer.trace.spend.usage)
-            out += b"data: " + dump({**self._head, "choices": [], "usage": usage}) + b"\n\n"
+            out += b"data: " + dump_json({**self._head, "choices": [], "usage": usage}) + b"\n\n"
         return out + DONE
 
     def error(self, refusal: Refusal) -> bytes:
         """What went wrong after the stream had begun; no [DONE], because it is not."""
-        return b"data: " + dump(openai_body(refusal)) + b"\n\n"
+        return b"data: " + dump_json(openai_body(refusal)) + b"\n\n"
 
     def _whole(self, candidate: Candidate, index: int) -> Iterator[bytes]:
         """A finished candidate in chunks, token by token where log-probabilities were asked for."""
@@ -129,7 +130,7 @@ class ChatStream:
         **more: Any,
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return b"data: " + dump({**self._head, "choices": [choice], **more}) + b"\n\n"
+        return b"data: " + dump_json({**self._head, "choices": [choice], **more}) + b"\n\n"
 
 
 def _choice(candidate: Candidate, index: int, options: Options) -> dict[str, Any]:

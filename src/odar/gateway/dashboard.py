@@ -19,6 +19,7 @@ from starlette.routing import Route
 from odar import __version__
 from odar.dashboard.files import HEADERS, INDEX, files
 from odar.errors import InputError, StoreError, UnknownName
+from odar.formats import dump_json
 from odar.gateway.dashboard_query import read_cursor, read_filter, read_limit, read_step
 from odar.gateway.endpoint import Endpoint
 from odar.gateway.gate import identify
@@ -26,7 +27,6 @@ from odar.gateway.model_report import report_models
 from odar.gateway.playground import PLAYGROUND
 from odar.gateway.ports import Grant, Traces
 from odar.gateway.refusals import Refusal
-from odar.gateway.reply import dump
 from odar.gateway.service import Service
 from odar.store.filters import Filter
 
@@ -151,7 +151,7 @@ def _unknown(trace_id: str) -> Refusal:
 
 
 def _lines(traces: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    return (dump(trace) + b"\n" for trace in traces)
+    return (dump_json(trace) + b"\n" for trace in traces)
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -160,4 +160,4 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _json(value: Any) -> Response:
-    return Response(dump(value), headers=_PRIVATE, media_type="application/json")
+    return Response(dump_json(value), headers=_PRIVATE, media_type="application/json")

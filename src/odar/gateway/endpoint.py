@@ -9,12 +9,12 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from odar.agents.ledger import Ledger
+from odar.formats import dump_json
 from odar.gateway.addresses import check_addresses
 from odar.gateway.ask import Ask
 from odar.gateway.exchange import EVENTS, JSON, ClientLeft, Exchange, Receive, Scope, Send
@@ -23,7 +23,7 @@ from odar.gateway.gate import identify
 from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import Entry, Grant
 from odar.gateway.refusals import CLIENT_LEFT, INTERNAL, Refusal, refusal_of
-from odar.gateway.reply import answer_headers, decision_headers, dump
+from odar.gateway.reply import answer_headers, decision_headers
 from odar.gateway.service import Service
 from odar.observer import Observer, observing
 from odar.providers.base import Piece
@@ -136,9 +136,9 @@ class Endpoint:
             await self._whole(visit, ask, options)
 
     async def _whole(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
-        async with _while_listening(visit.exchange):
+        with _Listening(visit.exchange):
             answer = await self._ask(visit, ask, options)
-        body = dump(self._dialect.write(answer, ask))
+        body = dump_json(self._dialect.write(answer, ask))
         await visit.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
 
     async def _stream(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
@@ -237,7 +237,7 @@ class Endpoint:
             return
         refusal = self._refusal(error)
         headers = [*JSON, *refusal.headers, (b"x-odar-trace", visit.trace_id.encode())]
-        await visit.exchange.respond(refusal.status, dump(self._dialect.error(refusal)), headers)
+        await visit.exchange.respond(refusal.status, dump_json(self._dialect.error(refusal)), headers)
 
     def _refusal(self, error: BaseException, *, quiet: bool = False) -> Refusal:
         refusal = refusal_of(error)
@@ -246,7 +246,7 @@ class Endpoint:
         return refusal
 
     def _record(self, visit: _Visit, error: BaseException | None) -> None:
-        ask = visit.ask
+        ask, ledger, trace = visit.ask, visit.ledger, visit.answer.trace if visit.answer else None
         if isinstance(error, _Told):
             error = error.__cause__
         self._service.finish(
@@ -259,10 +259,10 @@ class Endpoint:
                 stream=ask.stream if ask else False,
                 key_id=visit.grant.key_id if visit.grant else None,
                 query=ask.query if ask else None,
-                trace=visit.answer.trace if visit.answer else None,
+                trace=trace,
                 decision=visit.decision,
-                calls=tuple(visit.ledger.calls) if visit.ledger else (),
-                spend=visit.ledger.spend() if visit.ledger else None,
+                calls=tuple(ledger.calls) if ledger else (),
+                spend=trace.spend if trace else ledger.spend() if ledger else None,
                 error=None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
                 request_id=visit.exchange.request_id,
             )
@@ -276,28 +276,40 @@ class _Told(Exception):
     """A failure that the client already knows of."""
 
 
-@asynccontextmanager
-async def _while_listening(exchange: Exchange) -> AsyncIterator[None]:
-    """Cancel what runs inside as soon as the client leaves, and raise `ClientLeft` in its place."""
-    task = asyncio.current_task()
-    assert task is not None
-    left = False
+class _Listening:
+    """Cancels what runs inside as soon as the client leaves, and raises `ClientLeft` in its place.
 
-    async def watch() -> None:
-        nonlocal left
-        await exchange.gone()
-        left = True
-        task.cancel()
+    It begins to listen after a moment: most answers of a fast upstream are there by then, and a task for each of
+    them would cost more than reading the question.
+    """
 
-    watcher = asyncio.ensure_future(watch())
-    try:
-        yield
-    except asyncio.CancelledError:
-        if left and task.uncancel() == 0:
+    AFTER_S = 0.05
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._watcher: asyncio.Task[None] | None = None
+        self._left = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self.AFTER_S, self._listen)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        assert self._task is not None
+        if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
             raise ClientLeft from None
-        raise
-    finally:
-        watcher.cancel()
+
+    def _listen(self) -> None:
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        await self._exchange.gone()
+        self._left = True
+        assert self._task is not None
+        self._task.cancel()
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:

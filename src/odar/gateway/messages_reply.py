@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.formats import load_json
+from odar.formats import dump_json, load_json
 from odar.gateway.ask import Ask
 from odar.gateway.refusals import Refusal, anthropic_body
-from odar.gateway.reply import calls_of, choices, dump, extras_of, pieces
+from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.anthropic_wire import PROTOCOL
 from odar.providers.base import Piece
 from odar.types import Answer, Candidate, Usage
@@ -107,7 +107,7 @@ class MessageStream:
 
     def error(self, refusal: Refusal) -> bytes:
         """What went wrong after the stream had begun."""
-        return b"event: error\ndata: " + dump(anthropic_body(refusal)) + b"\n\n"
+        return b"event: error\ndata: " + dump_json(anthropic_body(refusal)) + b"\n\n"
 
     def _enter(self, part: str | int, block: dict[str, Any]) -> bytes:
         if self._open == part:
@@ -144,4 +144,4 @@ def _input(arguments: str) -> Any:
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + dump({"type": kind, **fields}) + b"\n\n"
+    return b"event: " + kind.encode() + b"\ndata: " + dump_json({"type": kind, **fields}) + b"\n\n"

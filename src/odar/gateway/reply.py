@@ -1,8 +1,7 @@
-"""What every protocol says about an answer: its choices, what it cost, how it came about; and JSON as bytes."""
+"""What every protocol says about an answer: its choices, what it cost, how it came about."""
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -14,14 +13,8 @@ from odar.gateway.ask import Ask
 from odar.summary import summary
 from odar.types import Answer, Candidate, Decision
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 _PIECE = re.compile(r"\S+\s*|\s+")
 _PIECE_CHARACTERS = 24
-
-
-def dump(value: Any) -> bytes:
-    """Compact JSON; half a surrogate pair, which no client could read, becomes a question mark."""
-    return _ENCODER.encode(value).encode("utf-8", "replace")
 
 
 def choices(answer: Answer, n: int) -> list[Candidate]:

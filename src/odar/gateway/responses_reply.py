@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 from odar.conversation import ToolCall
+from odar.formats import dump_json
 from odar.gateway.ask import Ask
 from odar.gateway.refusals import Refusal, openai_body
-from odar.gateway.reply import calls_of, choices, dump, extras_of, pieces
+from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.base import Piece
 from odar.types import Answer, Candidate, Usage
 
@@ -125,7 +126,7 @@ class ResponseStream:
         return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **fields)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        data = dump({"type": kind, "sequence_number": self._number, **fields})
+        data = dump_json({"type": kind, "sequence_number": self._number, **fields})
         self._number += 1
         return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
 

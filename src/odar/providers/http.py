@@ -7,7 +7,6 @@ of them carry the request's headers, and with them the key.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import TypeVar
 import aiohttp
 
 from odar.errors import ProviderError, SettingsError
+from odar.formats import dump_json
 from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
 from odar.providers.failures import Failures
@@ -112,14 +112,16 @@ class HttpClient:
             "POST",
             path,
             read,
-            data=json.dumps(body, default=str).encode(),
+            data=dump_json(body, odd="backslashreplace"),
             timeout_s=request.timeout_s,
             prompts=[message.text for message in request.messages if message.text],
             may_retry=lambda error: not handed_over and (request.retry_billed or not error.may_be_billed),
         )
         # An attempt that broke off was perhaps billed, and nobody says how much: then the sum is unknown.
         billed = any(error.may_be_billed for error in failed)
-        return replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
+        return (
+            reply if not failed else replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
+        )
 
     async def get(self, path: str, interpret: Callable[[Payload], T]) -> T:
         """GET a JSON object, within a few seconds."""

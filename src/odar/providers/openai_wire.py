@@ -295,7 +295,7 @@ def _text(content: Any) -> str:
 
 def logprob_of(value: Any) -> float | None:
     """A log-probability as a server reports it; None for what cannot be one."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = type(value) is float or (isinstance(value, (int, float)) and not isinstance(value, bool))
     return float(value) if number and _UNLIKELY < value <= 0 else None
 
 

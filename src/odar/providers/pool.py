@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError, UnknownName
+from odar.files import user_path
 from odar.providers.base import Provider
 from odar.registry import Registry
 from odar.secrets import api_key
@@ -75,7 +75,7 @@ def _open_embedded(name: str, provider: ProviderSettings, settings: Settings) ->
 def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
     from odar.providers.replay import ReplayProvider
 
-    return ReplayProvider.from_file(name, Path(provider.recordings).expanduser())
+    return ReplayProvider.from_file(name, user_path(provider.recordings, setting=f"providers.{name}.recordings"))
 
 
 def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:

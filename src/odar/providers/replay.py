@@ -4,7 +4,8 @@ A recording is a JSONL file, one object a line, as `record` writes it:
 
     {"model": "gpt-4.1",                   the model asked for
      "messages": "9f2c…",                  digest of the conversation; null: any
-     "completions": [{"text": "…", "finish": "stop", "tokens": [["The", -0.01, false], …]}, …],
+     "completions": [{"text": "…", "finish": "stop", "tokens": [["The", -0.01, false], …],
+                      "tool_calls": [{"id": "c1", "name": "weather", "arguments": "{}"}, …]}, …],
      "usage": {"input": 12, "cached": 0, "output": 3, "reasoning": 0},     numbers or null
      "served_by": "gpt-4.1-2025-04-14",    the model as the server named it
      "seconds": 1.25}                      how long it took, or null
@@ -24,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError, ProviderTimeout
 from odar.formats import load_json
 from odar.providers.base import Completion, Message, OnText, Reply, Request
@@ -144,12 +146,18 @@ def record(request: Request, reply: Reply, seconds: float | None = None) -> str:
 def parse(line: str) -> Recording:
     """One line of a recording; raises ValueError, TypeError or LookupError where it is not one."""
     entry: dict[str, Any] = load_json(line)
-    completions = tuple(
-        Completion(c["text"], tuple(Token(*token) for token in c.get("tokens", ())), c.get("finish", "stop"))
-        for c in entry["completions"]
-    )
+    completions = tuple(map(_completion, entry["completions"]))
     reply = Reply(completions, Usage(**entry.get("usage") or {}), entry.get("served_by", ""))
     return Recording(entry["model"], reply, entry.get("messages"), entry.get("seconds"))
+
+
+def _completion(entry: dict[str, Any]) -> Completion:
+    return Completion(
+        entry["text"],
+        tuple(Token(*token) for token in entry.get("tokens", ())),
+        entry.get("finish", "stop"),
+        tuple(ToolCall(**call) for call in entry.get("tool_calls", ())),
+    )
 
 
 def load(path: Path) -> list[Recording]:

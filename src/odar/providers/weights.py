@@ -26,6 +26,7 @@ import filelock
 import platformdirs
 
 from odar.errors import WeightsError
+from odar.files import user_path
 
 Progress = Callable[[int, int], None]
 """Called with the bytes fetched so far and the bytes in all."""
@@ -73,7 +74,7 @@ class WeightsStatus:
 def weights_path(source: Source = SMOLLM2) -> Path:
     """Where the weights are kept: `ODAR_CACHE_DIR`, or the user's cache directory."""
     root = os.environ.get("ODAR_CACHE_DIR") or platformdirs.user_cache_dir("odar")
-    return Path(root).expanduser() / "weights" / Path(source.member).name
+    return user_path(root, setting="ODAR_CACHE_DIR") / "weights" / Path(source.member).name
 
 
 def weights_status(source: Source = SMOLLM2) -> WeightsStatus:

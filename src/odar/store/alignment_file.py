@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import StoreError
+from odar.files import user_path
 from odar.formats import check_format, load_json
 from odar.fusion.running import Running
 from odar.fusion.statistics import Source, source_from_row, source_to_row
@@ -102,7 +103,7 @@ def alignment_path(settings: StoreSettings) -> Path:
         from platformdirs import user_data_path
 
         return Path(user_data_path("odar")) / "odar.alignment.json"
-    return Path(file).expanduser().with_suffix(".alignment.json")
+    return user_path(file, setting="store.url").with_suffix(".alignment.json")
 
 
 def _kept(total: Served, half_life: float) -> Served:

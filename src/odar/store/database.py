@@ -18,6 +18,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from odar.errors import SettingsError, StoreError
+from odar.files import user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
 from odar.store.migrations import migrate, up_to_date
@@ -155,7 +156,7 @@ def database_url(settings: StoreSettings) -> URL:
 
         return URL.create("sqlite", database=str(user_data_path("odar") / "odar.db"))
     if "://" not in given:
-        return URL.create("sqlite", database=str(Path(given).expanduser()))
+        return URL.create("sqlite", database=str(user_path(given, setting="store.url")))
     try:
         url = make_url(given)
     except (ArgumentError, ValueError):
@@ -163,7 +164,7 @@ def database_url(settings: StoreSettings) -> URL:
     if url.drivername == "sqlite":
         if not url.database or url.database == ":memory:":
             raise SettingsError("store.url names no file; write sqlite:///file")
-        return url.set(database=str(Path(url.database).expanduser()))
+        return url.set(database=str(user_path(url.database, setting="store.url")))
     if url.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
     raise SettingsError(f"store.url has the scheme {url.drivername!r}; known: sqlite, postgresql")

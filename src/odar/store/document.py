@@ -10,9 +10,11 @@ import base64
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from odar.errors import StoreError
+from odar.formats import dump_json
 from odar.fusion.choose import Fusion
 from odar.fusion.scaffold import scaffold_mask
 from odar.store.record import OK, Attempt, Record, path_of
@@ -121,7 +123,7 @@ def from_document(document: Mapping[str, Any]) -> Record:
     trace = Trace(
         **common,
         decision=decision,
-        verdict=Verdict(**{**verdict, "weights": tuple(map(float, verdict["weights"]))}),
+        verdict=Verdict(**{**verdict, "weights": tuple(map(_certain, verdict["weights"]))}),
         prompts=tuple(document["prompts"].items()),
         degradations=tuple(document["degradations"]),
     )
@@ -129,16 +131,8 @@ def from_document(document: Mapping[str, Any]) -> Record:
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """Strict JSON that any parser and any database takes: infinities become strings, odd characters escapes."""
-    try:
-        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(_finite(document), ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # an unpaired surrogate, which a server can send
-        text = json.dumps(_finite(document), separators=(",", ":"))
-    return text
+    """Strict JSON that any parser and any database takes: odd characters are escaped."""
+    return dump_json(document, odd="backslashreplace").decode()
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -152,7 +146,8 @@ def loads(text: str) -> dict[str, Any]:
 
 def _plain(thing: Any) -> dict[str, Any]:
     """A dataclass one level deep; `dataclasses.asdict` copies every number in it and takes ten times as long."""
-    return {name: getattr(thing, name) for name in thing.__slots__}
+    names: tuple[str, ...] = thing.__slots__
+    return dict(zip(names, attrgetter(*names)(thing), strict=True))
 
 
 def _text(name: str, text: str, content: bool) -> dict[str, Any]:
@@ -211,20 +206,17 @@ def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
     return _plain(call) | {"step": call.step.value, "usage": _plain(call.usage), "error": error}
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
-
-
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _number(value: float | str | None) -> float | None:
-    """A number that may have been an infinity, written as a string."""
+    """A number; earlier versions wrote an infinity as a string."""
     return None if value is None else float(value)
+
+
+def _certain(value: float | str | None) -> float:
+    """A number that is always there; NaN where it was none when it was written."""
+    return math.nan if value is None else float(value)
 
 
 def _read_query(tree: Mapping[str, Any]) -> Query:
@@ -234,10 +226,10 @@ def _read_query(tree: Mapping[str, Any]) -> Query:
 
 def _read_decision(tree: Mapping[str, Any]) -> Decision:
     estimate = tree["estimate"]
-    shares = tuple((name, float(value), float(share)) for name, value, share in estimate["contributions"])
+    shares = tuple((name, _certain(value), _certain(share)) for name, value, share in estimate["contributions"])
     return Decision(
         path=Path(tree["path"]),
-        estimate=Estimate(float(estimate["difficulty"]), estimate["estimator"], shares),
+        estimate=Estimate(_certain(estimate["difficulty"]), estimate["estimator"], shares),
         samples=tree["samples"],
         reason=tree["reason"],
         assignment=Assignment(**tree["assignment"]),
@@ -273,8 +265,8 @@ def _read_tokens(texts: Sequence[str], logprobs: Sequence[Any], control: set[int
 
 def _read_call(tree: Mapping[str, Any]) -> Call:
     fields = {"step": Step(tree["step"]), "usage": Usage(**tree["usage"]), "cost_usd": _number(tree["cost_usd"])}
-    return Call(**{**tree, **fields, "seconds": float(tree["seconds"])})
+    return Call(**{**tree, **fields, "seconds": _certain(tree["seconds"])})
 
 
 def _read_spend(tree: Mapping[str, Any]) -> Spend:
-    return Spend(tree["calls"], Usage(**tree["usage"]), _number(tree["cost_usd"]), float(tree["seconds"]))
+    return Spend(tree["calls"], Usage(**tree["usage"]), _number(tree["cost_usd"]), _certain(tree["seconds"]))

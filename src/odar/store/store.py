@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 from odar.errors import UnknownName
 from odar.settings import Settings
 from odar.store.archive import Archive
+from odar.store.calendar import Calendar
 from odar.store.database import Database
 from odar.store.filters import Cursor, Filter, Page
 from odar.store.keys import Keyring
 from odar.store.keytable import all_keys, keys_version, spent_by_keys
 from odar.store.record import Charge, Record
-from odar.store.retention import sweep
+from odar.store.retention import newest_trace, sweep
 from odar.store.rows import Row
 from odar.store.writer import Health, Writer
 
@@ -50,6 +51,8 @@ class Store:
         self._version = -1
         self._news_at = self._sweep_at = 0.0
         try:
+            with self._database.read() as connection:
+                self._calendar = Calendar(newest_trace(connection))
             self._load_news()
         except BaseException:
             self._database.close()
@@ -136,7 +139,7 @@ class Store:
         self._news_at = now + _NEWS_S
         self._load_news()
         if now >= self._sweep_at:
-            more = sweep(self._database, self.settings.retention_days)
+            more = sweep(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True
 

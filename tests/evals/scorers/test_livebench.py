@@ -6,7 +6,7 @@ import pytest
 
 from odar.evals.scorers.livebench import instruction_score, livebench, program_score
 
-pytest.importorskip("math_verify", reason="the evals extra is not installed")
+pytest.importorskip("math_verify", reason="the evals extra is not installed: pip install 'odar[evals]'")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ pytest.importorskip("math_verify", reason="the evals extra is not installed")
         ("tablereformat", '[{"a": 1, "b": "x"}]', "```csv\na,b\n1.0,x\n```", 1.0),
         ("tablereformat", '{"0": {"a": 1, "b": "x"}}', "| a | b |\n|---|---|\n| 1 | x |", 1.0),
         ("tablereformat", "a\tb\n1\tx", '{"a": 1, "b": "y"}', 0.0),
+        (
+            "tablereformat",
+            '[{"a": 1, "b": "x"}]',
+            '```json\n{"a": 1, "b": "x"}\n```',
+            1.0,
+        ),  # one line of JSON lines
+        ("tablereformat", "a\tb\n1\tx", "a,b\r1,x", 0.0),  # what the csv module calls an error of its own
         ("a_task_of_tomorrow", "abcd", "abcx", 0.75),
     ],
 )

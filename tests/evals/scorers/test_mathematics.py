@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-pytest.importorskip("math_verify", reason="the evals extra is not installed")
+pytest.importorskip("math_verify", reason="the evals extra is not installed: pip install 'odar[evals]'")
 
 from odar.evals.scorers.mathematics import Worker, math_equal
 

@@ -8,10 +8,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError
+from odar.files import user_path
 from odar.providers.base import Message
 from odar.types import Query, Step
 
@@ -71,7 +71,7 @@ def load_prompts(name: str) -> Mapping[Step, Prompt]:
     if name in SETS:
         folder: Any = resources.files("odar.agents.prompts").joinpath(name)
     else:
-        folder = Path(name).expanduser()
+        folder = user_path(name, setting="prompts")
         if not folder.is_dir():
             raise SettingsError(f"prompts = {name!r} is neither a folder nor one of: {', '.join(SETS)}")
     return {step: _read(folder.joinpath(f"{step}.toml"), f"{name}/{step}.toml") for step in Step}

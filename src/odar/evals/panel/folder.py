@@ -12,6 +12,7 @@ from odar.errors import InputError
 from odar.evals.panel.entry import Entry, entry_of, key_of
 from odar.evals.panel.header import FORMAT, Header, refuse_other
 from odar.evals.panel.parquet import read_costs, read_entries, read_header, read_keys, read_rows, sound, write_panel
+from odar.files import user_path
 
 _OLD_JOURNAL = b'{"calibration": '
 """How a journal began when its first line was the panel's whole header."""
@@ -84,7 +85,7 @@ def _retire_old(path: Path) -> None:
 
 def panel_file(place: str | Path) -> Path:
     """The Parquet file of a panel that was named by its folder or by the file itself."""
-    path = Path(place).expanduser()
+    path = user_path(place)
     path = path / "panel.parquet" if path.is_dir() else path
     if not path.exists():
         raise InputError(f"{place} holds no panel; make one with: odar eval collect BENCHMARK --out {place}")

@@ -151,7 +151,7 @@ def _cells(text: str) -> list[dict[str, str]]:
     for read in (_cells_json, _cells_lines):
         try:
             rows = read(text)
-        except (ValueError, AttributeError, TypeError, RecursionError):
+        except (ValueError, AttributeError, TypeError, RecursionError, csv.Error):
             continue
         if rows:
             return [{str(k).strip(): _cell(v) for k, v in row.items()} for row in rows]
@@ -163,8 +163,8 @@ def _cells_json(text: str) -> list[dict[str, Any]]:
         value = json.loads(text)
     except ValueError:
         value = [json.loads(line) for line in text.split("\n") if line.strip()]
-    if isinstance(value, dict):
-        value = list(value.values())
+    if isinstance(value, dict):  # rows by their number, or a single line of JSON lines
+        value = list(value.values()) if all(isinstance(row, dict) for row in value.values()) else [value]
     return [dict(row) for row in value]
 
 

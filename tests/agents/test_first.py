@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from odar.conversation import Image, Options
+from odar.difficulty.baselines import ConstantEstimator
+from odar.engine import Odar
+from odar.errors import BudgetExceeded, InputError, OdarError
+from odar.types import Estimate, Path, Query
+from support.scripted import ScriptedProvider
+from test_engine import MODELS, settings, steps, talk
+
+QUESTION = "What is 2 + 2?"
+
+
+class Slow:
+    """Estimates that wait until they may."""
+
+    def __init__(self, difficulty: float) -> None:
+        self.may = asyncio.Event()
+        self.difficulty = difficulty
+        self.error: Exception | None = None
+
+    async def __call__(self, query: Query) -> Estimate:
+        await self.may.wait()
+        if self.error is not None:
+            raise self.error
+        return Estimate(self.difficulty, "slow")
+
+    async def close(self) -> None:
+        pass
+
+
+def engine(difficulty: float = 0.1, *, warm: bool = True, models=MODELS, **overrides):
+    fast, slow = ScriptedProvider(talk, "fast"), ScriptedProvider(talk, "slow")
+    estimates = Slow(difficulty)
+    odar = Odar(
+        settings(models=models, **overrides),
+        providers={"fast": fast, "slow": slow},
+        estimator=ConstantEstimator(difficulty),
+        estimates=lambda estimator: estimates,
+    )
+    odar.warm = warm
+    return odar, fast, slow, estimates
+
+
+async def asked_before_the_estimate(odar, fast, estimates, question=QUESTION, **options):
+    """How often the fast agent has been asked while the difficulty is not known yet; and the answer."""
+    work = asyncio.create_task(odar.aask(question, **options))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    early = len(fast.requests)
+    estimates.may.set()
+    return early, await work
+
+
+@pytest.mark.parametrize(("difficulty", "path"), [(0.1, Path.SIMPLE), (0.5, Path.MEDIUM), (0.9, Path.HARD)])
+async def test_whatever_the_path_the_fast_agent_is_asked_ahead_and_once(difficulty, path):
+    odar, fast, _, estimates = engine(difficulty)
+    early, answer = await asked_before_the_estimate(odar, fast, estimates)
+    assert (early, answer.path, steps(fast)) == (1, path, ["answer"])
+    assert answer.trace.spend.calls == {Path.SIMPLE: 1, Path.MEDIUM: 2, Path.HARD: 6}[path]
+
+
+@pytest.mark.parametrize("difficulty", [0.1, 0.5, 0.9])
+async def test_it_changes_nothing_about_the_answer(difficulty):
+    answers = []
+    for warm in (True, False):
+        odar, fast, slow, estimates = engine(difficulty, warm=warm)
+        early, answer = await asked_before_the_estimate(odar, fast, estimates, seed=7)
+        assert early == warm
+        calls = [(call.step, call.samples, call.usage, call.cost_usd, call.error) for call in answer.trace.calls]
+        requests = [dataclasses.replace(each, timeout_s=1.0) for each in fast.requests + slow.requests]
+        answers.append((answer.answer, answer.text, answer.trace.candidates, answer.trace.verdict, calls, requests))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_text": lambda text: None},
+        {"question": Query(QUESTION, options=Options(n=2))},
+        {"paths": ("simple",)},
+    ],
+    ids=["a stream", "several answers", "a key that may not take every path"],
+)
+async def test_where_the_path_decides_how_to_ask_it_waits(options):
+    odar, fast, _, estimates = engine()
+    early, _ = await asked_before_the_estimate(odar, fast, estimates, **options)
+    assert early == 0
+    assert set(steps(fast)) == {"answer"}
+
+
+async def test_a_slow_agent_that_cannot_work_is_found_out_before_the_fast_one_is_paid():
+    seeing = {**MODELS, "quick": {**MODELS["quick"], "images": True}}
+    picture = Query(QUESTION, (Image("image/png", b"x"),))
+    odar, fast, _, estimates = engine(0.5, models=seeing)
+    estimates.may.set()
+    with pytest.raises(InputError, match="deep cannot see images"):
+        await odar.aask(picture)
+    assert fast.requests == []
+    odar, fast, _, estimates = engine(0.1, models=seeing)  # the Simple path does not need it
+    early, answer = await asked_before_the_estimate(odar, fast, estimates, picture)
+    assert (early, answer.answer) == (0, "4")
+
+
+async def test_a_model_named_by_the_caller_is_asked_ahead_too():
+    odar, fast, slow, estimates = engine(0.9)
+    early, answer = await asked_before_the_estimate(odar, slow, estimates, model="deep")
+    assert (early, fast.requests, answer.trace.spend.calls) == (1, [], 1)
+
+
+@pytest.mark.parametrize("error", [BudgetExceeded("too late"), RuntimeError("no luck")], ids=["foreseen", "not"])
+async def test_an_estimate_that_fails_leaves_nothing_running_and_is_billed(error):
+    odar, fast, _, estimates = engine()
+    fast.delay_s, estimates.error = 30.0, error
+    ledger = odar.ledger()
+    work = asyncio.create_task(odar.aask(QUESTION, ledger=ledger))
+    while not fast.in_flight:
+        await asyncio.sleep(0)
+    estimates.may.set()
+    with pytest.raises(type(error)) as raised:
+        await work
+    assert fast.in_flight == 0
+    assert [(call.error, call.cost_usd) for call in ledger.calls] == [("cancelled", None)]
+    if isinstance(raised.value, OdarError):
+        assert raised.value.spend == dataclasses.replace(ledger.spend(), seconds=raised.value.spend.seconds)
+
+
+async def test_a_caller_who_leaves_takes_the_question_along():
+    odar, fast, _, _ = engine()
+    fast.delay_s = 30.0
+    work = asyncio.create_task(odar.aask(QUESTION))
+    while not fast.in_flight:
+        await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert fast.in_flight == 0
+
+
+async def test_a_decision_that_is_refused_by_the_caller_ends_it():
+    odar, fast, _, estimates = engine()
+    fast.delay_s = 30.0
+    estimates.may.set()
+
+    def refuse(decision):
+        raise PermissionError("not this path")
+
+    with pytest.raises(PermissionError):
+        await odar.aask(QUESTION, on_decision=refuse)
+    assert fast.in_flight == 0

@@ -1,0 +1,57 @@
+"""The house rules of the tests themselves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+SOURCE = TESTS.parent / "src" / "odar"
+FILES = sorted(TESTS.rglob("*.py"))
+_SHORTEST_REASON = 10
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(TESTS))
+
+
+def skips(file: Path) -> Iterator[tuple[ast.Call, str]]:
+    """Every place where a test may be left out."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in (
+                "pytest.skip",
+                "pytest.importorskip",
+                "pytest.mark.skip",
+                "pytest.mark.skipif",
+                "pytest.mark.xfail",
+            ):
+                yield node, called
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_no_test_is_left_out_without_a_reason_in_words(file):
+    for call, called in skips(file):
+        reasons = [keyword.value for keyword in call.keywords if keyword.arg == "reason"]
+        reasons += call.args[:1] if called == "pytest.skip" else []
+        assert reasons, f"line {call.lineno}: {called} without a reason"
+        if isinstance(reasons[0], ast.Constant):
+            assert len(str(reasons[0].value)) >= _SHORTEST_REASON, f"line {call.lineno}: {reasons[0].value!r}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_no_test_is_left_out_or_expected_to_fail_for_good(file):
+    for call, called in skips(file):
+        assert called not in ("pytest.mark.skip", "pytest.mark.xfail"), f"line {call.lineno}: mend it or delete it"
+
+
+def test_there_are_at_least_as_many_lines_of_tests_as_of_code():
+    """Issue 7: a ratio of at least one over the whole tree."""
+    code, tests = (
+        sum(len(file.read_text().splitlines()) for file in root.rglob("*.py")) for root in (SOURCE, TESTS)
+    )
+    assert tests >= code

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from odar.cli.main import COMMANDS, cli
+from odar.cli.options import UserPath, parse_sets
+from odar.errors import SettingsError
+
+NOBODY = "~nobody_such/x"
+PLACES = {"FILE", "DIR", "IN.jsonl", "OUT.jsonl", "A", "B", "FILENAME", "DIRECTORY", "PATH"}
+"""Metavars that stand for a file or a folder."""
+NAMES = {"data", "out", "file", "panel", "responses", "figures", "records", "predictions", "report", "config"}
+"""Parameters that do, whatever they are shown as."""
+LINES = {
+    "ask --file": ["ask", "-f", NOBODY],
+    "ask --image": ["ask", "What is it?", "--image", NOBODY],
+    "ask --config": ["ask", "2 + 2?", "--config", NOBODY],
+    "ask --profile": ["ask", "2 + 2?", "--profile", NOBODY + ".toml"],
+    "batch IN": ["batch", NOBODY, "out.jsonl"],
+    "batch OUT": ["batch", "in.jsonl", NOBODY],
+    "bench difficulty": ["bench", "difficulty", "--data", NOBODY],
+    "bench routing": ["bench", "routing", "--data", NOBODY],
+    "bench fusion": ["bench", "fusion", "--data", NOBODY],
+    "calibrate DATA": ["calibrate", NOBODY],
+    "calibrate --out": ["calibrate", "--out", NOBODY],
+    "calibrate --records": ["calibrate", "--records", NOBODY],
+    "calibrate traces": ["calibrate", "--from-traces", "--out", NOBODY],
+    "difficulty": ["difficulty", "--file", NOBODY],
+    "eval collect --out": ["eval", "collect", "starter", "--out", NOBODY],
+    "eval collect --data": ["eval", "collect", "starter", "--out", "panel", "--data", NOBODY],
+    "eval replay": ["eval", "replay", NOBODY],
+    "eval replay --calibration": ["eval", "replay", "panel", "--calibration", NOBODY],
+    "eval compare": ["eval", "compare", "panel", NOBODY + "#odar"],
+    "eval report": ["eval", "report", NOBODY],
+    "eval report --out": ["eval", "report", "panel", "--out", NOBODY],
+    "eval report --figures": ["eval", "report", "panel", "--figures", NOBODY],
+    "eval score": ["eval", "score", "starter", "--responses", NOBODY],
+    "fuse": ["fuse", NOBODY],
+    "sample": ["sample", NOBODY],
+    "sample --out": ["sample", "in.jsonl", "--out", NOBODY],
+    "traces --out": ["traces", "export", "--out", NOBODY],
+    "train": ["train", "estimator", NOBODY],
+    "train --out": ["train", "estimator", "in.jsonl", "--out", NOBODY + ".json"],
+    "store.url": ["traces", "--set", f"store.url={NOBODY}"],
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_home_of_nobody_is_refused_before_anything_is_done(odar, provider, tmp_path, line):
+    before = sorted(tmp_path.iterdir())
+    result = odar(*LINES[line])
+    assert result.code == 2
+    assert result.out == ""
+    assert "no home is known for '~nobody_such'; write the whole path" in result.err
+    assert len(result.err.splitlines()) == 1
+    assert provider.requests == []
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_same_as_json(odar, provider):
+    result = odar("batch", "in.jsonl", NOBODY, "--json")
+    assert result.code == 2
+    error = json.loads(result.out)["error"]
+    assert error["type"] == "InputError" and NOBODY in error["message"]
+
+
+def parameters(group: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Parameter]]:
+    context = click.Context(group)
+    if isinstance(group, click.Group):
+        for name in group.list_commands(context):
+            yield from parameters(group.get_command(context, name), (*path, name))
+    for parameter in group.params:
+        yield " ".join((*path, parameter.name)), parameter
+
+
+def test_every_parameter_that_names_a_file_writes_out_the_home():
+    assert set(COMMANDS) <= {name.split()[0] for name, _ in parameters(cli)}
+    places = [
+        (name, parameter) for name, parameter in parameters(cli)
+        if isinstance(parameter.type, click.Path) or parameter.metavar in PLACES or parameter.name in NAMES
+    ]  # fmt: skip
+    assert len(places) > 40
+    assert [name for name, parameter in places if not isinstance(parameter.type, UserPath)] == []
+
+
+def test_a_home_on_the_command_line_is_the_users(odar, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "questions.jsonl").write_text('{"query": "2 + 2?"}\n')
+    listed = odar("difficulty", "--file=~/questions.jsonl", "--json", "--config", "/dev/null")
+    assert listed.code == 0
+    assert json.loads(listed.out)["query"] == "2 + 2?"
+
+
+@pytest.mark.parametrize(
+    ("given", "tree"),
+    [
+        ((), {}),
+        (("fast.model=m",), {"fast": {"model": "m"}}),
+        (("limits.cost_usd=0.5", "limits.calls=3"), {"limits": {"cost_usd": 0.5, "calls": 3}}),
+        (('fast.stop=["a", "b"]',), {"fast": {"stop": ["a", "b"]}}),
+        (("store.enabled=false",), {"store": {"enabled": False}}),
+        (("fast.model=a=b",), {"fast": {"model": "a=b"}}),
+        (("fast.model=",), {"fast": {"model": ""}}),
+        (("fast.model=2026-11-16x",), {"fast": {"model": "2026-11-16x"}}),
+        (("fusion.beta=inf",), {"fusion": {"beta": float("inf")}}),
+        (('models."a.b".n=true',), {"models": {"a.b": {"n": True}}}),
+        (("fast.model=a\nslow.model=b",), {"fast": {"model": "a\nslow.model=b"}}),
+    ],
+)
+def test_sets_are_toml_or_plain_words(given, tree):
+    assert parse_sets(given) == tree
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("fast.model",), "'fast.model' is not KEY=VALUE"),
+        (("=x",), "cannot be read"),
+        (("fast model=x",), "cannot be read"),
+        (("fast.model=a", "fast.model=b"), "cannot be read"),
+        (("fast=a", "fast.model=b"), "cannot be read"),
+        ((".".join("a" * 300) + "=1",), "nested too deeply"),
+    ],
+)
+def test_sets_that_make_no_sense_are_refused(given, why):
+    with pytest.raises(SettingsError, match=why):
+        parse_sets(given)

@@ -1,0 +1,356 @@
+"""What must not change a score, and what may change it only one way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import string
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from odar.evals.scorers.bigbench import bigbench
+from odar.evals.scorers.boxed import last_boxed
+from odar.evals.scorers.choice import LETTERS, choice, chosen
+from odar.evals.scorers.grids import grid_match, grids, show
+from odar.evals.scorers.livebench import livebench
+from odar.evals.scorers.numeric import number, numeric, within
+from odar.evals.scorers.sentences import count_sentences
+from odar.evals.scorers.similarity import levenshtein, order_similarity, similarity
+from odar.evals.scorers.spans import exact_match, f1, normal
+from odar.evals.scorers.truthful import mc1, mc2, truthful_letter
+from odar.evals.scorers.verdict import verdict
+
+Dress = Callable[[str], str]
+words = st.text(string.ascii_lowercase, min_size=3, max_size=8)
+numbers = st.one_of(st.integers(-(10**7), 10**7), st.decimals(-9999, 9999, allow_nan=False, places=2)).map(str)
+
+# ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+NUMBER_DRESSES: dict[str, Dress] = {
+    "bold": "**{}**".format,
+    "dollars": lambda text: f"{text} dollars",
+    "a closing full stop": "{}.".format,
+    "mathematics": "${}$".format,
+    "code": "`{}`".format,
+    "an equation": "x = {}".format,
+    "a sentence": "First 7, then 12, so the total is {}.".format,
+    "white space": "\n  {} \t".format,
+    "a Unicode minus": lambda text: text.replace("-", "−"),
+    "full-width digits": lambda text: text.translate({ord(d): 0xFF10 + i for i, d in enumerate(string.digits)}),
+    "grouped": lambda text: f"{Decimal(text):,}",
+}
+
+
+@pytest.mark.parametrize("dress", NUMBER_DRESSES)
+@given(value=numbers)
+def test_how_a_number_is_written_does_not_matter(dress, value):
+    shown = NUMBER_DRESSES[dress](value)
+    assert number(shown) == Fraction(value)
+    assert numeric(value, shown) == 1.0
+    assert numeric(str(Decimal(value) + 1), shown) == 0.0
+
+
+@given(numbers, numbers, st.floats(0, 100), st.floats(0, 100))
+def test_more_tolerance_never_loses_an_answer(gold, answer, first, second):
+    less, more = sorted((first, second))
+    assert within(gold, answer, less) <= within(gold, answer, more)
+    assert within(gold, answer, less) == within(answer, gold, less)
+    assert numeric(gold, answer) <= within(gold, answer, less)
+
+
+# ── options ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+LETTER_DRESSES: dict[str, Dress] = {
+    "bare": str,
+    "small": str.lower,
+    "brackets": "({})".format,
+    "square brackets": "[{}]".format,
+    "a full stop": "{}.".format,
+    "bold": "**{}**".format,
+    "LaTeX": "\\text{{{}}}".format,
+    "a box": "$\\boxed{{{}}}$".format,
+    "a word": "Option {}".format,
+    "a sentence": "The answer is ({}).".format,
+    "a reason": "{} because nothing else fits".format,
+    "a dash": "{} – as it was".format,
+}
+
+
+@pytest.mark.parametrize("dress", LETTER_DRESSES)
+@given(st.integers(2, 10), st.data())
+def test_a_letter_is_a_choice_in_any_dress(dress, count, data):
+    options = [f"thing{i}" for i in range(count)]
+    letter = LETTERS[data.draw(st.integers(0, count - 1))]
+    shown = LETTER_DRESSES[dress](letter)
+    assert chosen(shown, options) == letter
+    assert [choice(each, shown, options) for each in LETTERS[:count]].count(1.0) == 1
+
+
+@given(st.lists(words, min_size=2, max_size=8, unique=True), st.randoms(use_true_random=False))
+def test_the_order_of_options_moves_the_letter_and_not_the_choice(options, rng):
+    assume(not any(a != b and a in b for a in options for b in options))
+    said = f"It must be {options[0]}, I think."
+    shuffled = rng.sample(options, len(options))
+    letter = chosen(said, shuffled)
+    assert letter is not None and shuffled[LETTERS.index(letter)] == options[0]
+
+
+@given(st.lists(words, min_size=3, max_size=8, unique=True))
+def test_two_options_are_no_choice(options):
+    assume(not any(a != b and a in b for a in options for b in options))
+    assert chosen(f"{options[0]} or {options[2]}", options) is None
+    assert chosen("(A) or (C)", options) is None
+    assert truthful_letter([0, 1, 2], "(A) or (C)", options) == 0.0
+
+
+@given(st.booleans(), st.text(max_size=80))
+def test_an_answer_says_yes_or_no_or_neither_but_not_both(gold, answer):
+    assert verdict(gold, answer) + verdict(not gold, answer) <= 1.0
+
+
+@pytest.mark.parametrize("dress", ["{}", "{}.", "**{}**", "{}, because it is", "({})", '"{}"', "I would say {}."])
+@pytest.mark.parametrize(("word", "gold"), [("yes", True), ("No", False), ("TRUE", True), ("false", False)])
+def test_a_verdict_in_any_dress(dress, word, gold):
+    assert verdict(gold, dress.format(word)) == 1.0
+    assert verdict(not gold, dress.format(word)) == 0.0
+
+
+# ── log-probabilities of options ────────────────────────────────────────────────────────────────────────────
+
+logprobs = st.lists(st.floats(-300, 0), min_size=2, max_size=8)
+
+
+@given(logprobs, st.floats(-200, 200), st.data())
+def test_only_differences_of_log_probabilities_count(given_, shift, data):
+    right = sorted(data.draw(st.sets(st.integers(0, len(given_) - 1), min_size=1)))
+    moved = [each + shift for each in given_]
+    assert mc2(right, moved) == pytest.approx(mc2(right, given_), abs=1e-6)
+    if min(abs(a - b) for i, a in enumerate(given_) for b in given_[:i]) > 1e-6:
+        assert mc1(right, moved) == mc1(right, given_)
+
+
+@given(logprobs, st.floats(0, 50), st.data())
+def test_a_true_option_that_becomes_likelier_never_costs(given_, gain, data):
+    right = sorted(data.draw(st.sets(st.integers(0, len(given_) - 1), min_size=1)))
+    raised = [each + gain * (i == right[0]) for i, each in enumerate(given_)]
+    assert mc1(right, raised) >= mc1(right, given_)
+    assert mc2(right, raised) >= mc2(right, given_) - 1e-9
+
+
+# ── short answers ───────────────────────────────────────────────────────────────────────────────────────────
+
+phrases = st.lists(words, min_size=1, max_size=6).map(" ".join)
+PHRASE_DRESSES: dict[str, Dress] = {
+    "capitals": str.upper,
+    "an article": "the {}".format,
+    "punctuation": "{}!?".format,
+    "commas": lambda text: text.replace(" ", ", "),
+    "white space": lambda text: "  " + text.replace(" ", " \n ") + "\t",
+    "quotes": '"{}"'.format,
+}
+
+
+@pytest.mark.parametrize("dress", PHRASE_DRESSES)
+@given(phrase=phrases)
+def test_how_a_phrase_is_written_does_not_matter(dress, phrase):
+    assume(not set(phrase.split()) & {"the", "yes", "noanswer"})
+    shown = PHRASE_DRESSES[dress](phrase)
+    assert exact_match([phrase], shown) == f1([phrase], shown) == 1.0
+    assert normal(shown) == normal(normal(shown)) == normal(phrase)
+
+
+@given(phrases, phrases, st.randoms(use_true_random=False))
+def test_f1_forgets_the_order_and_exact_match_does_not(gold, answer, rng):
+    parts = answer.split()
+    shuffled = " ".join(rng.sample(parts, len(parts)))
+    assert f1([gold], shuffled) == pytest.approx(f1([gold], answer))
+
+
+@given(st.lists(phrases, min_size=1, max_size=4), phrases, phrases)
+def test_another_accepted_answer_never_costs(golds, more, answer):
+    assert f1([*golds, more], answer) >= f1(golds, answer)
+    assert exact_match([*golds, more], answer) >= exact_match(golds, answer)
+
+
+@given(phrases, st.integers(1, 5))
+def test_words_that_are_not_asked_for_cost(gold, count):
+    assume(not set(gold.split()) & {"yes", "noanswer"})
+    longer = f"{gold} {' '.join(['zzzzzzzzzz'] * count)}"
+    length = len(normal(gold).split())
+    if length:
+        assert f1([gold], longer) == pytest.approx(2 * length / (2 * length + count))
+
+
+BIGBENCH_DRESSES: dict[str, Dress] = {
+    "a preamble": "So the answer is {}.".format,
+    "bold": "**{}**".format,
+    "quotes": "'{}'".format,
+    "a box": "\\boxed{{{}}}".format,
+    "text in a box": "\\boxed{{\\text{{{}}}}}".format,
+    "capitals": str.upper,
+    "more lines": "{}\nI am sure of it.".format,
+    "brackets": "[{}]".format,
+    "a question": "{}?".format,
+}
+
+
+@pytest.mark.parametrize("dress", BIGBENCH_DRESSES)
+@given(gold=phrases, other=phrases)
+def test_bigbench_forgives_how_an_answer_is_written_and_nothing_else(dress, gold, other):
+    assert bigbench(gold, BIGBENCH_DRESSES[dress](gold)) == 1.0
+    if other != gold:
+        assert bigbench(gold, BIGBENCH_DRESSES[dress](other)) == 0.0
+
+
+# ── distances ───────────────────────────────────────────────────────────────────────────────────────────────
+
+letters = st.text("abc", max_size=12)
+
+
+@given(letters, letters, letters)
+def test_distances_know_neither_direction_nor_what_is_common(first, second, common):
+    distance = levenshtein(first, second)
+    assert abs(len(first) - len(second)) <= distance <= max(len(first), len(second))
+    assert levenshtein(first[::-1], second[::-1]) == distance
+    assert levenshtein(common + first, common + second) == distance
+    assert levenshtein(first + common, second + common) == distance
+
+
+@given(letters, st.integers(0, 11), st.sampled_from("abcd"))
+def test_one_edit_is_a_distance_of_one_at_most(text, place, letter):
+    assume(place < len(text))
+    assert levenshtein(text, text[:place] + letter + text[place + 1 :]) == (text[place] != letter)
+    assert levenshtein(text, text[:place] + text[place + 1 :]) == 1
+    assert levenshtein(text, text[:place] + letter + text[place:]) == 1
+
+
+@given(st.lists(words, min_size=2, max_size=6, unique=True), st.randoms(use_true_random=False))
+def test_the_right_order_is_the_best(sentences, rng):
+    plot = " ".join(f"{word} {word} came." for word in sentences)
+    shuffled = rng.sample(sentences, len(sentences))
+    told = " ".join(f"{word} {word} came." for word in shuffled)
+    assert order_similarity(plot, plot) == 1.0
+    assert 0.0 <= order_similarity(plot, told) <= 1.0
+    assert similarity(plot, told) <= 1.0
+
+
+# ── grids, boxes, sentences ─────────────────────────────────────────────────────────────────────────────────
+
+rectangles = st.integers(2, 5).flatmap(
+    lambda width: st.lists(st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=2, max_size=5)
+)
+GRID_DRESSES: dict[str, Callable[[list[list[int]]], str]] = {
+    "JSON": json.dumps,
+    "JSON by rows": lambda grid: "[" + ",\n ".join(map(json.dumps, grid)) + "]",
+    "rows": show,
+    "digits": lambda grid: "\n".join("".join(map(str, row)) for row in grid),
+    "commas": lambda grid: "\n".join(",".join(map(str, row)) for row in grid),
+    "lists": lambda grid: "\n".join(map(json.dumps, grid)),
+    "fenced": lambda grid: f"```\n{show(grid)}\n```",
+}
+
+
+@pytest.mark.parametrize("dress", GRID_DRESSES)
+@given(grid=rectangles, row=st.integers(0, 4), column=st.integers(0, 4))
+def test_a_grid_is_read_in_any_dress_and_one_cell_decides(dress, grid, row, column):
+    shown = GRID_DRESSES[dress](grid)
+    assert grids(f"I see:\n\n{shown}\n\nThat is all.")[-1] == grid
+    other = [list(each) for each in grid]
+    other[row % len(grid)][column % len(grid[0])] += 1
+    assert grid_match(grid, shown) == 1.0
+    assert grid_match(other, shown) == 0.0
+
+
+balanced = st.recursive(words, lambda inner: st.tuples(words, inner).map(lambda pair: f"{pair[0]}{{{pair[1]}}}"))
+
+
+@given(balanced, st.text("ab{}\\ ", max_size=10))
+def test_the_last_box_is_read_whole(content, before):
+    assert last_boxed(f"{before} so \\boxed{{{content}}} it is") == content
+    assert last_boxed(f"\\boxed{{old}} then \\boxed{{{content}}}") == content
+    assert last_boxed(f"\\boxed{{{content}}} and cut off \\boxed{{{content}") == content
+
+
+sentence = st.tuples(words, st.lists(words, min_size=1, max_size=4), st.sampled_from(".!?")).map(
+    lambda parts: f"{parts[0].capitalize()} {' '.join(parts[1])} indeed{parts[2]}"
+)
+
+
+@given(st.lists(sentence, max_size=8), st.sampled_from([" ", "\n", "  \n\n "]))
+def test_sentences_add_up(sentences, gap):
+    assert count_sentences(gap.join(sentences)) == len(sentences)
+    assert count_sentences(gap.join([*sentences, "Without an end"])) == len(sentences) + 1
+
+
+# ── LiveBench ───────────────────────────────────────────────────────────────────────────────────────────────
+
+TASKS = (
+    *("typos", "plot_unscrambling", "connections", "web_of_lies_v2", "zebra_puzzle", "spatial", "cta"),
+    *("olympiad", "tablejoin", "tablereformat", "a_task_of_tomorrow"),
+)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@given(gold=st.text(max_size=40), response=st.text(max_size=120))
+def test_any_response_to_any_question_has_a_score(task, gold, response):
+    assert 0.0 <= livebench(task, gold, response, "") <= 1.0
+
+
+@given(st.permutations(list("abcdefgh")), st.permutations(list("abcdefgh")))
+def test_groups_of_four_are_sets(first, second):
+    gold, told = ", ".join(first), ", ".join(second)
+    wanted = {frozenset(first[:4]), frozenset(first[4:])}
+    found = {frozenset(second[:4]), frozenset(second[4:])}
+    assert livebench("connections", gold, f"<solution>{told}</solution>", "") == len(wanted & found) / 2
+
+
+cells = st.one_of(words, st.integers(0, 999).map(str))
+tables = st.integers(2, 4).flatmap(
+    lambda width: st.tuples(
+        st.lists(words, min_size=width, max_size=width, unique=True),
+        st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1, max_size=4),
+    )
+)
+
+
+def written(names: list[str], rows: list[list[str]], form: str) -> str:
+    table = [dict(zip(names, row, strict=True)) for row in rows]
+    match form:
+        case "json":
+            return json.dumps(table)
+        case "index":
+            return json.dumps({str(i): row for i, row in enumerate(table)})
+        case "lines":
+            return "\n".join(map(json.dumps, table))
+        case "markdown":
+            lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
+            return "\n".join(lines)
+    text = io.StringIO()
+    csv.writer(text, delimiter={"csv": ",", "tsv": "\t"}[form], lineterminator="\n").writerows([names, *rows])
+    return text.getvalue()
+
+
+FORMS = ("json", "index", "lines", "csv", "tsv", "markdown")
+
+
+@given(tables, st.sampled_from(FORMS), st.sampled_from(FORMS))
+def test_a_table_is_the_same_in_every_format(table, asked, given_):
+    names, rows = table
+    gold, told = written(names, rows, asked), written(names, rows, given_)
+    assert livebench("tablereformat", gold, f"Here it is:\n```\n{told}\n```", "") == 1.0
+    other = written(names, [*rows[:-1], [*rows[-1][:-1], "another"]], given_)
+    assert livebench("tablereformat", gold, f"```\n{other}\n```", "") == 0.0
+
+
+@given(st.dictionaries(words, words, min_size=1, max_size=5), st.dictionaries(words, words, min_size=1, max_size=5))
+def test_joins_are_scored_the_same_from_either_side(first, second):
+    there = livebench("tablejoin", repr(first), f"```python\n{second!r}\n```", "")
+    back = livebench("tablejoin", repr(second), f"```python\n{first!r}\n```", "")
+    assert there == pytest.approx(back)
+    assert (there == 1.0) == (first == second)

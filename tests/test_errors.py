@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar import errors
+from odar.errors import (
+    AllAgentsFailed,
+    BudgetExceeded,
+    KeyRefused,
+    OdarError,
+    ProviderError,
+    ProviderTimeout,
+    ProviderUnreachable,
+    StoreError,
+    UnknownName,
+    did_you_mean,
+)
+
+KINDS = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, OdarError)}
+
+
+def test_the_tree_in_the_docstring_is_the_tree():
+    drawn: list[tuple[int, str]] = [
+        (len(line) - len(line.lstrip(" │├└─")), match[1])
+        for line in (errors.__doc__ or "").splitlines()
+        if (match := re.match(r"[ │├└─]*([A-Z]\w+)(?:  |$)", line))
+    ]
+    parents: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for depth, name in drawn:
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if above:
+            parents[name] = above[-1][1]
+        above.append((depth, name))
+    assert {name for _, name in drawn} == set(KINDS)
+    assert parents == {name: kind.__base__.__name__ for name, kind in KINDS.items() if kind is not OdarError}
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_every_kind_says_what_it_is(name):
+    assert KINDS[name].__doc__
+    assert KINDS[name].spend is None
+
+
+def test_what_both_agents_met_is_told_once_with_the_first_providers_figures():
+    causes = [
+        BudgetExceeded("no money"),
+        ProviderError("busy", provider="a", status=429, code="c", retry_after=3.0, retryable=True, body="{}"),
+        ProviderUnreachable("closed", provider="b"),
+    ]
+    failed = AllAgentsFailed(["fast: busy", "slow: closed", "fast: busy"], causes)
+    assert str(failed) == "no agent produced an answer: fast: busy; slow: closed"
+    assert (failed.provider, failed.status, failed.code, failed.retry_after, failed.body) == (
+        "a",
+        429,
+        "c",
+        3.0,
+        "{}",
+    )
+    assert failed.retryable
+    assert failed.causes == tuple(causes)
+
+
+@pytest.mark.parametrize(
+    ("causes", "retryable"),
+    [
+        ([], False),
+        ([BudgetExceeded("no")], False),
+        ([ProviderError("no"), ProviderTimeout("late", retryable=True)], True),
+        ([ProviderError("no"), ProviderTimeout("late")], False),
+    ],
+)
+def test_trying_again_helps_where_it_would_help_one_of_them(causes, retryable):
+    assert AllAgentsFailed(["x"], causes).retryable is retryable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProviderError("busy", provider="p", status=429, retry_after=1.5, retryable=True),
+        ProviderTimeout("late"),
+        StoreError("full", "rows"),
+        BudgetExceeded("no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_crosses_to_another_process(error):
+    """Ray and the estimator's process hand them over pickled."""
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again)) == (type(error), str(error))
+    assert again.__dict__ == error.__dict__
+
+
+def test_a_key_that_is_refused_says_by_which_limit_and_when_to_come_back():
+    refused = KeyRefused("too fast", "rate", 2.5)
+    assert (str(refused), refused.kind, refused.retry_after) == ("too fast", "rate", 2.5)
+    assert KeyRefused("no", "model").retry_after is None
+
+
+names = st.lists(st.from_regex(r"[a-z]{4,10}", fullmatch=True), min_size=1, max_size=6, unique=True)
+
+
+@given(names, st.data())
+def test_one_wrong_letter_finds_the_name(known, data):
+    name = data.draw(st.sampled_from(known))
+    place = data.draw(st.integers(0, len(name) - 1))
+    wrong = name[:place] + "_" + name[place + 1 :]
+    assert "did you mean" in did_you_mean(wrong, known)
+    assert name in str(UnknownName("thing", wrong, known))
+
+
+@given(st.text(max_size=20), st.lists(st.text(max_size=10), max_size=5))
+def test_a_hint_is_a_known_name_or_nothing(name, known):
+    hint = did_you_mean(name, known)
+    assert hint == "" or any(repr(each) in hint for each in known)

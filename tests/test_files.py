@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.config import load_settings
+from odar.errors import InputError, SettingsError, UsageError
+from odar.files import user_path
+
+NOBODY = "~nobody_such/x.json"
+SETTINGS = {
+    "calibration": {"calibration": NOBODY},
+    "store.url": {"store": {"url": NOBODY}},
+    "routing.estimator": {"routing": {"estimator": NOBODY}},
+    "prompts": {"prompts": NOBODY},
+    "providers.p.api_key_file": {"providers": {"p": {"kind": "openai", "api_key_file": NOBODY}}},
+    "providers.p.recordings": {"providers": {"p": {"kind": "replay", "recordings": NOBODY}}},
+}
+
+
+def test_a_home_is_written_out(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_path("~/data/a.jsonl") == tmp_path / "data" / "a.jsonl"
+    assert user_path(Path("~")) == tmp_path
+    me = pwd.getpwuid(os.getuid())
+    assert user_path(f"~{me.pw_name}/a") == Path(me.pw_dir) / "a"
+
+
+@given(
+    st.text(st.characters(exclude_characters="~/\0", codec="utf-8"), min_size=1).filter(lambda name: name != ".")
+)
+def test_what_has_no_home_in_it_is_left_alone(name):
+    assert user_path(name) == Path(name)
+    assert user_path(f"{name}/~root") == Path(name) / "~root"
+
+
+@pytest.mark.parametrize("given", ["~nobody_such", "~nobody_such/x", Path("~nobody_such/x"), "~no\0body/x"])
+def test_the_home_of_nobody_is_the_users_mistake(given):
+    with pytest.raises(InputError, match=r"no home is known for '~no.*'; write the whole path"):
+        user_path(given)
+    with pytest.raises(SettingsError, match=r"^store\.url = '~no"):
+        user_path(given, setting="store.url")
+
+
+def test_without_a_home_at_all_a_tilde_is_refused_too(monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: (_ for _ in ()).throw(KeyError(uid)))
+    with pytest.raises(InputError, match="no home is known for '~'"):
+        user_path("~/x")
+    assert user_path("/x") == Path("/x")
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_a_setting_that_names_nobodys_home_is_told_by_its_key(key):
+    with pytest.raises(UsageError) as raised:
+        _use(load_settings("embedded", config="/dev/null", environ={}, **SETTINGS[key]))
+    assert key in str(raised.value) and "'~nobody_such'" in str(raised.value)
+
+
+def _use(settings):
+    """Open whatever a path may stand for in the settings."""
+    from odar.agents.prompts import load_prompts
+    from odar.difficulty.base import open_estimator
+    from odar.providers.pool import KINDS
+    from odar.store.alignment_file import alignment_path
+    from odar.store.database import Database
+
+    load_prompts(settings.prompts)
+    open_estimator(settings.routing.estimator)
+    for name, provider in settings.providers.items():
+        if name == "p":
+            KINDS[provider.kind](name, provider, settings)
+    if settings.store.url:
+        with pytest.raises(SettingsError, match=r"store\.url"):
+            alignment_path(settings.store)
+        Database(settings.store)
+
+
+def test_a_key_that_begins_with_a_tilde_is_not_shown():
+    from odar.secrets import api_key
+    from odar.settings import ProviderSettings
+
+    with pytest.raises(SettingsError, match="hidden: is it the key itself") as raised:
+        api_key("p", ProviderSettings(kind="openai", api_key_file="~sk-0123456789"))
+    assert "sk-0123456789" not in str(raised.value)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from odar import registry as module
+from odar.difficulty.base import ESTIMATORS
+from odar.errors import UnknownName
+from odar.evals.benchmarks.base import BENCHMARKS
+from odar.fusion.rules import RULES
+from odar.providers.pool import KINDS
+from odar.registry import Registry
+
+
+@pytest.fixture
+def numbers() -> Registry[float]:
+    return Registry("number", {"pi": "math:pi", "broken": "math:nothing_such", "absent": "no_such_module:x"})
+
+
+def test_listing_imports_nothing(tmp_path, monkeypatch):
+    (tmp_path / "heavy_thing.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    things: Registry[object] = Registry("thing", {"heavy": "heavy_thing:x"})
+    assert things.names() == {"heavy"}
+    assert "heavy_thing" not in sys.modules
+
+
+def test_a_thing_is_loaded_once(numbers, monkeypatch):
+    import math
+
+    assert numbers["pi"] == math.pi
+    monkeypatch.setattr(math, "pi", 3.0)
+    assert numbers["pi"] != 3.0
+
+
+def test_what_is_added_by_hand_counts_for_more_and_the_last_word_most(numbers):
+    numbers.add("pi", 3.0)
+    numbers.add("two", 1.0)
+    numbers.add("two", 2.0)
+    assert (numbers["pi"], numbers["two"]) == (3.0, 2.0)
+    assert numbers.names() == {"absent", "broken", "pi", "two"}
+
+
+def test_an_unknown_name_gets_a_hint_and_the_list(numbers):
+    with pytest.raises(
+        UnknownName, match=r"unknown number 'pie'; did you mean 'pi'\? \(known: absent, broken, pi\)"
+    ):
+        numbers["pie"]
+    with pytest.raises(UnknownName, match=r"\(known: none\)"):
+        Registry("thing", {})["x"]
+
+
+def test_a_place_that_is_not_there_is_a_bug_and_not_hidden(numbers):
+    with pytest.raises(AttributeError, match="nothing_such"):
+        numbers["broken"]
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        numbers["absent"]
+
+
+def test_other_packages_add_theirs_by_entry_points(monkeypatch):
+    points = {
+        "odar.numbers": [EntryPoint("tau", "math:tau", "odar.numbers"), EntryPoint("pi", "math:e", "odar.numbers")]
+    }
+    monkeypatch.setattr(module, "entry_points", lambda group: points.get(group, []))
+    numbers: Registry[float] = Registry("number", {"pi": "math:pi"}, group="odar.numbers")
+    assert numbers.names() == {"pi", "tau"}
+    assert round(numbers["tau"], 2) == 6.28
+    assert round(numbers["pi"], 2) == 3.14  # nobody takes the place of what is built in
+    with pytest.raises(UnknownName):
+        numbers["e"]
+
+
+@pytest.mark.parametrize("registry", [BENCHMARKS, ESTIMATORS, KINDS, RULES], ids=lambda each: each._kind)
+def test_everything_that_is_built_in_is_there(registry):
+    assert registry._places
+    for name in registry._places:
+        assert registry[name] is registry[name]
