@@ -13,6 +13,7 @@ LINT := .venv-lint
 FUZZ := .venv-fuzz
 SECONDS ?= 60
 DOCS := .venv-docs
+RAY_TESTS := tests/batch/test_cluster.py tests/batch/test_cluster_limits.py tests/evals/panel/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
 .PHONY: ask test test-extras check chromium bench audit coverage dist smoke chaos fuzz mutants lint-deploy docs site docs-reference clean
@@ -28,7 +29,7 @@ test: check chromium
 # skipped but lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
 test-extras: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[inspect,ray]'
-	$(BIN)/pytest -rs tests/integrations tests/batch/test_cluster.py tests/evals/panel/test_ray_collect.py
+	$(BIN)/pytest -rs tests/integrations $(RAY_TESTS)
 
 # The browser that the dashboard's tests drive. Where it cannot be had they are skipped, and say so.
 chromium:

@@ -1,4 +1,4 @@
-"""The figures of the first step: start-up, and the hard path against one slow call. `make bench` runs it."""
+"""Start-up, and the hard path against one slow call: `make bench`. The gateway and the rest: `odar bench`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,6 @@ def seconds(*command: str, repeat: int = 7) -> float:
     return statistics.median(times)
 
 
-async def timed(odar: Odar, path: str) -> tuple[float, int]:
-    """Seconds of the slow agent's own call on the medium path, or of the whole hard path."""
-    answer = await odar.aask(QUESTION, path=path, seed=7)
-    return answer.trace.spend.seconds, len(answer.trace.candidates)
-
-
 async def against_a_server(delay_s: float) -> None:
     """The hard path on a server that answers after a fixed delay."""
     async with FaultServer() as server:
@@ -51,7 +45,7 @@ async def against_a_server(delay_s: float) -> None:
         }
         async with Odar(load_settings("embedded", **overrides)) as odar:
             await odar.aask(QUESTION, path="simple")
-            hard = statistics.median([(await timed(odar, "hard"))[0] for _ in range(5)])
+            hard = statistics.median([await hard_path_seconds(odar, QUESTION) for _ in range(5)])
     ratio = hard / delay_s
     print(f"hard path, server with {delay_s * 1e3:.0f} ms:  {hard:.3f} s = {ratio:.2f} × one call (goal < 1.5)")
 

@@ -1,6 +1,6 @@
 """What logs and spans cost the gateway: CPU time per request with each of them, in rounds, the median of them.
 
-    flock /work/wt/heavy.lock nice -n 5 python scripts/bench_observe.py
+    python scripts/bench_observe.py
 
 A stub upstream that answers at once, model `odar-simple`, 16 connections. CPU time of the gateway's process, log writer
 and span exporter included, because on a shared machine wall time says little.

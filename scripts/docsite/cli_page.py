@@ -20,7 +20,14 @@ What `--help` prints, for every command. `odar COMMAND --help` shows the same in
 def cli_page() -> str:
     """The page."""
     summary = "\n".join(f"| [`odar {name}`](#odar-{name}) | {what} |" for name, what in COMMANDS.items())
-    codes = " · ".join(["0 done", *(f"{code} `{kind.__name__}`" for kind, code in EXIT_CODES), "130 interrupted"])
+    codes = " · ".join(
+        [
+            "0 done",
+            "1 any other `OdarError`, or a result that is not good enough",
+            *(f"{code} `{kind.__name__}`" for kind, code in EXIT_CODES),
+            "130 interrupted",
+        ]
+    )
     sections = "\n".join(_section(names, context) for names, context in _contexts())
     return f"{_HEAD}| command | |\n|---|---|\n{summary}\n\nExit codes: {codes}.\n\n{sections}"
 

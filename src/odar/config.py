@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
-import math
 import os
 import re
 import stat
 import tomllib
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -26,15 +23,14 @@ from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import user_path
 from odar.formats import DEEPEST, deeper_than
 from odar.fusion.calibration import load_calibration
-from odar.secrets import is_secret, masked
 from odar.settings import Settings
+from odar.values import KeyPath, coerce, key_name, parse, show
 
 PROFILES = ("custom", "embedded", "open", "paper")
 _PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR"}
 """Read elsewhere: they say where things are and who asks, not what ODAR does."""
 _COMPUTED = {"origins", "profile_reason"}
 
-KeyPath = tuple[str, ...]
 Layer = dict[KeyPath, tuple[Any, str]]
 
 
@@ -85,15 +81,6 @@ def environment_name(path: KeyPath) -> str:
     return "ODAR_" + "_".join(path).upper()
 
 
-def key_name(path: KeyPath) -> str:
-    """A key as a user writes it in odar.toml.
-
-    >>> key_name(("models", "gpt-4.1", "images"))
-    'models."gpt-4.1".images'
-    """
-    return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in path)
-
-
 def leaves(schema: type = Settings, prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
     """Every plain setting: its path, its type and its field. Tables of models and providers are left out."""
     for field, kind in _fields(schema).values():
@@ -137,7 +124,7 @@ def _profile_layer(name: str) -> Layer:
         return _toml_layer(resources.files("odar.profiles").joinpath(f"{name}.toml"), f"profile {name}")
     if Path(name).suffix != ".toml":
         raise UnknownName("profile", name, PROFILES)
-    return _toml_layer(user_path(name, setting="profile"), f"profile {_show(name)}")
+    return _toml_layer(user_path(name, setting="profile"), f"profile {show(name)}")
 
 
 def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Layer:
@@ -202,9 +189,9 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
             continue
         if variable not in known:
             hint = did_you_mean(variable, known)
-            raise SettingsError(f"unknown environment variable {variable} = {_show(text, variable)}{hint}")
+            raise SettingsError(f"unknown environment variable {variable} = {show(text, variable)}{hint}")
         path, kind, field = known[variable]
-        layer[path] = (_coerce(_parse(text, kind), kind, field, path, variable), variable)
+        layer[path] = (coerce(parse(text, kind), kind, field, path, variable), variable)
     return layer
 
 
@@ -216,7 +203,7 @@ def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise SettingsError(f"{parent} = {_show(node)} in argument must be a table, because of {key}")
+                raise SettingsError(f"{parent} = {show(node)} in argument must be a table, because of {key}")
         # Tables are copied: a later `table__key` is put into ours, not into the caller's.
         node[last] = copy.deepcopy(value)
     return tree
@@ -256,20 +243,20 @@ def _walk(
             )
         if key not in fields:
             hint = did_you_mean(key, fields) or "; this version of odar knows none of that name"
-            raise SettingsError(f"unknown setting {key_name(path)} = {_show(value, key)} in {origin}{hint}")
+            raise SettingsError(f"unknown setting {key_name(path)} = {show(value, key)} in {origin}{hint}")
         field, kind = fields[key]
         table = _table_of(kind)
         if table is None and not dataclasses.is_dataclass(kind):
-            yield path, (_coerce(value, kind, field, path, origin), origin)
+            yield path, (coerce(value, kind, field, path, origin), origin)
             continue
         if not isinstance(value, Mapping):
-            raise SettingsError(f"{key_name(path)} = {_show(value)} in {origin} must be a table")
+            raise SettingsError(f"{key_name(path)} = {show(value)} in {origin} must be a table")
         if table is None:
             yield from _walk(typing.cast(type, kind), value, origin, path)
             continue
         for name, entry in value.items():
             if not isinstance(entry, Mapping):
-                raise SettingsError(f"{key_name((*path, name))} = {_show(entry)} in {origin} must be a table")
+                raise SettingsError(f"{key_name((*path, name))} = {show(entry)} in {origin} must be a table")
             yield from _walk(table, entry, origin, (*path, name))
 
 
@@ -292,89 +279,3 @@ def _build(layers: Layer, reason: str) -> Settings:
     settings: Settings = make(Settings, ())
     origins = {path: origin for path, (_, origin) in layers.items()}
     return dataclasses.replace(settings, origins=origins, profile_reason=reason)
-
-
-# ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _parse(text: str, kind: Any) -> Any:
-    """A string from the environment or the command line, read as TOML would read it; plain text if it cannot."""
-    if kind is str:
-        return text
-    if typing.get_origin(kind) is tuple and not text.startswith("["):
-        return [part for part in text.split(",") if part]
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        return text
-
-
-def _coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> Any:
-    if typing.get_origin(kind) is types.UnionType:
-        if value is None or value in ("none", ""):
-            return None
-        kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
-    good: Any = None
-    if kind is bool and isinstance(value, bool):
-        good = value
-    elif kind is float:
-        good = _number(value)
-    elif (kind is int and _number(value) is not None and isinstance(value, int)) or (
-        kind is str and isinstance(value, str)
-    ):
-        good = value
-    elif typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
-        good = tuple(value) if all(isinstance(part, str) for part in value) else None
-    elif typing.get_origin(kind) in (Mapping, typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
-        good = _table(dict(value), kind)
-    if good is None:
-        raise SettingsError(f"{key_name(path)} = {_show(value)} in {origin} must be {_describe(kind)}")
-    for each in good.values() if isinstance(good, dict) else (good,):
-        _check_bounds(each, field, path, origin)
-    return good
-
-
-def _table(value: dict[Any, Any], kind: Any) -> dict[Any, Any] | None:
-    """The table, with numbers as floats where it must hold numbers; None where it holds something else."""
-    if typing.get_args(kind)[1] is not float:
-        return value
-    numbers = {key: _number(each) for key, each in value.items()}
-    return None if None in numbers.values() else numbers
-
-
-def _number(value: Any) -> float | None:
-    """The number as a float; None for what is none, and for whole ones beyond 64 bits, which TOML does not have."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return float(value) if whole or isinstance(value, float) else None
-
-
-def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return
-    ge, gt, le = (field.metadata[name] for name in ("ge", "gt", "le"))
-    # Written so that NaN, which compares false with everything, is refused.
-    if not (ge <= value <= le and (value > gt or gt == -math.inf)):
-        low = f"above {gt:g}" if gt > -math.inf else f"at least {ge:g}"
-        bounds = low if le == math.inf else f"{low} and at most {le:g}"
-        nearest = le if value > le else ge if value < ge else None
-        hint = f"; the nearest valid value is {nearest:g}" if nearest is not None else ""
-        raise SettingsError(f"{key_name(path)} = {value} in {origin} must be {bounds}{hint}")
-
-
-def _describe(kind: Any) -> str:
-    if typing.get_origin(kind) is tuple:
-        return "a list of strings"
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    return names.get(kind, "a table")
-
-
-def _show(value: Any, name: str = "") -> str:
-    """A value for an error message: short, and hidden where its name says that it is a secret."""
-    if is_secret(name):
-        return "(hidden)"
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError):
-        text = f"a {type(value).__name__}"
-    text = masked(text)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.agents.ledger import Ledger, Limits
-from odar.dispatch.catalogue import FREE, ModelCard, Price
+from odar.dispatch.catalogue import ModelCard, Price
 from odar.errors import BudgetExceeded
 from odar.providers.base import Message
 from odar.types import Call, Step, Usage
@@ -58,7 +58,7 @@ def test_an_unknown_price_cannot_keep_a_money_limit():
 
 
 def test_a_free_model_fits_any_money_limit():
-    free = ModelCard("free", "p", "free", price=FREE)
+    free = ModelCard("free", "p", "free", price=Price(0.0, 0.0, 0.0))
     assert ledger(cost_usd=0.0).affordable(free, MESSAGES, 10, 5) == 5
 
 

@@ -118,6 +118,23 @@ async def test_an_interrupted_run_goes_on_where_it_was(out):
     assert sorted(bench.done) == list("012345")
 
 
+class Forgetful(LocalExecutor):
+    """Says that it has begun some items twice, as an engine does that has lost a worker."""
+
+    async def do(self, item, memo):
+        self.again += item.payload % 2
+        return await super().do(item, memo)
+
+
+async def test_items_that_were_begun_again_are_counted(out):
+    seen = []
+    with Journal(out) as journal:
+        done = await run(items(5), lambda: Forgetful(Bench()), journal, concurrency=1, on_progress=seen.append)
+    assert (done.again, done.asked, done.done) == (2, 5, 5)
+    assert [progress.again for progress in seen] == [0, 1, 1, 2, 2]
+    assert (await run_once(Bench(), items(5), out)).again == 0
+
+
 class TestBudget:
     async def test_it_is_never_passed_not_even_at_the_worst(self, out):
         bench = Bench(cost=0.3)

@@ -164,6 +164,14 @@ def test_failures_are_read_from_the_rows_of_these_items_alone(tmp_path):
         assert failures(journal, items(0.0, 0.0, 0.0)) == {"0": {"type": "X", "message": "m"}}
 
 
+@pytest.mark.parametrize(("again", "said"), [(0, ""), (1, "odar: 1 time an item"), (3, "odar: 3 times an item")])
+def test_what_lost_workers_may_have_cost_is_said(capsys, again, said):
+    report_failures({}, None, again)
+    told = capsys.readouterr().err
+    assert told.startswith(said)
+    assert told.endswith("may be billed twice\n") == bool(again)
+
+
 def test_each_kind_of_failure_is_told_once_with_its_first(capsys):
     report_failures(failed("ProviderTimeout", "InputError", "ProviderTimeout"), "the budget is spent")
     assert capsys.readouterr().err.splitlines() == [

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from odar.difficulty import chunks
-from odar.difficulty.chunks import ChunkTable
+from odar.difficulty.chunks import ChunkTable, cut
 from odar.difficulty.syntax import _chunks, _pipeline, _vectors
 
 WORDS = [
@@ -68,6 +68,22 @@ def test_the_tokens_are_those_of_the_whole_text(text: str) -> None:
 @given(texts)
 def test_a_line_starts_after_each_token_with_a_break(text: str) -> None:
     assert _chunks()(text).line_starts == [t.i + 1 for t in _pipeline().make_doc(text) if "\n" in t.text]
+
+
+@settings(max_examples=300)
+@given(texts | st.lists(st.sampled_from(WORDS)).map(" ".join) | st.text(" \t\nab\x1f\u2003"))
+def test_single_blanks_are_cut_as_any_others(text: str) -> None:
+    assert cut(text) == [chunk for chunk in chunks._CHUNK.findall(text) if chunk]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([*WORDS, "can't", "(a)(b)"]), min_size=1, max_size=8))
+def test_a_form_has_one_row_whatever_is_embedded_with_it(words: list[str]) -> None:
+    from spacy.attrs import NORM, PREFIX, SHAPE, SUFFIX
+
+    attributes = _pipeline().make_doc(" ".join(words)).to_array([NORM, PREFIX, SUFFIX, SHAPE])
+    alone = b"".join(_vectors().embed(attributes[i : i + 1]) for i in range(len(attributes)))
+    assert _vectors().embed(attributes) == alone
 
 
 @settings(max_examples=200, deadline=None)

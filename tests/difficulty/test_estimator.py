@@ -97,6 +97,40 @@ def test_regularisation_shrinks() -> None:
     assert np.linalg.norm(tight.weights_) < np.linalg.norm(loose.weights_)
 
 
+@settings(max_examples=100)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=24, max_size=24))
+def test_explained_is_predicted(x: list[float]) -> None:
+    """Number by number or by numpy: the same difficulty, and the same share of each feature."""
+    model = LearnedEstimator.load()
+    estimate = model.explained(x)
+    assert estimate.difficulty == pytest.approx(float(model.predict([x])[0]), rel=1e-12, abs=1e-15)
+    parts = model.scaling_(np.array(x)) * model.weights_
+    assert [part for _, _, part in estimate.contributions] == pytest.approx(parts.tolist(), rel=1e-12, abs=1e-15)
+    assert [value for _, value, _ in estimate.contributions] == x
+
+
+def test_explained_by_the_last_fit(toy: LearnedEstimator) -> None:
+    x = np.random.default_rng(3).normal(size=(50, 24))
+    model = LearnedEstimator(epochs=5, seeds=(1,)).fit(x, np.zeros(50))
+    before = model.explained(x[0].tolist()).difficulty
+    model.fit(x, np.ones(50))
+    assert model.explained(x[0].tolist()).difficulty == pytest.approx(float(model.predict(x[:1])[0]))
+    assert model.explained(x[0].tolist()).difficulty > before
+
+
+@pytest.mark.parametrize("size", [0, 23, 25])
+def test_explained_wants_24_features(shipped: LearnedEstimator, size: int) -> None:
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        shipped.explained([0.0] * size)
+
+
+def test_a_logit_that_would_overflow(toy: LearnedEstimator) -> None:
+    model = LearnedEstimator.from_document(toy.document(), "steep")
+    for bias, difficulty in ((1e6, 1.0), (-1e6, 0.0)):
+        model.bias_ = bias
+        assert model.explained([0.0] * 24).difficulty == pytest.approx(difficulty)
+
+
 def test_weighted_rows_count_for_more() -> None:
     x, y = np.zeros((40, 24)), np.r_[np.zeros(20), np.ones(20)]
     model = LearnedEstimator(epochs=400, learning_rate=0.01, seeds=(1,)).fit(

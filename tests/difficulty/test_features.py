@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty import lexical, semantic, structural
+from odar.difficulty import domain, lexical, semantic, structural
 from odar.difficulty.features import FEATURES, GROUPS, FeatureExtractor, phi, phi_batch
 from odar.difficulty.syntax import NOTHING, SpacyAnalyser, Syntax, tree_depth
 from odar.difficulty.text import _latex_blocks, clean, has_latex, mask_latex
@@ -277,3 +277,70 @@ def test_words_are_not_remembered_for_ever() -> None:
         lexical.readability(f"unheard{number}of words{number} are{number} counted.")
     assert not lexical._hyphenator().hd.cache
     assert lexical.readability("Hyphenation is counted. It works well here.") == before
+
+
+SCRAPS = [
+    "Go", "don't", "3.14", "it's", "well-known", "(a)", "!?", "--", "...", "U.S.", "é", "北京", "'", "İ", "12345", "x_1", "word" * 30,
+    "!" * 101 + "a", "a.b", "end.\nNext",
+]  # fmt: skip
+GAPS = [" ", " ", " ", "  ", "\n", " \n", "\t", "\u00a0", ""]
+scraps = st.lists(st.tuples(st.sampled_from(SCRAPS), st.sampled_from(GAPS))).map(
+    lambda parts: "".join(map("".join, parts))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(scraps | st.lists(st.sampled_from(SCRAPS)).map(" ".join))
+def test_tokens_by_word_are_those_of_the_whole_text(text: str) -> None:
+    assert lexical.token_count(text) == len(lexical._bpe().encode_ordinary(text))
+
+
+def slow_readability(text: str) -> float:
+    """Words and their syllables counted anew in the text and in each of its sentences."""
+
+    def syllables(piece: str) -> list[int]:
+        words = [word for word in piece.split() if re.search(r"\w", word)]
+        bare = [lexical._PUNCTUATION.sub("", lexical._QUOTE.sub("", word[:100])).lower() for word in words]
+        return [len(lexical._hyphenator().positions(word)) + 1 for word in bare]
+
+    counts = syllables(text)
+    sentences = sum(len(syllables(piece)) > 2 for piece in lexical._SENTENCE.findall(text))
+    if not counts:
+        return 0.0
+    grade = 0.39 * len(counts) / max(1, sentences) + 11.8 * sum(counts) / len(counts) - 15.59
+    return min(20.0, max(0.0, grade))
+
+
+@settings(max_examples=300, deadline=None)
+@given(scraps | st.text("ab .!?'-\n1", max_size=60))
+def test_readability_by_word_is_that_of_the_whole_text(text: str) -> None:
+    assert lexical.readability(text) == slow_readability(text)
+
+
+def test_features_do_not_depend_on_what_the_tables_hold() -> None:
+    queries = [Query(text) for text in [*TEXTS, "Two lines\nand  gaps", "Prove that $x$ is prime."]]
+    warm = phi_batch(queries)
+    for table in (lexical._SYLLABLES, lexical._TOKENS_BEHIND_BLANK, domain._HASHES):
+        table.clear()
+    np.testing.assert_array_equal(phi_batch(queries), warm)
+    np.testing.assert_array_equal(phi_batch(queries[::-1])[::-1], warm)
+
+
+@pytest.mark.parametrize("unit", ["a-", "a ", "a b.", ". ", "a\n", "'a"])
+def test_sentences_are_found_in_linear_time(unit: str) -> None:
+    text = unit * (100_000 // len(unit))
+    lexical.readability(text)
+    started = time.process_time()
+    lexical.readability(text)
+    assert time.process_time() - started < 1
+
+
+def test_the_deepest_tree_takes_linear_time() -> None:
+    started = time.process_time()
+    assert tree_depth([0, *range(50_000)]) == 50_001
+    assert time.process_time() - started < 1
+
+
+def test_terms_of_no_vocabulary_do_not_matter() -> None:
+    vocabulary = semantic.vocabularies()
+    assert semantic.field_terms() == {term for field in semantic.FIELDS for term in vocabulary[field]}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.config import load_settings
-from odar.dispatch.catalogue import FREE, Price
+from odar.dispatch.catalogue import Price
 from odar.dispatch.experts import Expert
 from odar.types import Usage
 
@@ -20,7 +20,7 @@ def test_cached_input_has_its_own_price_and_reasoning_is_output():
 @pytest.mark.parametrize("usage", [Usage(), Usage(input=5), Usage(output=5)])
 def test_unknown_tokens_cost_an_unknown_amount(usage):
     assert Price(1.0, 1.0, 1.0).cost(usage) is None
-    assert FREE.cost(usage) == 0.0
+    assert Price(0.0, 0.0, 0.0).cost(usage) == 0.0
 
 
 def test_filling_the_cache_has_a_price_by_how_long_it_is_kept():
@@ -69,7 +69,7 @@ def test_the_shipped_catalogue_holds_together():
     assert families <= {card.provider for card in cards}
     for card in cards:
         assert card.provider in settings.providers, card.name
-        assert card.price in (None, FREE) or card.price_date, card.name
+        assert card.price in (None, Price(0.0, 0.0, 0.0)) or card.price_date, card.name
         assert set(card.scores) <= set(Expert), card.name
         if card.price is not None and not card.price.free:
             price = card.price

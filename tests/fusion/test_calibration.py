@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.errors import SettingsError
 from odar.fusion.calibration import FITTED, FORMAT, SHIPPED, Calibration, load_calibration
-from odar.fusion.statistics import Source, Statistics, StatisticsTable, source_from_row, source_to_row
+from odar.fusion.statistics import Source, Statistics, StatisticsTable, source_from_row
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 512, 0.1)
 STATISTICS = Statistics(0.25, 0.1, 160, 0.8, 4.0, 0.5)
@@ -74,7 +74,7 @@ def test_a_row_may_lack_what_came_later_and_nothing_else():
     for needed in ("model", "temperature", "mean", "deviation", "count"):
         with pytest.raises(KeyError, match=needed):
             StatisticsTable.from_rows([{key: value for key, value in row.items() if key != needed}])
-    assert source_from_row({**source_to_row(SOURCE), "more": 1}) == SOURCE
+    assert source_from_row({**asdict(SOURCE), "more": 1}) == SOURCE
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))

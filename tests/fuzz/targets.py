@@ -13,8 +13,9 @@ from odar.fusion.answers import extract_answer, extract_judgment, find_answer
 from odar.fusion.conclusion import conclusion
 from odar.fusion.equivalence import canonical, equivalent, group
 from odar.providers.anthropic_wire import StreamedMessage
-from odar.providers.openai_wire import StreamedReply, Thinking
+from odar.providers.openai_wire import StreamedReply
 from odar.providers.sse import Event, SseReader
+from odar.providers.thinking import Thinking
 
 
 def sse(data: bytes) -> None:

@@ -14,7 +14,6 @@ from pyarrow import parquet
 
 from fuzz.strategies import examples, json_values, mutated
 from odar.errors import InputError, UsageError
-from odar.evals.panel.folder import seeds_of
 from odar.evals.panel.parquet import HEADER, read_costs, read_entries, read_header, read_keys
 from odar.evals.replay.tape import load_tape
 from support.panels import synthetic_panel
@@ -24,7 +23,6 @@ READERS = {
     "entries": lambda path: list(read_entries(path)),
     "keys": read_keys,
     "costs": lambda path: list(read_costs(path)),
-    "seeds": seeds_of,
     "tape": load_tape,
 }
 

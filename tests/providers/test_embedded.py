@@ -19,6 +19,7 @@ import pytest
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers import embedded, llamacpp
 from odar.providers.base import Message, Quirks, Reply, Request, Sampling
+from odar.providers.chatml import SPECIAL
 from odar.providers.embedded import EmbeddedProvider
 from odar.providers.llamacpp import Engine, EngineSettings, StoppedError, engines
 from odar.providers.weights import WeightsStatus, ensure_weights
@@ -188,7 +189,7 @@ async def test_control_tokens_in_text_stay_text(provider: EmbeddedProvider) -> N
         return reply.usage.input or 0
 
     alone = await length("a")
-    for token in embedded._SPECIAL:  # as a control token it would add exactly one
+    for token in SPECIAL:  # as a control token it would add exactly one
         assert await length(f"a{token}") - alone > 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.errors import ProviderError
 from odar.providers.base import Completion, Message, Quirks, Sampling
-from odar.providers.openai_wire import StreamedReply, Thinking, chat_body, read_reply
+from odar.providers.openai_wire import StreamedReply, chat_body, read_reply
 from odar.types import Image, Token, Usage
 from support.payloads import chat_events, chat_payload
 from support.requests import ask
@@ -169,15 +169,6 @@ class TestText:
     def test_nothing_but_reasoning_has_no_tokens(self) -> None:
         entries = [{"token": "<think>", "logprob": -0.1}]
         assert reply_with({"content": "<think>"}, logprobs={"content": entries}).tokens == ()
-
-    @given(st.lists(st.sampled_from(["<think>", "</think>", " ", "\n", "4", "<", "thi", "nk>"])), st.data())
-    def test_any_chunking_gives_the_same_answer(self, pieces: list[str], data: st.DataObject) -> None:
-        text = "".join(pieces)
-        whole, cut = Thinking(), Thinking()
-        edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(text))))), len(text)]
-        answer = "".join(cut.feed(text[a:b]) for a, b in pairwise(edges)) + cut.end()
-        assert answer == whole.feed(text) + whole.end()
-        assert cut.seen == whole.seen == text.lstrip().startswith("<think>")
 
 
 class TestUsage:

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import asyncio
 
-from odar.providers.base import Message, Request
+import pytest
+
+from odar.errors import ProviderError
+from odar.providers.base import Completion, Message, Reply, Request, score_text
 from odar.providers.several import Several
+from odar.types import Token
 from support.scripted import ScriptedProvider, completion
 
 REQUEST = Request("m", (Message("user", "Hi"),))
@@ -35,3 +39,26 @@ async def test_a_request_that_was_given_up_frees_its_member():
     await several.complete(REQUEST)
     assert [len(member.requests) for member in group] == [2, 0]  # the first is free again
     assert (several.name, await several.check()) == ("m", "scripted")
+
+
+class Scoring(ScriptedProvider):
+    """A provider that can score a text, as the embedded model can."""
+
+    async def score(self, request, text):
+        self.requests.append(request)
+        await asyncio.sleep(0.01)
+        return Reply((Completion(text, (Token(text, -0.5),)),))
+
+
+async def test_texts_are_scored_by_the_one_with_the_least_to_do():
+    """As `odar calibrate` has it where the embedded model is the surrogate: it runs as several copies then."""
+    group = [Scoring(lambda r, i: [completion("4")], "m") for _ in range(2)]
+    several = Several(group)
+    replies = await asyncio.gather(*(score_text(several, REQUEST, text) for text in ("a", "b", "c", "d")))
+    assert [reply.completions[0].tokens[0].text for reply in replies] == ["a", "b", "c", "d"]
+    assert [len(member.requests) for member in group] == [2, 2]
+
+
+async def test_members_that_cannot_score_say_so():
+    with pytest.raises(ProviderError, match="m cannot score a given text"):
+        await score_text(Several(members(2)), REQUEST, "4")

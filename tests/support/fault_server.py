@@ -49,6 +49,12 @@ class Exchange:
     def json(self) -> Any:
         return json.loads(self.body)
 
+    @property
+    def client(self) -> int:
+        """The port it came from."""
+        port: int = self._writer.get_extra_info("peername")[1]
+        return port
+
     async def write(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
@@ -105,6 +111,8 @@ class FaultServer:
         """Requests being answered now."""
         self.most_busy = 0
         """The most that were answered at the same time."""
+        self.clients: set[int] = set()
+        """Ports at the other end of those requests."""
         self._queue: deque[Behaviour] = deque()
         self._default: Behaviour = ok()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -176,6 +184,7 @@ class FaultServer:
         behaviour = self._queue.popleft() if self._queue else self._default
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
+        self.clients.add(exchange.client)
         answer = asyncio.ensure_future(behaviour(exchange))
         gone = asyncio.ensure_future(reader.read(1))  # no pipelining: only the end can come now
         self._tasks |= {answer, gone}
@@ -185,6 +194,7 @@ class FaultServer:
                 exchange.keep_alive = False
         finally:
             self.busy -= 1
+            self.clients.discard(exchange.client)
             for task in (answer, gone):
                 task.cancel()
             results = await asyncio.gather(answer, gone, return_exceptions=True)

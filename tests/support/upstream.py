@@ -6,12 +6,15 @@ import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from support.fault_server import Exchange, FaultServer
 from support.payloads import chat_payload
 
+PATIENCE_S = 90.0
+"""A busy machine takes its time to start a process."""
 TOML = """
 profile = "embedded"
 prompts = "default"
@@ -23,16 +26,20 @@ base_url = "{url}"
 [models.m]
 provider = "up"
 logprobs = true
+n = {together}
 price = {{ input = 1, output = 2 }}
 [routing]
 estimator = "length"
 [fast]
 model = "m"
-timeout_s = 30
+timeout_s = 170
 [slow]
 model = "m"
-timeout_s = 30
+timeout_s = 170
+[limits]
+deadline_s = 170
 """
+"""Whoever waits for a server that was told to wait gives up after the test has."""
 
 
 class Upstream(FaultServer):
@@ -57,12 +64,21 @@ class Upstream(FaultServer):
             self.free -= 1
         asked: dict[str, Any] = exchange.json
         a, b = map(int, re.findall(r"What is (\d+) \+ (\d+)", asked["messages"][-1]["content"])[-1])
-        await exchange.send_json(chat_payload(f"Judgment: CORRECT\nAnswer: {a + b}"))
+        await exchange.send_json(chat_payload(*[f"Judgment: CORRECT\nAnswer: {a + b}"] * asked.get("n", 1)))
         self.paid[json.dumps([asked["messages"], asked.get("seed")])] += 1
 
-    def configure(self, folder: Path, limits: str = "") -> None:
-        """Write an odar.toml that names this server."""
-        (folder / "odar.toml").write_text(TOML.format(url=self.url, limits=limits))
+    def configure(self, folder: Path, limits: str = "", *, together: bool = False) -> None:
+        """Write an odar.toml that names this server; samples are asked for one by one, or together."""
+        toml = TOML.format(url=self.url, limits=limits, together=str(together).lower())
+        (folder / "odar.toml").write_text(toml)
+
+
+async def until(condition: Callable[[], bool], running: asyncio.Task[Any]) -> None:
+    """Wait for a condition while something runs, no longer than a busy machine may take for it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            assert not running.done(), running.result()  # raises what it raised, or shows what it said
+            await asyncio.sleep(0.02)
 
 
 def sums(count: int, paths: tuple[str, ...] = ("simple", "medium", "hard")) -> list[dict[str, Any]]:

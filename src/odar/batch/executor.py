@@ -71,6 +71,12 @@ class Executor(Protocol):
         """Says when an item may start."""
         ...
 
+    @property
+    def again(self) -> int:
+        """How often an item was begun again because its worker was lost; what it had under way then may be paid for
+        twice."""
+        ...
+
     async def do(self, item: Item, memo: Memo) -> Outcome:
         """Do one item; called for several at once."""
         ...
@@ -78,6 +84,9 @@ class Executor(Protocol):
 
 class LocalExecutor:
     """Does the work in this process, in this event loop."""
+
+    again = 0
+    """There is no worker that could be lost."""
 
     def __init__(
         self, open_work: OpenWork, rates: Mapping[str, Rate] | None = None, lease_s: float = LEASE_S
@@ -113,6 +122,8 @@ class Progress:
     """Items done in this run."""
     stopped: str | None = None
     """Why items are left over, if they are."""
+    again: int = 0
+    """How often an item of this run was begun again because its worker was lost (see `Executor.again`)."""
 
     @property
     def cost_to_go_usd(self) -> float | None:
@@ -130,6 +141,7 @@ class Tally:
     done: int = 0
     failed: int = 0
     asked: int = 0
+    again: int = 0
     _known_usd: float = 0.0
     _unknown: int = 0
 
@@ -152,7 +164,7 @@ class Tally:
     def progress(self, stopped: str | None = None) -> Progress:
         """Where the run stands."""
         cost = None if self._unknown else self._known_usd
-        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped)
+        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped, self.again)
 
 
 @dataclass(slots=True)
@@ -256,6 +268,7 @@ class _Run:
         self.tally.add(before, -1)
         self.tally.add(after)
         self.tally.asked += 1
+        self.tally.again = self.executor.again
         self.budget.settle(item.worst_cost_usd, after.cost_usd)
         self.on_progress(self.tally.progress())
 

@@ -4,7 +4,8 @@ Three files. `OUT` holds the rows: as items finish while a run is under way, in 
 ended; a first line before them may say what all of them depend on. `OUT.parts` holds what unfinished items have
 paid for, and goes away with the last of them. `OUT.lock` keeps a second process out.
 
-A process that is killed loses nothing that it had written; a half-written last line is dropped when the files are
+The promise: a process that is killed loses nothing that it had written, so a reply that is on the disk is never
+paid for again; what was under way at that moment may be. A half-written last line is dropped when the files are
 opened again. Rows with an error are tried again by the next run.
 """
 

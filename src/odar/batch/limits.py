@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -150,7 +150,7 @@ class LocalLimiter:
         self.rates = dict(rates)
         self._lease_s = lease_s
         self._clock = clock
-        self._windows: dict[str, Window] = {}
+        self._windows: defaultdict[str, Window] = defaultdict(Window)
         self._tickets = 0
         self._settled = asyncio.Event()
 
@@ -160,6 +160,10 @@ class LocalLimiter:
             self._settled.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._settled.wait(), wait)
+        return self.hold(needs)
+
+    def hold(self, needs: Needs) -> int:
+        """Hold the needs, whether they fit or not, and return a ticket."""
         self._tickets += 1
         until = self._clock() + self._lease_s + WINDOW_S
         for provider, need in self._counted(needs).items():
@@ -168,14 +172,14 @@ class LocalLimiter:
 
     async def settle(self, ticket: int, used: Needs) -> None:
         """Hand the ticket back with what was used."""
-        for provider, window in self._windows.items():
-            window.settle(ticket, used.get(provider, NOTHING), self._clock())
+        for provider in self._windows.keys() | self._counted(used).keys():
+            self._windows[provider].settle(ticket, used.get(provider, NOTHING), self._clock())
         self._settled.set()
 
     def _wait_s(self, needs: Needs) -> float:
         now = self._clock()
         waits = (
-            self._windows.setdefault(provider, Window()).wait_s(need, self.rates[provider], now)
+            self._windows[provider].wait_s(need, self.rates[provider], now)
             for provider, need in self._counted(needs).items()
         )
         return max(waits, default=0.0)

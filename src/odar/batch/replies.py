@@ -15,7 +15,7 @@ from typing import Any
 
 from odar.batch.journal import Memo
 from odar.conversation import ToolCall
-from odar.providers.base import Completion, OnText, Provider, Reply, Request, score_text
+from odar.providers.base import Completion, OnText, ProviderAround, Reply, Request, score_text
 from odar.types import Token, Usage
 
 
@@ -40,12 +40,8 @@ def replies_kept_in(memo: Memo) -> Iterator[None]:
         _current.reset(token)
 
 
-class RememberingProvider:
+class RememberingProvider(ProviderAround):
     """A provider that asks nothing twice for the same item. A guard for `Odar`."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.name = provider.name
-        self._provider = provider
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """The reply from the memo, or else the provider's, which goes into the memo."""
@@ -55,14 +51,6 @@ class RememberingProvider:
         """The score from the memo, or else the provider's, if it can score."""
         name = name_of(f"{self.name} score {text}", request)
         return await _remembered(name, lambda: score_text(self._provider, request, text))
-
-    async def check(self) -> str:
-        """The provider's own word."""
-        return await self._provider.check()
-
-    async def close(self) -> None:
-        """Close the provider."""
-        await self._provider.close()
 
 
 async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:

@@ -29,7 +29,6 @@ from odar.difficulty.posterior import PosteriorDifficulty
 from odar.fusion.equivalence import equivalent
 from odar.types import Step
 
-STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
 FEWEST_ENERGIES = 30
 """Candidates of a step, below which its μ and σ stay as they are."""
 
@@ -143,7 +142,7 @@ def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
 def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficFit:
     """Fit what traffic can teach; each part takes the place of the one in use only where it is clearly better."""
     statistics, measured = list(today.setup.statistics), {}
-    for number, step in enumerate(STEPS):
+    for number, step in enumerate(Step):
         values = traffic.energies.get(step, np.zeros(0))
         count = int(np.isfinite(values).sum())
         if count >= FEWEST_ENERGIES:

@@ -32,9 +32,10 @@ LOSS = 0.005
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def difficulty(data: str | None, as_json: bool) -> None:
-    """Queries a second and p50/p99 of all 24 features and the score, on one core, and where the time goes.
+    """How fast difficulty is estimated, on one core.
 
-    Every query is computed in full, nothing is remembered from one to the next but words.
+    Queries a second, p50 and p99 of all 24 features and the score, and where the time goes. Every query is
+    computed in full, nothing is remembered from one to the next but words.
     """
     from odar.difficulty.estimator import LearnedEstimator
     from odar.difficulty.features import FeatureExtractor
@@ -108,7 +109,9 @@ def _shares(queries: list[Query]) -> dict[str, float]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def routing(data: str, as_json: bool) -> None:
-    """APGR, CPT and AUROC of the estimator beside random, length and an oracle, with bootstrap intervals.
+    """How well the router chooses, on recorded outcomes.
+
+    APGR, CPT and AUROC of the estimator beside random, length and an oracle, with bootstrap intervals.
 
     routellm_gsm8k is never trained on. The MMLU-Pro pair is part of the estimator's training mixture, so the
     prior's row there flatters; the posterior is cross-validated on top of it.
@@ -124,8 +127,7 @@ def routing(data: str, as_json: bool) -> None:
     for name in dict.fromkeys(row.data for row in rows):
         click.echo(f"{name:29} {'APGR [95%]':>21} {'CPT50':>6} {'CPT80':>6} {'AUROC':>6}")
         for row in (row for row in rows if row.data == name):
-            interval = f"{row.apgr.value:.3f} [{row.apgr.low:.3f}, {row.apgr.high:.3f}]"
-            click.echo(f"  {row.router:27} {interval:>21} {row.cpt50:>6.0%} {row.cpt80:>6.0%} {row.auroc:>6.3f}")
+            click.echo(f"  {row.router:27} {row.apgr!s:>21} {row.cpt50:>6.0%} {row.cpt80:>6.0%} {row.auroc:>6.3f}")
 
 
 @click.command("fusion")
@@ -137,9 +139,10 @@ def routing(data: str, as_json: bool) -> None:
 @click.option("--seed", type=int, default=42, show_default=True, help="Of groups, pairs, folds and draws.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def fusion(data: str, groups: int, pairs: int, seed: int, as_json: bool) -> None:
-    """The fitted fusion rule beside majority, the best single model and the paper's argmin, on recorded models.
+    """How well the fitted fusion rule chooses, on recorded models.
 
-    All figures of the fitted rule are for questions it was not fitted to.
+    Beside it: majority, the best single model and the paper's argmin. All figures of the fitted rule are for
+    questions it was not fitted to.
     """
     from odar.evals.fusion_bench import load_panel, measure_group, random_groups
     from odar.evals.fusion_bench import pairs as draw_pairs

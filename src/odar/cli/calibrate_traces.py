@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from odar.calibration.install import incumbents, made_of, part_report, posterior_document, table
-from odar.calibration.traffic import FEWEST_ENERGIES, STEPS, Traffic, TrafficFit, fit_traffic, read_traffic
+from odar.calibration.traffic import FEWEST_ENERGIES, Traffic, TrafficFit, fit_traffic, read_traffic
 from odar.cli.calibrate_view import part_line
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
@@ -28,7 +28,7 @@ def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int
 
     with Odar(settings) as odar:
         today = incumbents(odar)
-        sources = {step: (odar.cards[step.role][0].name, odar.prompts[step].md5) for step in STEPS}
+        sources = {step: (odar.cards[step.role][0].name, odar.prompts[step].md5) for step in Step}
         traffic = _read(odar, sources, today.estimator)
         fitted = fit_traffic(traffic, today)
         if as_json:
@@ -61,12 +61,9 @@ def _read(odar: Odar, sources: Mapping[Step, tuple[str, str]], estimator: Learne
 
     if not odar.settings.store.enabled:
         raise InputError("store.enabled is false: there are no traces to fit to")
-    database = Database(odar.settings.store)
-    try:
+    with Database(odar.settings.store) as database:
         rows = Archive(database).export(Filter(status="ok"))
         traffic = read_traffic(rows, sources, estimator, odar.settings.fusion.varentropy_weight)
-    finally:
-        database.close()
     if not traffic.traces:
         models = " and ".join(sorted({model for model, _ in sources.values()}))
         raise InputError(f"the store holds no trace of {models} with the prompts in use")
@@ -77,7 +74,7 @@ def _show(odar: Odar, traffic: Traffic, fitted: TrafficFit) -> None:
     fast = traffic.fast
     click.echo(f"{traffic.traces} traces of these models and prompts, {traffic.marked} with feedback;")
     click.echo(f"of {len(fast)} it is known whether the fast answer was wrong ({int(fast.wrong.sum())} were)\n")
-    for step in STEPS:
+    for step in Step:
         count = fitted.measured.get(step)
         word = f"measured on {count} candidates" if count else f"kept: {_few(traffic, step)}"
         click.echo(f"{f'μ, σ {step}':11} {word}")

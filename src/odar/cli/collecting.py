@@ -188,8 +188,14 @@ def failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, 
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
 
-def report_failures(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> None:
-    """A line for every kind of failure, with the first of them."""
+def report_failures(failed: Mapping[str, Mapping[str, Any]], stopped: str | None, again: int = 0) -> None:
+    """A line for every kind of failure, with the first of them, and one on what lost workers may have cost."""
+    if again:
+        click.echo(
+            f"odar: {again} {'time' if again == 1 else 'times'} an item was begun again because its worker was "
+            "lost; requests it had under way then may be billed twice",
+            err=True,
+        )
     kinds = Counter(error["type"] for error in failed.values())
     for kind, count in kinds.most_common():
         name, error = next((name, error) for name, error in failed.items() if error["type"] == kind)

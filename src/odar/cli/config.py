@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from odar.cli.options import settings_options
-from odar.config import KeyPath, environment_name, key_name, leaves
+from odar.config import environment_name, leaves
 from odar.errors import UnknownName
 from odar.secrets import is_secret, masked
 from odar.settings import Settings
+from odar.values import KeyPath, key_name
 
 
 @click.command("config")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
+from odar.calibration.jsonl import load_lines, query_of
 from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
 from odar.dispatch.experts import route_expert
 from odar.dispatch.strategy import Strategy
 from odar.errors import InputError
-from odar.formats import load_json
 from odar.fusion.calibration import load_calibration
 from odar.settings import Settings
 from odar.types import Decision, Query
@@ -44,40 +42,30 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     fitted = load_calibration(settings.calibration).estimator
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
     strategy = Strategy(settings.routing.tau1, settings.routing.tau2, settings.routing.samples)
-    for text in _queries(file) if file else [query or ""]:
-        decision = strategy.decide(estimator.estimate(Query(text)))
+    for asked in _queries(file) if file else [Query(query or "")]:
+        decision = strategy.decide(estimator.estimate(asked))
         if as_json:
-            click.echo(json.dumps(_data(text, decision), ensure_ascii=False))
+            click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))
         elif file:
-            click.echo(f"{decision.estimate.difficulty:.3f}  {decision.path:<6}  {_one_line(text)}")
+            click.echo(f"{decision.estimate.difficulty:.3f}  {decision.path:<6}  {_one_line(asked.text)}")
         else:
-            _show(text, decision)
+            _show(asked, decision)
 
 
-def _queries(file: str) -> Iterator[str]:
-    try:
-        lines = Path(file).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                text = load_json(line)["query"]
-            except (ValueError, KeyError, TypeError):
-                raise InputError(f"{file}, line {number} is not a JSON object with a query") from None
-            if not isinstance(text, str):
-                raise InputError(f"{file}, line {number}: query is not a string")
-            yield text
+def _queries(file: str) -> list[Query]:
+    return load_lines(
+        file, lambda row, _, folder: query_of(row, folder), "is not a JSON object with a query", "queries"
+    )
 
 
-def _data(text: str, decision: Decision) -> dict[str, Any]:
+def _data(query: Query, decision: Decision) -> dict[str, Any]:
     estimate = decision.estimate
     return {
-        "query": text,
+        "query": query.text,
         "difficulty": estimate.difficulty,
         "path": decision.path.value,
         "reason": decision.reason,
-        "expert": route_expert(Query(text)).expert.value,
+        "expert": route_expert(query).expert.value,
         "estimator": estimate.estimator,
         "features": {
             name: {"value": value, "contribution": share} for name, value, share in estimate.contributions
@@ -85,8 +73,8 @@ def _data(text: str, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _show(text: str, decision: Decision) -> None:
-    estimate, routed = decision.estimate, route_expert(Query(text))
+def _show(query: Query, decision: Decision) -> None:
+    estimate, routed = decision.estimate, route_expert(query)
     click.echo(f"difficulty  {estimate.difficulty:.3f} by {estimate.estimator}")
     click.echo(f"path        {decision.path} ({decision.reason})")
     click.echo(f"expert      {routed.expert} ({routed.cue})")

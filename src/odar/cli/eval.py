@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
+from odar.cli.lazy import LazyGroup
+
 PLACES = {
-    "collect": "odar.cli.eval_collect:collect",
-    "compare": "odar.cli.eval_replay:compare",
     "list": "odar.cli.eval_sets:list_benchmarks",
+    "collect": "odar.cli.eval_collect:collect",
     "replay": "odar.cli.eval_replay:replay",
+    "compare": "odar.cli.eval_replay:compare",
     "report": "odar.cli.eval_report:report",
     "score": "odar.cli.eval_sets:score_command",
 }
 """Where each subcommand is; loaded when it runs."""
 HELP = {
-    "collect": "Run both agents on benchmarks once, and keep everything.",
-    "compare": "Compare two policies, or two panels, item by item.",
     "list": "List the benchmarks.",
+    "collect": "Run both agents on benchmarks once, and keep everything.",
     "replay": "Replay policies on a panel, with no further call.",
+    "compare": "Compare two policies, or two panels, item by item.",
     "report": "Write one HTML file with every table and figure.",
     "score": "Score responses you have already.",
 }
 
 
-class EvalGroup(click.Group):
-    """Imports a subcommand's module only when it runs."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every subcommand, by name."""
-        return list(PLACES)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand of this name."""
-        if cmd_name not in PLACES:
-            return None
-        module, _, name = PLACES[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `odar eval --help`, without importing what it lists."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(HELP.items()))
-
-
-@click.group("eval", cls=EvalGroup)
+@click.group("eval", cls=LazyGroup, places=PLACES, sections={"Commands": HELP})
 def command() -> None:
     """Measure what adaptive compute gains.
 

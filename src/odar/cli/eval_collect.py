@@ -83,8 +83,9 @@ def collect(
 
     \b
     odar eval collect starter --out runs/starter
-    odar eval collect gsm8k math --data data --seed 42 --seed 123 --seed 456 --samples 9 --out runs/maths
-    odar eval collect gsm8k --out runs/maths --engine ray --ray-address HOST:6379 --workers 8
+    odar eval collect gsm8k math --data data --samples 9 --seed 42 --seed 123 \\
+      --out runs/maths
+    odar eval collect gsm8k --out runs/maths --engine ray --ray-address HOST:6379
     """
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=quiet)
@@ -110,7 +111,7 @@ def collect(
             failed = failures(folder.journal, collection.items)
             folder.compact()
             _summary(folder, jobs, out)
-    report_failures(failed, done.stopped)
+    report_failures(failed, done.stopped, done.again)
     return exit_code(failed, done.stopped)
 
 

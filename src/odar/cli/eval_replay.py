@@ -40,8 +40,10 @@ def replay(panel: str, policies: tuple[str, ...], against: str, calibration: str
 
     \b
     odar eval replay runs/starter
-    odar eval replay runs/starter --policy odar:tau1=0.2,tau2=0.6 --policy best-of-n:n=3
-    odar eval replay runs/starter --policy odar:mode=prior,rule=majority,stop=none --policy ablations
+    odar eval replay runs/starter --policy odar:tau1=0.2,tau2=0.6 \\
+      --policy best-of-n:n=3
+    odar eval replay runs/starter --policy ablations \\
+      --policy odar:mode=prior,rule=majority,stop=none
     """
     tape = load_tape(panel, calibration)
     reference = run(tape, against)
@@ -97,7 +99,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     )
     for side, name in enumerate((first, second)):
         click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {calls[side]:.2f} calls  {name}")
-    click.echo(f"A − B  {_shown(found.interval, '+.3f')}, p = {found.p:.4f} (bootstrap)")
+    click.echo(f"A − B  {found.interval.signed()}, p = {found.p:.4f} (bootstrap)")
     click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}", nl=False)
     click.echo("" if found.mcnemar is None else f"; McNemar p = {found.mcnemar:.4f}")
 
@@ -123,8 +125,8 @@ def _print(rows: Sequence[Standing]) -> None:
 def _cells(row: Standing) -> list[str]:
     return [
         row.name,
-        _shown(row.accuracy, ".3f"),
-        "–" if row.adjusted is None else _shown(row.gain.interval, "+.3f"),
+        str(row.accuracy),
+        "–" if row.adjusted is None else row.gain.interval.signed(),
         "–" if row.adjusted is None else f"{row.adjusted:.3f}",
         f"{row.calls:.2f}",
         "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
@@ -132,10 +134,6 @@ def _cells(row: Standing) -> list[str]:
         f"{row.tail_s:.1f} s",
         "–" if np.isnan(row.mix[0]) else " / ".join(f"{share:.0%}" for share in row.mix),
     ]
-
-
-def _shown(interval: Interval, form: str) -> str:
-    return f"{interval.value:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
 
 
 def _plain(tree: Any) -> Any:

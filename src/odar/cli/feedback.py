@@ -25,9 +25,6 @@ def command(trace: str, verdict: str, note: str | None, settings: Settings) -> N
     from odar.store.archive import Archive
     from odar.store.database import Database
 
-    database = Database(settings.store)
-    try:
+    with Database(settings.store) as database:
         full = Archive(database).mark(trace, verdict == "right", note)
-    finally:
-        database.close()
     click.echo(f"{full} {verdict}")

@@ -12,7 +12,7 @@ import click
 from odar.calibration.bootstrap import Interval
 from odar.cli.options import UserPath, settings_options
 from odar.evals.fusion_file import RuleResult, StoppingResult, apply_rules, load_questions, oracle, stop_early
-from odar.evals.fusion_held_out import held_out
+from odar.evals.fusion_held_out import HeldOut, held_out
 from odar.fusion.choose import Fusion
 from odar.settings import Settings
 
@@ -57,6 +57,10 @@ def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
         click.echo(json.dumps(body, ensure_ascii=False))
         return
     click.echo(f"{len(questions)} questions, {sizes:.1f} candidates each; oracle {ceiling:.3f}; 95% intervals\n")
+    _show(results, fitted, stops)
+
+
+def _show(results: list[RuleResult], fitted: HeldOut | None, stops: list[StoppingResult]) -> None:
     click.echo(f"{'rule':19}{'accuracy':9}{'against majority':25} {'against argmin'}")
     for result in sorted(results, key=lambda result: -result.accuracy.value):
         against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +15,6 @@ from odar.settings import Settings
 from odar.types import Path
 
 if TYPE_CHECKING:
-    from odar.store.database import Database
     from odar.store.keys import Key
     from odar.store.tally import Spent, Totals
 
@@ -65,13 +62,14 @@ def create(
     \b
     odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
     """
+    from odar.store.database import Database
     from odar.store.keys import Limits
     from odar.store.keytable import create_key
 
     limits = Limits(
         budget_day, budget_month, None if rate is None else parse_rate(rate), _names(models), _paths(paths)
     )
-    with _database(settings) as database:
+    with Database(settings.store) as database:
         key, secret = create_key(database, name, limits, admin=admin)
     if as_json:
         click.echo(json.dumps({**_figures(key), "secret": secret}))
@@ -85,16 +83,17 @@ def create(
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @settings_options
 def list_(everything: bool, as_json: bool, settings: Settings) -> None:
-    """List the keys, their limits, and what they spent this UTC day and month.
+    """List the keys, their limits, and what they spent.
 
-    A cost nobody reported is not in the sums: it is counted, as "+3 unknown".
+    That is of this UTC day and month. A cost nobody reported is not in the sums: it is counted, as "+3 unknown".
     """
     from datetime import UTC, datetime
 
+    from odar.store.database import Database
     from odar.store.keytable import all_keys, spent_by_keys
 
     day = datetime.now(UTC).date().isoformat()
-    with _database(settings) as database, database.read() as connection:
+    with Database(settings.store) as database, database.read() as connection:
         keys = [key for key in all_keys(connection) if everything or key.revoked_at is None]
         spent = spent_by_keys(connection, day)
     if as_json:
@@ -121,13 +120,15 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
 @click.argument("key")
 @settings_options
 def revoke(key: str, settings: Settings) -> None:
-    """Revoke KEY, for good: its name, its id, or the beginning that `odar keys list` shows.
+    """Revoke KEY, for good.
 
-    Servers refuse it within about 1.5 seconds. Its traces and its spending stay; its name is free again.
+    KEY is its name, its id, or the beginning that `odar keys list` shows. Servers refuse it within about 1.5
+    seconds. Its traces and its spending stay; its name is free again.
     """
+    from odar.store.database import Database
     from odar.store.keytable import revoke_key
 
-    with _database(settings) as database:
+    with Database(settings.store) as database:
         gone = revoke_key(database, key.removesuffix("…"))
     click.echo(f"revoked {gone.name} ({gone.id})")
 
@@ -146,17 +147,6 @@ def parse_rate(text: str) -> float:
     if not 0 < rate < math.inf:
         raise InputError(f"--rate {text!r} is not a rate; write 60/min, 2/s or 30/hour")
     return rate
-
-
-@contextmanager
-def _database(settings: Settings) -> Iterator[Database]:
-    from odar.store.database import Database
-
-    database = Database(settings.store)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -1,8 +1,7 @@
-"""`odar`: the group of commands, loaded one by one so that `--help` is quick."""
+"""`odar`: its commands, and what becomes of their failures."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from typing import Any
@@ -10,28 +9,40 @@ from typing import Any
 import click
 
 from odar import __version__
+from odar.cli.lazy import LazyGroup
 from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, UsageError, WeightsError
 
-COMMANDS = {
-    "ask": "Answer a question.",
-    "batch": "Answer a file of questions.",
-    "bench": "Measure what ODAR itself costs, and what it gains.",
-    "calibrate": "Fit ODAR to your own models and questions.",
-    "config": "Show the effective settings and where each came from.",
-    "eval": "Collect a panel once, replay every policy on it, report.",
-    "fuse": "Compare fusion rules on recorded candidates.",
-    "difficulty": "Show how hard a query looks, and why.",
-    "doctor": "Check what is installed, reachable and configured.",
-    "feedback": "Mark a recorded answer right or wrong.",
-    "keys": "Make, list and revoke API keys.",
-    "models": "List the models of the catalogue.",
-    "pull": "Fetch the embedded model's weights ahead of time.",
-    "sample": "Record one fast and several slow answers, for `odar fuse`.",
-    "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
-    "top": "Watch a running gateway, live.",
-    "traces": "List, show and export recorded traces.",
-    "train": "Learn the difficulty estimator from your own data.",
+SECTIONS = {
+    "Answer": {
+        "ask": "Answer a question.",
+        "batch": "Answer a file of questions.",
+        "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
+    },
+    "Look": {
+        "doctor": "Check what is installed, reachable and configured.",
+        "config": "Show the effective settings and where each came from.",
+        "models": "List the models of the catalogue.",
+        "difficulty": "Show how hard a query looks, and why.",
+        "traces": "List, show and export recorded traces.",
+        "top": "Watch a running gateway, live.",
+    },
+    "Fit": {
+        "feedback": "Mark a recorded answer right or wrong.",
+        "calibrate": "Fit ODAR to your own models and questions.",
+        "train": "Learn the difficulty estimator from your own data.",
+    },
+    "Measure": {
+        "eval": "Collect a panel once, replay every policy on it, report.",
+        "sample": "Record one fast and several slow answers, for `odar fuse`.",
+        "fuse": "Compare fusion rules on recorded candidates.",
+        "bench": "Measure what ODAR itself costs, and what it gains.",
+    },
+    "Set up": {
+        "keys": "Make, list and revoke API keys.",
+        "pull": "Fetch the embedded model's weights ahead of time.",
+    },
 }
+COMMANDS = {name: what for commands in SECTIONS.values() for name, what in commands.items()}
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),
     (ProviderError, 3),
@@ -41,38 +52,10 @@ EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
 )
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module only when that command runs."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, by name."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"odar.cli.{cmd_name}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in `odar --help`, without importing what it lists."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a misspelt one gets a hint."""
-        from odar.errors import UnknownName
-
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise UnknownName("command", args[0], COMMANDS)
-        return super().resolve_command(ctx, args)
-
-
 @click.group(
     cls=LazyGroup,
+    places={name: f"odar.cli.{name}:command" for name in COMMANDS},
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog='Try: odar ask "Is Paris the capital of France?"   (needs no key)',
 )
@@ -83,8 +66,8 @@ def cli() -> None:
     A difficulty estimate sends it down one of three paths: one fast call; a fast answer that a slow model
     verifies; or one fast and up to five slow samples, of which the answer with the lowest free energy wins.
 
-    Exit codes: 0 answered · 2 your input or settings · 3 the provider · 4 a limit · 5 the embedded model's
-    weights · 6 the store · 130 interrupted.
+    Exit codes: 0 done · 1 not good enough (doctor, calibrate, train) · 2 your input or settings · 3 the provider ·
+    4 a limit · 5 the embedded model's weights · 6 the store · 130 interrupted.
     """
 
 

@@ -6,12 +6,17 @@ import dataclasses
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import announce_profile, settings_options
 from odar.settings import LOG_FORMATS, Settings
+
+if TYPE_CHECKING:
+    from odar.gateway.records import StoredKeys
 
 
 @click.command("serve")
@@ -41,13 +46,8 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     from odar.store.alignment_file import alignment_file
     from odar.store.store import open_store
 
-    gateway = dataclasses.replace(
-        settings.gateway,
-        host=settings.gateway.host if host is None else host,
-        port=settings.gateway.port if port is None else port,
-        log_format=log_format or settings.gateway.log_format,
-    )
-    settings = dataclasses.replace(settings, gateway=gateway)
+    settings = _chosen(settings, host, port, log_format)
+    gateway = settings.gateway
     store = open_store(settings)
     keys = StoredKeys(store)
     check_binding(gateway.host, keys)
@@ -69,12 +69,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     app.state.service.metrics.watch_store(store.health)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
-    address, number = bound.getsockname()[:2]
-    shown = f"[{address}]" if ":" in address else address
-    news = [f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"]
-    if keys.empty():
-        news.append("no key is configured: only this machine can connect (make keys with `odar keys`)")
-    for line in news:
+    for line in _news(bound, keys):
         if in_text:
             click.echo(f"odar: {line}", err=True)
         else:
@@ -86,6 +81,22 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
         server.run(sockets=[bound])
     finally:
         logs.close()
+
+
+def _chosen(settings: Settings, host: str | None, port: int | None, log_format: str | None) -> Settings:
+    """The settings with what the options say in place of what they said."""
+    given = {"host": host, "port": port, "log_format": log_format}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(settings, gateway=dataclasses.replace(settings.gateway, **changes))
+
+
+def _news(bound: socket.socket, keys: StoredKeys) -> Iterator[str]:
+    """Where it listens, and to whom."""
+    address, number = bound.getsockname()[:2]
+    shown = f"[{address}]" if ":" in address else address
+    yield f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"
+    if keys.empty():
+        yield "no key is configured: only this machine can connect (make keys with `odar keys`)"
 
 
 def _bind(host: str, port: int) -> socket.socket:

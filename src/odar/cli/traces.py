@@ -119,7 +119,9 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
 @click.option("--from", "from_", metavar="ID", help="Go on after this trace, to continue a broken export.")
 @settings_options
 def export(wanted: Filter, out: str | None, from_: str | None, settings: Settings) -> None:
-    """Write traces with all that is known of them as JSON, one a line, oldest first.
+    """Write traces as JSON, one a line, oldest first.
+
+    All that is known of them is in it.
 
     \b
     odar traces export --since 7d --out week.jsonl
@@ -161,11 +163,8 @@ def _archive(settings: Settings) -> Iterator[Archive]:
     from odar.store.archive import Archive
     from odar.store.database import Database
 
-    database = Database(settings.store)
-    try:
+    with Database(settings.store) as database:
         yield Archive(database)
-    finally:
-        database.close()
 
 
 def _writer(out: str | None) -> Any:

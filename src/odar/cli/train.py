@@ -71,7 +71,9 @@ def estimator(
     as_json: bool,
     settings: Settings,
 ) -> int:
-    """Learn d(x) from DATA, and say how well, on held-out folds, beside the shipped estimator.
+    """Learn from DATA how hard queries are.
+
+    Says how well, on held-out folds, beside the shipped estimator.
 
     DATA is a JSONL file with query on each line, and either difficulty (0 to 1) or correct: whether the fast
     model was right, or how often. With correct, time (a person's) or reasoning (a worked solution) counts half.
@@ -160,8 +162,7 @@ def _show(before: Score, after: Score, rows: int) -> None:
     click.echo(f"{rows} rows; after: on held-out folds; r with 95% interval\n")
     click.echo(f"{'':8} {'Pearson r':>24} {'right path':>11} {'mean square error':>18}")
     for name, score in (("shipped", before), ("after", after)):
-        r = f"{score.r.value:.3f} [{score.r.low:.3f}, {score.r.high:.3f}]"
-        click.echo(f"{name:8} {r:>24} {score.path_accuracy:>11.1%} {score.mse:>18.4f}")
+        click.echo(f"{name:8} {score.r!s:>24} {score.path_accuracy:>11.1%} {score.mse:>18.4f}")
 
 
 def _write(model: Any, path: Path) -> None:

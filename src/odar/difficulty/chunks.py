@@ -8,7 +8,7 @@ from time to time: its vocabulary would otherwise keep every string that a serve
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import accumulate, pairwise
 from threading import Lock
@@ -57,35 +57,45 @@ class ChunkTable:
         >>> len(rows), line_starts  # Stop . | Do n't | newline | go | on !
         (5, [5])
         """
-        chunks = [chunk for chunk in _CHUNK.findall(text) if chunk]
+        chunks = cut(text)
         found = list(map(self._known.get, chunks))
-        rows = self._learn(chunks) if None in found else cast("list[bytes]", found)
+        rows = self._learn(chunks, found) if None in found else cast("list[bytes]", found)
         return TextRows(rows, self._line_starts(chunks, rows) if "\n" in text else [])
 
-    def _learn(self, chunks: Sequence[str]) -> list[bytes]:
-        """The rows of these chunks; what is new is kept."""
+    def _learn(self, chunks: Sequence[str], found: Sequence[bytes | None]) -> list[bytes]:
+        """The rows of these chunks, of which some are found already; what is new is kept."""
+        new = list(dict.fromkeys(chunk for chunk, rows in zip(chunks, found, strict=True) if rows is None))
         with self._lock:
-            found = {chunk: row for chunk in chunks if (row := self._known.get(chunk)) is not None}
-            new = [chunk for chunk in dict.fromkeys(chunks) if chunk not in found]
-            if new:
-                found.update(zip(new, self._embed(new), strict=True))
+            learned = dict(zip(new, self._embed(new), strict=True))
             if len(self._known) + len(new) > KNOWN_LIMIT:
                 self._known.clear()
-            self._known.update(found)
-        return [found[chunk] for chunk in chunks]
+            self._known.update(learned)
+        return [learned[chunk] if rows is None else rows for chunk, rows in zip(chunks, found, strict=True)]
 
-    def _embed(self, chunks: Sequence[str]) -> list[bytes]:
+    def _embed(self, chunks: Sequence[str]) -> Iterator[bytes]:
         self._in_zone += len(chunks)
         if self._in_zone > ZONE_LIMIT:
             self._zone.close()
             self._zone.enter_context(self._pipeline.memory_zone())
             self._in_zone = len(chunks)
         parts = [self._pipeline.tokenizer(chunk).to_array(self._attributes) for chunk in chunks]
-        rows = self._vectors.embed(np.concatenate(parts))
-        ends = np.cumsum([len(part) * self._vectors.row_bytes for part in parts]).tolist()
-        return [rows[start:end] for start, end in pairwise([0, *ends])]
+        rows = self._vectors.embed(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        ends = accumulate((len(part) * self._vectors.row_bytes for part in parts), initial=0)
+        return (rows[start:end] for start, end in pairwise(ends))
 
     def _line_starts(self, chunks: Sequence[str], rows: Sequence[bytes]) -> list[int]:
         """A line break is a token, or part of one; the token after it begins a line."""
         tokens = accumulate(len(row) // self._vectors.row_bytes for row in rows)
         return [end for chunk, end in zip(chunks, tokens, strict=True) if "\n" in chunk]
+
+
+def cut(text: str) -> list[str]:
+    """Words and runs of white space; one blank after a word belongs to it.
+
+    >>> cut("Stop.  Go on")
+    ['Stop.', ' ', 'Go', 'on']
+    """
+    words = text.split()
+    if " ".join(words) == text:  # as most questions are: a fifth of the time
+        return words
+    return [chunk for chunk in _CHUNK.findall(text) if chunk]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import IO, Protocol, cast
@@ -12,6 +12,7 @@ from typing import IO, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from odar.difficulty.table import WordTable
 from odar.errors import InputError
 from odar.formats import check_format
 from odar.types import Query
@@ -23,7 +24,6 @@ FORMAT = "odar-domain/1"
 BUCKETS = 1 << 16
 
 _IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text looks like these
-_CACHED = 40  # characters: longer words are rare, and a cache of them would be large
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 
 
@@ -94,7 +94,7 @@ def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """
     tokens = _TOKEN.findall(query.text.lower())
     marked = [_IMAGE if query.images else _START, *tokens, _END]
-    words = np.array([_crc(t) if len(t) <= _CACHED else _crc.__wrapped__(t) for t in marked], dtype=np.uint32)
+    words = np.array(list(map(_HASHES.__getitem__, marked)), dtype=np.uint32)
     pairs = words[:-1] * np.uint32(2654435761) + words[1:]
     pairs ^= pairs >> np.uint32(15)
     buckets = np.concatenate([words, pairs]) & np.uint32(BUCKETS - 1)
@@ -107,10 +107,12 @@ def hashed(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return buckets[starts[:-1]].astype(np.int64), value / np.sqrt(value @ value)
 
 
-@lru_cache(maxsize=1 << 15)
 def _crc(token: str) -> int:
     """One word's hash; all numbers have the same."""
     return zlib.crc32(b"0" if token[0].isdigit() else token.encode())
+
+
+_HASHES = WordTable(_crc)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,8 @@ COUNTS = (
 )  # fmt: skip
 """Features that enter as ln(1 + count): the tenth sentence adds less than the second (docs/lab-notes.md)."""
 _PARTS = ("mean", "scale", "low", "high")
+_STEEPEST = 40.0
+"""Logits are clipped: exp would overflow where σ has long been 0 or 1 to every digit."""
 _IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
 
 
@@ -101,6 +104,7 @@ class LearnedEstimator:
         self.seeds = seeds
         self.start = start
         self.extractor = extractor
+        self._terms: list[tuple[bool, float, float, float, float, float]] = []
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
         """Learn from features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
@@ -125,6 +129,7 @@ class LearnedEstimator:
             for s, f in zip(self.seeds, fits, strict=True)
         ]
         self.about_: dict[str, Any] = {}
+        self._terms = []
         return self
 
     def predict(self, x: ArrayLike) -> Array:
@@ -137,16 +142,30 @@ class LearnedEstimator:
         >>> LearnedEstimator.load().estimate(Query("Is Paris the capital of France?")).difficulty < 0.3
         True
         """
-        return self.explained((self.extractor or FeatureExtractor()).phi(query))
+        return self.explained((self.extractor or FeatureExtractor()).phi(query).tolist())
 
-    def explained(self, x: Array) -> Estimate:
-        """The estimate from features (24,) that are known already."""
-        parts = self.scaling_(x) * self.weights_
+    def explained(self, x: Sequence[float]) -> Estimate:
+        """The estimate from 24 features that are known already.
+
+        Number by number: numpy takes longer for so few, and a gateway's event loop waits for it.
+        """
+        self._terms = self._terms or self._by_feature()
+        parts = [
+            (min(max(math.log1p(max(value, 0.0)) if is_count else value, low), high) - mean) / scale * weight
+            for value, (is_count, low, high, mean, scale, weight) in zip(x, self._terms, strict=True)
+        ]
+        logit = min(max(sum(parts) + self.bias_, -_STEEPEST), _STEEPEST)
         return Estimate(
-            difficulty=float(_sigmoid(np.array(parts.sum() + self.bias_))),
+            difficulty=1 / (1 + math.exp(-logit)),
             estimator=self.name,
-            contributions=tuple(zip(FEATURES, x.tolist(), parts.tolist(), strict=True)),
+            contributions=tuple(zip(FEATURES, x, parts, strict=True)),
         )
+
+    def _by_feature(self) -> list[tuple[bool, float, float, float, float, float]]:
+        """Of each feature: whether it is a count, its range, mean, scale and weight."""
+        scaling = self.scaling_
+        columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def document(self) -> dict[str, Any]:
         """Weights, scaling and what made them as plain data."""
@@ -244,8 +263,7 @@ def scaling_from(raw: Any, name: str) -> Scaling:
 
 
 def _sigmoid(logit: Array) -> Array:
-    # clipped: exp would overflow where σ has long been 0 or 1 to every digit
-    return 1 / (1 + np.exp(-np.clip(logit, -40, 40)))
+    return 1 / (1 + np.exp(-np.clip(logit, -_STEEPEST, _STEEPEST)))
 
 
 def _logarithmic(x: Array) -> Array:

@@ -98,7 +98,8 @@ def structural_features(query: Query, parse: Syntax) -> list[float]:
 def semantic_features(query: Query, words: int, classifier: DomainClassifier) -> list[float]:
     """f15-f24."""
     text, vocabulary = query.text, semantic.vocabularies()
-    counts = semantic.count_terms(terms(text))
+    known = semantic.field_terms()
+    counts = semantic.count_terms([term for term in terms(text) if term in known])
     choice = semantic.is_multiple_choice(text)
     domain = classifier.probabilities(query)
     return [

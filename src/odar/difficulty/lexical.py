@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
+from odar.difficulty.table import LONGEST, WordTable
 from odar.difficulty.text import has_latex
 
 MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
@@ -24,7 +25,8 @@ _has_letter = re.compile(r"\w").search
 _QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
 _PUNCTUATION = re.compile(r"[^\w\s\']")
 _SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
-_LONGEST = 100
+# a sentence begins with a word
+_three_words = re.compile(r"\w\S*+\s\W*\w\S*+\s\W*\w").match
 
 _GAP = re.compile(r"(?<=\S) (?=\S)")
 _BPE_LIMIT = 500_000  # bpe-openai refuses a million characters
@@ -46,7 +48,10 @@ def token_count(text: str) -> float:
     >>> token_count("Is Paris the capital of France?")
     7.0
     """
-    return float(sum(len(_bpe().encode_ordinary(piece)) for piece in _pieces(text)))
+    words = text.split()
+    if words and " ".join(words) == text:
+        return float(_tokens(words[0]) + sum(map(_TOKENS_BEHIND_BLANK.__getitem__, words[1:])))
+    return float(sum(map(_tokens, _pieces(text))))
 
 
 def avg_word_length(words: list[str]) -> float:
@@ -68,12 +73,13 @@ def readability(masked: str) -> float:
     >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
     (20.0, 0.0)
     """
-    syllables = _word_syllables(masked)
-    if not syllables:
+    counts = list(map(_SYLLABLES.__getitem__, masked.split()))
+    words = len(counts) - counts.count(0)
+    if not words:
         return 0.0
     # textstat does not count sentences of two words or fewer
-    sentences = max(1, sum(len(_word_syllables(piece)) > 2 for piece in _SENTENCE.findall(masked)))
-    grade = 0.39 * len(syllables) / sentences + 11.8 * sum(syllables) / len(syllables) - 15.59
+    sentences = sum(_three_words(piece) is not None for piece in _SENTENCE.findall(masked)) or 1
+    grade = 0.39 * words / sentences + 11.8 * sum(counts) / words - 15.59
     return min(20.0, max(0.0, grade))
 
 
@@ -91,24 +97,22 @@ def has_math_symbol(text: str) -> float:
     return float(bool(_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
 
 
-def _word_syllables(text: str) -> list[int]:
-    """Syllables of each word; what has no letter or digit is no word."""
-    counts = [_syllables(word) if len(word) <= _LONGEST else _long_syllables(word) for word in text.split()]
-    return [count for count in counts if count]
-
-
-@lru_cache(maxsize=1 << 15)
 def _syllables(word: str) -> int:
     """How many syllables, 0 for no word."""
     if not _has_letter(word):
         return 0
-    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word)).lower()
+    # hyphenation patterns need no more than the beginning: a 100 kB "word" is not one
+    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:LONGEST])).lower()
     return len(_hyphenator().positions(bare)) + 1
 
 
-def _long_syllables(word: str) -> int:
-    # hyphenation patterns need no more than the beginning: a 100 kB "word" is not one, and not worth keeping
-    return max(1, _syllables(word[:_LONGEST])) if _has_letter(word) else 0
+def _tokens(piece: str) -> int:
+    return len(_bpe().encode_ordinary(piece))
+
+
+_SYLLABLES = WordTable(_syllables)
+# between two words, a blank belongs to the token that follows; no token lies across it
+_TOKENS_BEHIND_BLANK = WordTable(lambda word: _tokens(f" {word}"))
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -132,7 +136,7 @@ def _hyphenator() -> Any:
 
 
 class _Forgetful(dict[str, Any]):
-    """Keeps nothing: pyphen would remember every word for ever, and what is worth keeping `_syllables` keeps."""
+    """Keeps nothing: pyphen would remember every word for ever, and what is worth keeping a `WordTable` keeps."""
 
     def __setitem__(self, word: str, points: Any) -> None:
         pass

@@ -2,7 +2,8 @@
 
 A state of the parser has eight places (the first of the queue, the top of the stack, their children …); what the
 token in each place adds to the score of each transition is known beforehand, so that a step is a sum of eight rows.
-Here a row is one big integer that holds all scores side by side, 32 bits each: one addition adds them all.
+Here a row is one big integer that holds all scores side by side, 32 bits each: one addition adds them all. The last
+three bits of a score name its transition, so that the highest score also says whose it is.
 
 Why not spaCy's compiled decoder: it gives up the interpreter's lock and takes it back some twenty times a step,
 which is most of its time, and in a server with threads an invitation to each of them to go first.
@@ -10,7 +11,7 @@ which is most of its time, and in a server with threads an invitation to each of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -24,10 +25,12 @@ _KINDS = {"S": SHIFT, "D": REDUCE, "L": LEFT, "R": RIGHT, "B": BREAK}
 
 _UNIT = 1 << 20
 """Scores are counted in millionths, about what float32 resolves."""
-_ZERO = 1 << 26
-"""Added to each score, so that none is negative; the sum of eight stays below 2^30, which Python compares fastest.
+_ZERO = 1 << 25
+"""Added to each score, so that none is negative; the sum of eight, with its transition's name, stays below 2^32.
 
-A place may then add ±64 to a score; the trained parser's largest are about 13."""
+A place may then add ±32 to a score; the trained parser's largest are about 13."""
+_NAME_BITS = 3
+_NAME = (1 << _NAME_BITS) - 1
 
 
 class Parse(NamedTuple):
@@ -44,93 +47,109 @@ class GreedyParser:
         model = pipe.model
         lower, linear = model.get_ref("lower"), next(layer for layer in model.walk() if layer.name == "linear")
         weights = lower.get_param("W")
-        if model.attrs["has_upper"] or len(weights) != PLACES:
-            raise ValueError(f"a parser of {len(weights)} places or with an upper layer: scripts/train_parser.py")
-        self._kinds = [_KINDS[name[0]] for name in pipe.move_names]
-        self._clause = [name.endswith("-clause") for name in pipe.move_names]
+        if model.attrs["has_upper"] or len(weights) != PLACES or len(pipe.move_names) > _NAME + 1:
+            raise ValueError(
+                f"a parser of {len(weights)} places and {len(pipe.move_names)} transitions or an upper layer; "
+                f"expected {PLACES}, at most {_NAME + 1}, and none: scripts/train_parser.py"
+            )
+        # backwards: where two scores are the same, the first transition has the higher name and wins
+        moves = pipe.move_names[::-1]
+        self._kinds = [_KINDS[move[0]] for move in moves]
+        self._clause = [move.endswith("-clause") for move in moves]
         # (place, transition, piece, input) to columns in the order place, piece, transition
         flat = weights.transpose(0, 2, 1, 3).reshape(-1, weights.shape[3])
         # two linear layers in a row are one
         self._weights = np.ascontiguousarray((flat @ linear.get_param("W")).T) * np.float32(_UNIT)
         self._shift = (flat @ linear.get_param("b")) * np.float32(_UNIT)
-        lanes = weights.shape[1] * weights.shape[2]
-        self._lanes = Struct(f"<{lanes}I")
-        self._rows = Struct(f"{self._lanes.size}s")
-        absent = lower.get_param("pad")[0].transpose(0, 2, 1).reshape(PLACES, lanes).copy()
-        # every state has the bias once: the first place carries it
-        absent[0] += lower.get_param("b").T.reshape(-1)
-        self._shift[:lanes] += lower.get_param("b").T.reshape(-1) * np.float32(_UNIT)
-        self._absent = self._integers(absent * np.float32(_UNIT))
+        pieces, lanes = weights.shape[2], weights.shape[1] * weights.shape[2]
+        self._lanes = Struct(f">{lanes}I")
+        self._row = np.dtype((np.void, self._lanes.size))
+        # every state has a first place once: that one carries the names, and the bias
+        self._zero = np.full(PLACES * lanes, _ZERO << _NAME_BITS, np.int32)
+        self._zero[:lanes] += np.tile(np.arange(len(moves))[::-1], pieces)
+        absent = lower.get_param("pad")[0].transpose(0, 2, 1).reshape(-1) * np.float32(_UNIT)
+        bias = lower.get_param("b").T.reshape(-1) * np.float32(_UNIT)
+        self._shift[:lanes] += bias
+        absent[:lanes] += bias
+        self._absent = self._integers(absent[np.newaxis])
 
     def __call__(self, vectors: Vectors, starts: Iterable[int] = ()) -> Parse:
         """The parse of one text; `starts` are tokens known to begin a sentence."""
-        rows = self._integers(product(vectors, self._weights) + self._shift)
-        # the row of an absent token comes last, where index -1 finds it
+        scores = product(vectors, self._weights)
+        scores += self._shift
+        rows = self._integers(scores)
+        # the row of an absent token comes last
         places = [[*rows[place::PLACES], absent] for place, absent in enumerate(self._absent)]
-        return self._decode(len(vectors), places, set(starts))
+        return self._decode(len(vectors), places, starts)
 
     def _integers(self, scores: Vectors) -> list[int]:
         """One integer for each token and place, the places of a token together."""
         limit = np.float32(_ZERO - 8)
         np.minimum(scores, limit, out=scores)
         np.maximum(scores, -limit, out=scores)
-        counted = scores.astype("<i4")
-        counted += _ZERO
-        whole = int.from_bytes
-        return [whole(row, "little") for (row,) in self._rows.iter_unpack(counted.tobytes())]
+        counted = scores.astype(np.int32)
+        counted <<= _NAME_BITS
+        counted += self._zero
+        # the first lane is the highest part of an integer: Python reads and writes these without being told how
+        return list(map(int.from_bytes, counted.astype(">i4").view(self._row).reshape(-1).tolist()))
 
-    def _decode(self, tokens: int, places: list[list[int]], starts: set[int]) -> Parse:
-        """Take the best allowed transition until all tokens are off the queue and the stack; -1 is no token."""
+    def _decode(self, tokens: int, places: list[list[int]], starts: Iterable[int]) -> Parse:
+        """Take the best allowed transition until all tokens are off the queue and the stack.
+
+        Both are chains: `under` a token on the stack lies the next one, `behind` one in the queue stands the next.
+        "No token" has the number after the last: Python finds items by -1 more slowly.
+        """
         first, second, top, below, third, child_of_first, left_of_top, right_of_top = places
-        size, lanes = self._lanes.size, self._lanes.unpack
-        kinds, clause, count = self._kinds, self._clause, len(self._kinds)
-        heads, clauses, stuck = [-1] * tokens, [False] * tokens, [False] * tokens
-        left: list[list[int]] = [[-1] for _ in range(tokens + 1)]
-        right: list[list[int]] = [[-1] for _ in range(tokens + 1)]
-        stack, queue = [-1, -1, -1], [-1, -1, *range(tokens - 1, -1, -1)]
+        size, lanes, kinds, clause = self._lanes.size, self._lanes.unpack, self._kinds, self._clause
+        none = tokens
+        heads, under, left, right, older = ([none] * (tokens + 1) for _ in range(5))
+        clauses, stuck, begins = [False] * tokens, [False] * tokens, [False] * tokens + [True]
+        for start in starts:
+            begins[min(start, none)] = True
+        behind = [*range(1, tokens + 1), none]
+        s, b = none, 0
 
-        while True:
-            s, b, after = stack[-1], queue[-1], queue[-2]
-            if b < 0:
-                if s < 0:
-                    break
-                move, kind = -1, REDUCE
+        while b != none or s != none:
+            if b == none:
+                kind = REDUCE
             else:
+                after, second_of_stack = behind[b], under[s]
                 total = (
-                    first[b] + second[after] + top[s] + below[stack[-2]] + third[stack[-3]]
-                    + child_of_first[left[b][-1]] + left_of_top[left[s][-1]] + right_of_top[right[s][-1]]
+                    first[b] + second[after] + top[s] + below[second_of_stack] + third[under[second_of_stack]]
+                    + child_of_first[left[b]] + left_of_top[left[s]] + right_of_top[right[s]]
                 )  # fmt: skip
-                scores = lanes(total.to_bytes(size, "little"))
                 # the pieces of the maxout lie one after the other: the best score of all is the best transition's
-                move = scores.index(max(scores)) % count
-                kind = kinds[move]
-                arcs = s >= 0 and b not in starts
-                allowed = (
-                    s < 0 or (arcs and after >= 0 and not stuck[b]), s >= 0, arcs, arcs,
-                    after == b + 1 and after not in starts,
-                )  # fmt: skip
-                if not allowed[kind]:
-                    move = max((m for m in range(count) if allowed[kinds[m]]), key=lambda m: max(scores[m::count]))
-                    kind = kinds[move]
+                scores: Sequence[int] = lanes(total.to_bytes(size))
+                allowed = False
+                while not allowed:
+                    name = max(scores) & _NAME
+                    kind = kinds[name]
+                    if kind == SHIFT:
+                        allowed = s == none or not (after == none or stuck[b] or begins[b])
+                    elif kind == BREAK:
+                        allowed = after == b + 1 and not begins[after]
+                    else:
+                        allowed = s != none and (kind == REDUCE or not begins[b])
+                    if not allowed:
+                        scores = [score for score in scores if score & _NAME != name]
             if kind == SHIFT:
-                stack.append(queue.pop())
+                under[b], s, b = s, b, after
             elif kind == REDUCE:
-                stack.pop()
-                if heads[s] < 0 and stack[-1] >= 0:
+                popped, s = s, under[s]
+                if heads[popped] == none and s != none:
                     # without a head it goes back, once
-                    stuck[s] = True
-                    queue.append(s)
+                    stuck[popped] = True
+                    behind[popped], b = b, popped
             elif kind == LEFT:
-                stack.pop()
-                if heads[s] >= 0 and right[heads[s]][-1] == s:
-                    right[heads[s]].pop()
-                heads[s], clauses[s] = b, clause[move]
-                left[b].append(s)
-                stuck[b] = False
+                popped, s = s, under[s]
+                if right[heads[popped]] == popped:
+                    right[heads[popped]] = older[popped]
+                heads[popped], clauses[popped] = b, clause[name]
+                left[b], stuck[b] = popped, False
             elif kind == RIGHT:
-                stack.append(queue.pop())
-                heads[b], clauses[b] = s, clause[move]
-                right[s].append(b)
+                heads[b], clauses[b] = s, clause[name]
+                older[b], right[s] = right[s], b
+                under[b], s, b = s, b, after
             else:
-                starts.add(after)
-        return Parse([i if head < 0 else head for i, head in enumerate(heads)], clauses)
+                begins[after] = True
+        return Parse([i if head == none else head for i, head in enumerate(heads[:tokens])], clauses)

@@ -93,6 +93,12 @@ def vocabularies() -> dict[str, dict[str, float]]:
 
 
 @cache
+def field_terms() -> frozenset[str]:
+    """The terms of all vocabularies."""
+    return frozenset().union(*vocabularies().values())
+
+
+@cache
 def markers() -> tuple[str, ...]:
     """The 47 difficulty markers H."""
     return tuple(line for line in _data("markers.txt").splitlines() if line and not line.startswith("#"))

@@ -64,16 +64,17 @@ def tree_depth(heads: Sequence[int]) -> int:
     >>> tree_depth([1, 1, 1]), tree_depth([0, 0, 1]), tree_depth([])
     (2, 3, 0)
     """
-    depth = [0] * len(heads)
-    for start in range(len(heads)):
-        path, node = [], start
-        while depth[node] == 0 and heads[node] != node:
-            path.append(node)
-            node = heads[node]
-        base = depth[node] = depth[node] or 1
-        for step, below in enumerate(reversed(path), start=1):
-            depth[below] = base + step
-    return max(depth, default=0)
+    below: dict[int, list[int]] = {}
+    level, depth = [], 0
+    for node, head in enumerate(heads):
+        if head == node:
+            level.append(node)
+        else:
+            below.setdefault(head, []).append(node)
+    while level:
+        depth += 1
+        level = [child for node in level if node in below for child in below[node]]
+    return depth
 
 
 def _analyse(text: str) -> Syntax:

@@ -101,19 +101,24 @@ class TokenVectors:
         pairs = zip(maxouts[1:], norms[1:], strict=True)
         self._first, *self._later = [_Convolution(maxout, norm) for maxout, norm in pairs]
         self._hash = tok2vec.model.ops.hash
-        self._seeds = [(table.attrs["seed"], len(table.get_param("E"))) for table in tables]
+        self._seeds = [table.attrs["seed"] for table in tables]
         # a sum of table rows is then mixed by a matrix: the rows can be mixed beforehand
         weights = np.split(self._mix.weights, len(tables))
-        self._mixed = [product(t.get_param("E"), part) for t, part in zip(tables, weights, strict=True)]
+        mixed = [product(t.get_param("E"), part) for t, part in zip(tables, weights, strict=True)]
+        # one below the other, so that one look finds the rows of all attributes; each has four rows in its table
+        self._mixed = np.concatenate(mixed)
+        sizes = [len(table) for table in mixed]
+        self._sizes, self._above = np.array(sizes, np.uint32), np.cumsum([0, *sizes[:-1]], dtype=np.uint32)
         # spaCy pads with as many zero rows as a token can see to either side; each layer uses up one
         zero = self._rows(np.zeros((1, self._mix.width), np.float32)).tobytes()
         self._edge, self.row_bytes = zero * (1 + len(self._later)), len(zero)
 
     def embed(self, attributes: NDArray[np.uint64]) -> bytes:
         """The rows of so many word forms, given norm, prefix, suffix and shape of each: `row_bytes` a row."""
-        total = np.tile(self._mix.bias, (len(attributes), 1))
-        for column, (seed, size), mixed in zip(attributes.T, self._seeds, self._mixed, strict=True):
-            total += mixed[self._hash(np.ascontiguousarray(column), seed) % size].sum(axis=1)
+        hashes = np.array([self._hash(*column) for column in zip(attributes.T.copy(), self._seeds, strict=True)])
+        places = hashes % self._sizes[:, None, None] + self._above[:, None, None]
+        total = np.add.reduce(self._mixed[places], axis=(0, 2))
+        total += self._mix.bias
         return self._rows(self._mix.activate(total)).tobytes()
 
     def __call__(self, rows: Iterable[bytes]) -> Vectors:

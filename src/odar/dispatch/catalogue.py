@@ -69,10 +69,6 @@ class Price:
         return brief * (self.written or 0.0) + usage.written_1h * (self.written_1h or 0.0)
 
 
-FREE = Price(0.0, 0.0, 0.0)
-"""A model that runs on the user's own machine."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """One model as the catalogue describes it."""

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
-import numpy as np
-
 from odar.difficulty.base import Estimator
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.sticky import in_their_light, turns
@@ -63,7 +61,7 @@ class Beside:
             rows = [await features for features in asked]
         except (Lost, OSError):
             return await self._here(query)
-        return in_their_light(query, [self._estimator.explained(np.frombuffer(row)) for row in rows])
+        return in_their_light(query, [self._estimator.explained(ROW.unpack(row)) for row in rows])
 
     async def close(self) -> None:
         """Let the process end, also one that has only just been started."""

@@ -16,6 +16,7 @@ import numpy as np
 from odar.calibration.fusion_fit import BETAS, GAMMAS, cross_fit, skill_weights, standardize
 from odar.calibration.votes import Array, Votes, accuracy, fuse, majority, oracle
 from odar.errors import InputError
+from odar.evals.benchmarks.files import arrow
 from odar.files import user_path
 
 CONSTANT = ("deepseek-chat",)
@@ -69,10 +70,7 @@ def load_panel(folder: str | Path) -> Panel:
         InputError: the folder does not hold the data, or pyarrow is not installed.
     """
     file = user_path(folder) / "mmlu_pro_outcomes" / "outcomes.parquet"
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError("reading Parquet needs pyarrow; install odar[evals]") from None
+    _, parquet = arrow()
     try:
         table = parquet.read_table(file)
     except OSError as error:

@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.calibration.jsonl import parse_lines
 from odar.calibration.votes import Array
 from odar.errors import InputError
 from odar.evals.samples import FORMAT
 from odar.files import user_path
-from odar.formats import check_format, load_json
+from odar.formats import check_format
 from odar.fusion.answers import extract_answer
 from odar.fusion.choose import Fusion
 from odar.fusion.energy import Alignment, measure
@@ -85,23 +86,18 @@ def load_questions(path: str | Path, varentropy_weight: float) -> list[Question]
     file = user_path(path)
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        lines = raw.decode("utf-8").split("\n")
+        text = raw.decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    questions = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                row = load_json(line)
-                if number == 1 and "format" in row:  # the first line of what `odar sample` writes
-                    check_format(row["format"], FORMAT, str(path), "record it again with `odar sample`")
-                    continue
-                if row.get("error"):
-                    continue  # an item that failed there
-                questions.append(_question(row, varentropy_weight))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-                raise InputError(f"{path}, line {number} is not a recorded question: {why}") from None
+
+    def decode(row: dict[str, Any], number: int, folder: Path) -> Question | None:
+        if number == 1 and "format" in row:  # the first line of what `odar sample` writes
+            check_format(row["format"], FORMAT, str(path), "record it again with `odar sample`")
+            return None
+        return None if row.get("error") else _question(row, varentropy_weight)  # an item may have failed there
+
+    found = parse_lines(text, str(path), file.parent, decode, "is not a recorded question")
+    questions = [question for question in found if question is not None]
     if not questions:
         raise InputError(f"{path} holds no recorded questions")
     return _aligned(questions, varentropy_weight)

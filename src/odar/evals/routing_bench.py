@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
+from odar.calibration.part import folds
 from odar.difficulty.base import Estimator
 from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, features_of, unsureness
 from odar.errors import InputError
+from odar.evals.benchmarks.files import arrow
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
+from odar.evals.scorers.choice import LETTERS
 from odar.types import Query
 
 Array = NDArray[np.float64]
@@ -63,10 +66,7 @@ def load_routellm(folder: Path) -> Outcomes:
 
 def load_mmlu_pair(folder: Path, weak: str = PAIR[0], strong: str = PAIR[1]) -> Outcomes:
     """Two models of the MMLU-Pro outcomes; questions with their options, as the models saw them."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError("reading Parquet needs pyarrow; install odar[evals]") from None
+    _, parquet = arrow()
     place = folder / "mmlu_pro_outcomes"
     items = {row["row"]: row for row in _lines(place / "items.jsonl")}
     try:
@@ -79,10 +79,9 @@ def load_mmlu_pair(folder: Path, weak: str = PAIR[0], strong: str = PAIR[1]) -> 
     both = sorted(found[weak].keys() & found[strong].keys())
     if not both:
         raise InputError(f"{place} has no question that both {weak} and {strong} answered")
-    letters = "ABCDEFGHIJKLMNOP"
     prompts = [
         "\n".join(
-            [items[r]["question"], *(f"({a}) {o}" for a, o in zip(letters, items[r]["options"], strict=False))]
+            [items[r]["question"], *(f"({a}) {o}" for a, o in zip(LETTERS, items[r]["options"], strict=False))]
         )
         for r in both
     ]
@@ -132,7 +131,7 @@ def _posterior(outcomes: Outcomes, prior: Array, features: Array | None, seed: i
     """The posterior of each question by a fit that has not seen it."""
     assert outcomes.confidence is not None
     assert outcomes.tokens is not None
-    fold = np.random.default_rng(seed).permutation(len(prior)) % FOLDS
+    fold = folds(len(prior), seed, FOLDS)
     scores = np.zeros(len(prior))
     for held_out in range(FOLDS):
         train, test = fold != held_out, fold == held_out

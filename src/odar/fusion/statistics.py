@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from odar.fusion.energy import Alignment
@@ -73,7 +73,7 @@ class StatisticsTable:
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The table as JSON-ready rows."""
-        return [{**_as_dict(source), **_as_dict(statistics)} for source, statistics in self.entries.items()]
+        return [{**asdict(source), **asdict(statistics)} for source, statistics in self.entries.items()]
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
@@ -81,19 +81,10 @@ class StatisticsTable:
         return cls({_read(Source, row): _read(Statistics, row) for row in rows})
 
 
-def source_to_row(source: Source) -> dict[str, Any]:
-    """A source as a JSON-ready row."""
-    return _as_dict(source)
-
-
 def source_from_row(row: Mapping[str, Any]) -> Source:
-    """Read what `source_to_row` wrote, among other things; raises KeyError where something is missing."""
+    """The source among other things in a row; raises KeyError where something is missing."""
     source: Source = _read(Source, row)
     return source
-
-
-def _as_dict(thing: Source | Statistics) -> dict[str, Any]:
-    return {field.name: getattr(thing, field.name) for field in fields(thing)}
 
 
 def _read(kind: Any, row: Mapping[str, Any]) -> Any:

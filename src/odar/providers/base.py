@@ -163,3 +163,19 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Let go of pools, threads and weights. Idempotent."""
         ...
+
+
+class ProviderAround:
+    """The part that every provider around another has in common: the other's name, word and end."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.name = provider.name
+        self._provider = provider
+
+    async def check(self) -> str:
+        """The provider's own word; nothing is held back from it."""
+        return await self._provider.check()
+
+    async def close(self) -> None:
+        """Close the provider."""
+        await self._provider.close()

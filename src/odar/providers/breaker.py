@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import OnText, Provider, Reply, Request, score_text
+from odar.providers.base import OnText, Provider, ProviderAround, Reply, Request, score_text
 
 _LONGEST = 8
 """The cooldown grows to this many times its first length."""
@@ -96,13 +96,12 @@ class Breaker:
             self.state, self._until = State.OPEN, self._clock()
 
 
-class GuardedProvider:
+class GuardedProvider(ProviderAround):
     """A provider behind its breaker."""
 
     def __init__(self, provider: Provider, breaker: Breaker) -> None:
-        self.name = provider.name
+        super().__init__(provider)
         self.breaker = breaker
-        self._provider = provider
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """Answer the request, unless the provider is known to be down."""
@@ -138,14 +137,6 @@ class GuardedProvider:
             raise
         self.breaker.succeeded()
         return reply
-
-    async def check(self) -> str:
-        """The provider's own word; nothing is held back from it."""
-        return await self._provider.check()
-
-    async def close(self) -> None:
-        """Close the provider."""
-        await self._provider.close()
 
 
 def is_down(error: ProviderError) -> bool:

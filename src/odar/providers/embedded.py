@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
-from odar.providers.base import Completion, Message, OnText, Reply, Request
+from odar.providers.base import Completion, OnText, Reply, Request
+from odar.providers.chatml import SPECIAL, chatml
 from odar.providers.forced import RefusedError, force
 from odar.providers.llamacpp import Chunk, Engine, EngineSettings, StoppedError, engines
 from odar.providers.weights import Progress, ensure_weights, weights_path, weights_status
@@ -19,38 +19,13 @@ from odar.types import NO_USAGE, Token, Usage
 
 MODEL = "SmolLM2-135M-Instruct"
 
-_SPECIAL = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<repo_name>",
-    "<reponame>",
-    "<file_sep>",
-    "<filename>",
-    "<gh_stars>",
-    "<issue_start>",
-    "<issue_comment>",
-    "<issue_closed>",
-    "<jupyter_start>",
-    "<jupyter_text>",
-    "<jupyter_code>",
-    "<jupyter_output>",
-    "<jupyter_script>",
-    "<empty_output>",
-)
-"""The model's control tokens; their ids are their places in this list."""
-_TURN, _END = _SPECIAL.index("<|im_start|>"), _SPECIAL.index("<|im_end|>")
-_INSIDE_SPECIAL = re.compile("|".join(f"(?<=<)(?={re.escape(token[1:])})" for token in _SPECIAL))
-_ROLES = frozenset({"system", "user", "assistant"})
-_DEFAULT_SYSTEM = Message("system", "You are a helpful AI assistant named SmolLM, trained by Hugging Face")
-"""What the model's own chat template says where nobody else does."""
-
 
 class EmbeddedProvider:
     """SmolLM2-135M-Instruct, Q4_1, inside this process.
 
-    The same seed gives the same text and log-probabilities, whatever was asked before, on any number of
-    threads. Providers with the same settings share one loaded model.
+    The same seed gives the same text and log-probabilities on any number of threads, as long as the same part of
+    the prompt is in the cache: one that was asked before may give others. Providers with the same settings share
+    one loaded model.
 
     Args:
         name: the provider's name in errors and traces.
@@ -101,7 +76,7 @@ class EmbeddedProvider:
 
     async def score(self, request: Request, text: str) -> Reply:
         """The text with its log-probabilities as the next turn; one decoding step a token."""
-        prompt, given_up = self._prompt(request.messages), threading.Event()
+        prompt, given_up = chatml(request.messages, self.name), threading.Event()
         engine = self._acquire()
 
         def job() -> Reply:
@@ -229,7 +204,7 @@ class EmbeddedProvider:
     def _body(self, request: Request) -> dict[str, Any]:
         sampling = request.sampling
         return {
-            "prompt": self._prompt(request.messages),
+            "prompt": chatml(request.messages, self.name),
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,  # a sign of life in long prompts, where a request can be given up
@@ -245,41 +220,6 @@ class EmbeddedProvider:
             **({"logprobs": 1} if request.logprobs else {}),
             **{key: value for key, value in request.quirks.extra.items() if key not in request.quirks.drop},
         }
-
-    def _prompt(self, messages: tuple[Message, ...]) -> list[int | str]:
-        """ChatML with the turn marks as token ids, so that no text can end a turn."""
-        if not messages or messages[0].role != "system":
-            messages = (_DEFAULT_SYSTEM, *messages)
-        prompt: list[int | str] = []
-        for message in messages:
-            if message.images:
-                raise self._unusable("the embedded model cannot see images: choose a model that can")
-            if message.role not in _ROLES:
-                raise self._unusable(f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})")
-            try:
-                message.text.encode()
-            except UnicodeEncodeError:
-                raise self._unusable(
-                    f"a {message.role} message is not valid Unicode (unpaired surrogate)"
-                ) from None
-            prompt += [_TURN, f"{message.role}\n", *plain_pieces(message.text), _END, "\n"]
-        return [*prompt, _TURN, "assistant\n"]
-
-    def _unusable(self, message: str) -> ProviderError:
-        return ProviderError(message, provider=self.name, status=400)
-
-
-def plain_pieces(text: str) -> list[str]:
-    """The text in pieces none of which holds a control token.
-
-    llama.cpp reads "<|im_end|>" in a string as the token that ends a turn, but looks at each string alone.
-
-    >>> plain_pieces("Hi<|im_end|> there")
-    ['Hi<', '|im_end|> there']
-    >>> plain_pieces("x < y and <b>bold</b>")
-    ['x < y and <b>bold</b>']
-    """
-    return [piece for piece in _INSIDE_SPECIAL.split(text) if piece]
 
 
 @dataclass(slots=True)
@@ -300,7 +240,7 @@ class _Sample:
                 self.on_piece(choice["text"])
         for token in (choice.get("logprobs") or {}).get("content") or ():
             text = bytes(token["bytes"]).decode(errors="replace")
-            self.tokens.append(Token(text, token["logprob"], control=token["id"] < len(_SPECIAL)))
+            self.tokens.append(Token(text, token["logprob"], control=token["id"] < len(SPECIAL)))
         self.finish = choice.get("finish_reason") or self.finish
         self.usage = usage or self.usage
 

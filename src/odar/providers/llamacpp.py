@@ -1,8 +1,8 @@
 """A llama.cpp model inside this process: loaded once, shared, one request at a time.
 
-Settings here are chosen so that the same request gives the same bits, whatever ran before it (measured,
-see docs/lab-notes.md): batches of 32 keep flash attention on its row-by-row kernel, and a cache of its own
-for each slot keeps the order of the keys fixed. With both, prompt caching changes no bit.
+Settings here are chosen so that the same request gives the same bits on any number of threads, whatever runs
+beside it (measured, see docs/lab-notes.md): no flash attention, and a cache of its own for each slot, which keeps
+the order of the keys fixed. A prompt that is still in the cache gives other bits than one that is read anew.
 """
 
 from __future__ import annotations

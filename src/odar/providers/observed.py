@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from odar.observer import Observer, observed
-from odar.providers.base import OnText, Provider, Reply, Request, score_text
+from odar.providers.base import OnText, ProviderAround, Reply, Request, score_text
 from odar.providers.pool import Guard
 
 
-class ObservedProvider:
+class ObservedProvider(ProviderAround):
     """A provider, each of its calls a step of the query it is for."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.name = provider.name
-        self._provider = provider
 
     @observed("chat")
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
@@ -23,14 +19,6 @@ class ObservedProvider:
     async def score(self, request: Request, text: str) -> Reply:
         """Score a text, where the provider can."""
         return await score_text(self._provider, request, text)
-
-    async def check(self) -> str:
-        """The provider's own word."""
-        return await self._provider.check()
-
-    async def close(self) -> None:
-        """Close the provider."""
-        await self._provider.close()
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:

@@ -7,9 +7,10 @@ gracefully on a busy machine; two threads of one copy do half as much again, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from odar.providers.base import OnText, Provider, Reply, Request
+from odar.providers.base import OnText, Provider, Reply, Request, score_text
 
 
 class Several:
@@ -26,12 +27,13 @@ class Several:
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """Answer the request by the member with the fewest in flight."""
-        chosen = min(range(len(self._members)), key=self._busy.__getitem__)
-        self._busy[chosen] += 1
-        try:
-            return await self._members[chosen].complete(request, on_text)
-        finally:
-            self._busy[chosen] -= 1
+        with self._least_busy() as member:
+            return await member.complete(request, on_text)
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """Score the text likewise, where the members can."""
+        with self._least_busy() as member:
+            return await score_text(member, request, text)
 
     async def check(self) -> str:
         """What the first one says of itself."""
@@ -40,3 +42,12 @@ class Several:
     async def close(self) -> None:
         """Close all of them."""
         await asyncio.gather(*(member.close() for member in self._members))
+
+    @contextmanager
+    def _least_busy(self) -> Iterator[Provider]:
+        chosen = min(range(len(self._members)), key=self._busy.__getitem__)
+        self._busy[chosen] += 1
+        try:
+            yield self._members[chosen]
+        finally:
+            self._busy[chosen] -= 1

@@ -18,7 +18,7 @@ from odar.fusion.energy import Alignment
 from odar.fusion.running import Running
 from odar.fusion.statistics import Source, StatisticsTable
 from odar.settings import AlignmentSettings
-from odar.store.alignment_file import AlignmentFile, Served
+from odar.store.alignment_file import AlignmentFile, Served, merged
 
 CALIBRATED, RUNNING = "calibrated", "running"
 _SYNC_S = 30.0
@@ -140,18 +140,11 @@ class ServedAlignment:
     def _stored(self, new: Served, half_life: float) -> Served:
         """The sum of old and new, on disk if there is a file that can be used, else here until there is."""
         if self._file is not None:
-            self._unsaved = _sum(self._unsaved, new, half_life)
+            self._unsaved = merged(self._unsaved, new, half_life)
             try:
                 found = self._file.add(self._unsaved, half_life) if self._unsaved else self._file.load()
                 self._unsaved, self.complaint = {}, None
                 return found
             except StoreError as error:
                 self.complaint = str(error)
-        return _sum(self._served or {}, new, half_life)
-
-
-def _sum(old: Served, new: Served, half_life: float) -> Served:
-    total = dict(old)
-    for source, running in new.items():
-        total[source] = total.get(source, Running()).merged(running, half_life)
-    return total
+        return merged(self._served or {}, new, half_life)

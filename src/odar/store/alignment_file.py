@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from odar.errors import StoreError
 from odar.files import user_path
 from odar.formats import check_format, load_json
 from odar.fusion.running import Running
-from odar.fusion.statistics import Source, source_from_row, source_to_row
+from odar.fusion.statistics import Source, source_from_row
 from odar.settings import StoreSettings
 
 FORMAT = "odar-alignment-1"
@@ -62,10 +63,7 @@ class AlignmentFile:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with filelock.FileLock(self.path.with_name(self.path.name + ".lock"), timeout=_PATIENCE_S):
-                total = self.load()
-                for source, running in served.items():
-                    total[source] = total.get(source, Running()).merged(running, half_life)
-                total = _kept(total, half_life)
+                total = _kept(merged(self.load(), served, half_life), half_life)
                 self._replace(total)
         except filelock.Timeout:
             raise StoreError(f"{self.path} is locked by another process") from None
@@ -106,6 +104,14 @@ def alignment_path(settings: StoreSettings) -> Path:
     return user_path(file, setting="store.url").with_suffix(".alignment.json")
 
 
+def merged(old: Served, new: Mapping[Source, Running], half_life: float) -> Served:
+    """The counts of both, source by source."""
+    total = dict(old)
+    for source, running in new.items():
+        total[source] = total.get(source, Running()).merged(running, half_life)
+    return total
+
+
 def _kept(total: Served, half_life: float) -> Served:
     """Without what has faded away, and no more sources than one would ever look at."""
     today = max((running.day for running in total.values()), default=0.0)
@@ -116,7 +122,7 @@ def _kept(total: Served, half_life: float) -> Served:
 
 def _row(source: Source, running: Running) -> dict[str, Any]:
     bins = {str(number): round(weight, 6) for number, weight in sorted(running.bins.items())}
-    return {**source_to_row(source), "day": running.day, "seen": running.seen, "bins": bins}
+    return {**asdict(source), "day": running.day, "seen": running.seen, "bins": bins}
 
 
 def _read(body: Mapping[str, Any], path: Path) -> Served:

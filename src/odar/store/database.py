@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
@@ -28,7 +28,7 @@ PATIENCE_S = 5.0
 
 
 class Database:
-    """An open, migrated database. Use `read` and `write` for transactions.
+    """An open, migrated database. Use `read` and `write` for transactions; as a context manager it closes itself.
 
     Raises:
         SettingsError: `store.url` makes no sense.
@@ -68,6 +68,12 @@ class Database:
     def close(self) -> None:
         """Let go of the connections."""
         self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     @contextmanager
     def _named(self) -> Iterator[None]:

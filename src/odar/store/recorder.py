@@ -28,12 +28,8 @@ def record(answer: Answer, query: Query, settings: Settings) -> str | None:
         from odar.store.database import Database
         from odar.store.rows import make_row, write_rows
 
-        database = Database(settings.store, _PATIENCE_S)
-        try:
-            with database.write() as connection:
-                write_rows(connection, [make_row(Record(query, answer), content=settings.store.content)])
-        finally:
-            database.close()
+        with Database(settings.store, _PATIENCE_S) as database, database.write() as connection:
+            write_rows(connection, [make_row(Record(query, answer), content=settings.store.content)])
     except OdarError as error:
         return " ".join(str(error).split())
     except Exception as error:  # the answer stands, whatever becomes of its trace

@@ -17,9 +17,9 @@ from odar.store.database import Database
 from odar.store.filters import Cursor, Filter, Page
 from odar.store.keys import Keyring
 from odar.store.keytable import all_keys, keys_version, spent_by_keys
-from odar.store.record import Charge, Record
+from odar.store.record import Record
 from odar.store.retention import newest_trace, sweep
-from odar.store.rows import Row
+from odar.store.rows import Row, charges
 from odar.store.writer import Health, Writer
 
 T = TypeVar("T")
@@ -129,8 +129,7 @@ class Store:
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
 
     def _written(self, rows: Sequence[Row]) -> None:
-        figures = (row.figures for row in rows if row.figures["key_id"] is not None)
-        self.keyring.tally.settle(Charge(each["key_id"], each["day"], each["cost_usd"]) for each in figures)
+        self.keyring.tally.settle(charges(rows))
 
     def _tend(self) -> bool:
         now = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -63,6 +64,25 @@ async def test_one_request_a_sample_is_kept_one_by_one():
     assert sorted(memo.known) == ["answer:0", *(f"solve:{i}" for i in range(5)), "verify:0"]
     assert outcome.used["slow"].requests == 6
     assert sorted(r.sampling.seed for r in slow.requests if step_of(r) == "solve") == [42, 43, 44, 45, 46]
+
+
+async def test_what_takes_time_after_the_answers_does_not_hold_up_other_items(monkeypatch):
+    """Estimating waits here for something that the event loop has yet to do."""
+    odar, _, _ = engine(fast=speak, slow=speak)
+    loop_went_on, estimate, seen = threading.Event(), odar.estimator.estimate, []
+
+    class Slow:
+        name = "slow"
+
+        def estimate(self, query):
+            seen.append(loop_went_on.wait(10))
+            return estimate(query)
+
+    monkeypatch.setattr(odar, "estimator", Slow())
+    asyncio.get_running_loop().call_later(0.2, loop_went_on.set)
+    outcome, _ = await ask(odar)
+    assert outcome.row["error"] is None
+    assert seen == [True]
 
 
 @pytest.mark.parametrize("models", [MODELS, ONE_BY_ONE])

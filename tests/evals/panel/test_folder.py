@@ -18,7 +18,7 @@ from odar.evals.panel.entry import (
     row_id,
     row_of,
 )
-from odar.evals.panel.folder import open_folder, panel_file, seeds_of
+from odar.evals.panel.folder import open_folder, panel_file
 from odar.evals.panel.header import Header, calibration_of, header_of
 from odar.evals.panel.parquet import read_entries, read_header, write_panel
 from odar.types import Candidate, Step, Token, Usage
@@ -124,7 +124,6 @@ def test_a_panel_survives_parquet(tmp_path):
     assert write_panel(path, HEADER, entries) == 2
     assert list(read_entries(path)) == entries
     assert read_header(path) == HEADER
-    assert seeds_of(path) == [42, 123]
     assert panel_file(tmp_path) == path
     with pytest.raises(InputError, match="holds no panel; make one with: odar eval collect"):
         panel_file(tmp_path / "elsewhere")

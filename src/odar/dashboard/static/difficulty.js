@@ -2,7 +2,6 @@
 
 import { h } from "./dom.js";
 import { fixed, num, pathName, percent, signed } from "./format.js";
-import { posteriorOf } from "./trace.js";
 
 const SHOWN = 8;
 
@@ -32,7 +31,7 @@ export function thresholdsOf(decision, session) {
 
 function scale(decision, path, session) {
   const { tau1, tau2, now } = thresholdsOf(decision, session);
-  const prior = num(decision.estimate.difficulty), posterior = posteriorOf(decision);
+  const prior = num(decision.estimate.difficulty), posterior = num(decision.posterior);
   const zone = (name, width) => h("i", { class: `${name} ${name === path ? "on" : ""}`, style: { flex: String(width) } });
   const mark = (name, value, kind) => h("div", { class: `mark ${kind} ${value < 0.12 ? "low" : value > 0.88 ? "high" : ""}`, style: { left: percent(value, 2) } }, h("span", {}, `${name} ${fixed(value, 3)}`));
   const tick = (value, text, kind = "") => h("span", { class: `tick ${kind}`, style: { left: percent(value, 2) } }, text);

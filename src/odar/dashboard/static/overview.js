@@ -4,7 +4,7 @@ import { api } from "./api.js";
 import { bars, mix, pathLegend, series } from "./charts.js";
 import { fill, h } from "./dom.js";
 import { count, fixed, money, pathName, percent, plural, seconds } from "./format.js";
-import { failed, noTraces, segments } from "./parts.js";
+import { failed, noTraces, scopeOf, segments } from "./parts.js";
 import { meanCost, thresholds } from "./thresholds.js";
 
 const RANGES = {
@@ -43,9 +43,6 @@ export async function overviewPage(main, { query, session, go, alive }) {
       card("w6", "Money", h("p", {}, "against spending the same on everything"), spending(view)),
       card("w6", "Latency", h("p", {}, "median, and the 95th percentile in pale"), latency(view, paths)))));
 }
-
-export const scopeOf = (session) =>
-  session.key === null ? `Profile ${session.profile}` : session.key.admin ? `Profile ${session.profile}, every key's queries` : `Profile ${session.profile}, queries of key ${session.key.name}`;
 
 const card = (width, title, side, ...content) =>
   h("section", { class: `card ${width}` }, h("header", {}, h("h2", {}, title), side), content);

@@ -1,4 +1,4 @@
-// Parts that several pages share: a segmented control, the empty state, a failure, feedback buttons.
+// Parts that several pages share: controls, whose queries are shown, marks of a trace, the empty state, a failure.
 
 import { api } from "./api.js";
 import { fill, fresh, h } from "./dom.js";
@@ -16,6 +16,18 @@ export function select(label, choices, chosen, changed) {
     choices.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
   return node;
 }
+
+/** Whose queries a page shows. */
+export const scopeOf = (session) =>
+  session.key === null ? `Profile ${session.profile}` : session.key.admin ? `Profile ${session.profile}, every key's queries` : `Profile ${session.profile}, queries of key ${session.key.name}`;
+
+/** What became of a trace, where that is worth a word. */
+export const marks = (row) => [
+  row.status === "error" && h("span", { class: "chip bad" }, "Failed"),
+  row.status === "cancelled" && h("span", { class: "chip" }, "Cancelled"),
+  row.degraded && h("span", { class: "chip warn" }, "Degraded"),
+  row.feedback && h("span", { class: `chip ${row.feedback.correct ? "good" : "bad"}` }, row.feedback.correct ? "Right" : "Wrong"),
+];
 
 /** What a page says when there is nothing to show, and what to do about it. */
 export function noTraces(session, time) {

@@ -6,8 +6,7 @@ import { fill, h, longText } from "./dom.js";
 import { count, fixed, money, num, plural, seconds, UNKNOWN, when } from "./format.js";
 import { candidatesCard, verdictCard } from "./candidates.js";
 import { difficultyCard } from "./difficulty.js";
-import { failed, feedbackButtons } from "./parts.js";
-import { marks } from "./traces.js";
+import { failed, feedbackButtons, marks } from "./parts.js";
 
 export async function tracePage(main, { id, session, alive }) {
   const body = h("div", {});
@@ -45,7 +44,7 @@ function summary(row, document) {
   const { query, decision, spend, answer } = document;
   const status = { status: document.status, degraded: document.degradations.length > 0, feedback: row.feedback };
   const facts = [
-    ["Difficulty", decision ? fixed(shownDifficulty(decision), 3) : "–"], ["Calls", count(spend.calls)], ["Cost", money(spend.cost_usd)], ["Time", seconds(spend.seconds)],
+    ["Difficulty", decision ? fixed(decision.posterior ?? decision.estimate.difficulty, 3) : "–"], ["Calls", count(spend.calls)], ["Cost", money(spend.cost_usd)], ["Time", seconds(spend.seconds)],
     ["Tokens in", count(spend.usage.input)], ["Tokens out", count(spend.usage.output)],
   ];
   return h("section", { class: "card" },
@@ -60,14 +59,6 @@ function summary(row, document) {
     answer && h("div", { class: "said" }, h("h2", {}, "Answer"),
       answer.answer === undefined ? h("p", { class: "answer dim" }, `${plural(answer.answer_characters, "character")}, not kept`) : longText(answer.answer, "answer prose"),
       feedbackButtons(document.id, row.feedback)));
-}
-
-/** The difficulty that decided: the posterior where the fast answer was looked at first. */
-export const shownDifficulty = (decision) => posteriorOf(decision) ?? decision.estimate.difficulty;
-
-export function posteriorOf(decision) {
-  const posterior = decision?.posterior;
-  return posterior === null || posterior === undefined ? null : typeof posterior === "object" ? num(posterior.difficulty) : num(posterior);
 }
 
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
@@ -114,4 +105,3 @@ function origins(row, document) {
     ...Object.entries(document.extra ?? {}).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), String(value)]), ["Key", row.key_id ?? document.key_id]];
   return section("Origins", null, h("dl", { class: "facts bare ids" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value)))));
 }
-

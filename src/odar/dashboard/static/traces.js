@@ -4,8 +4,7 @@ import { address, api, key, send } from "./api.js";
 import { pathChip } from "./charts.js";
 import { fill, h } from "./dom.js";
 import { clock, count, fixed, money, plural, seconds, when } from "./format.js";
-import { scopeOf } from "./overview.js";
-import { failed, noTraces, select } from "./parts.js";
+import { failed, marks, noTraces, scopeOf, select } from "./parts.js";
 
 const LIMIT = 50;
 const POLL_MS = 2000;
@@ -160,13 +159,6 @@ function line(row, isNew) {
     h("td", { class: "r nowrap time-cell" }, seconds(row.seconds)),
     h("td", { class: "marks-cell" }, h("div", { class: "marks" }, marks(row))));
 }
-
-export const marks = (row) => [
-  row.status === "error" && h("span", { class: "chip bad" }, "Failed"),
-  row.status === "cancelled" && h("span", { class: "chip" }, "Cancelled"),
-  row.degraded && h("span", { class: "chip warn" }, "Degraded"),
-  row.feedback && h("span", { class: `chip ${row.feedback.correct ? "good" : "bad"}` }, row.feedback.correct ? "Right" : "Wrong"),
-];
 
 /** Arrow keys, j and k move between rows; Enter opens. */
 function move(event, body) {

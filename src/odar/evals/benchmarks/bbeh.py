@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Place
+from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
 from odar.evals.scorers.bigbench import bigbench
@@ -20,17 +20,13 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-def _score(task: Task, response: str, answer: str) -> float:
-    return bigbench(task.gold, answer)
-
-
 BENCHMARK = Dataset(
     name="bbeh",
     category="Advanced Cognition",
     metric="accuracy",
     hub=Hub("BBEH/bbeh", splits=("train",)),
     tasks=_tasks,
-    scorer=_score,
+    scorer=by_answer(bigbench),
     local=("bbeh/*.json",),
     size=4_520,
     licence="CC-BY-4.0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Place
+from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
 from odar.evals.scorers.verdict import verdict
@@ -18,17 +18,13 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(f"validation-{place.number}", Query(text), gold, "yes" if gold else "no")
 
 
-def _score(task: Task, response: str, answer: str) -> float:
-    return verdict(task.gold, answer)
-
-
 BENCHMARK = Dataset(
     name="boolq",
     category="Commonsense",
     metric="accuracy",
     hub=Hub("google/boolq", splits=("validation",)),
     tasks=_tasks,
-    scorer=_score,
+    scorer=by_answer(verdict),
     size=3_270,
     licence="CC-BY-SA-3.0",
 )

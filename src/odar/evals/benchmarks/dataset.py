@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odar.errors import InputError
 from odar.evals.benchmarks.base import About, Task
@@ -27,6 +28,15 @@ Decoder = Callable[[Row, Place], Iterator[Task]]
 Scorer = Callable[[Task, str, str], float]
 Figures = Callable[[Task, str, str], Mapping[str, Sequence[float]]]
 """Further figures of a response, each some scores that are pooled over all responses."""
+
+
+def by_answer(compare: Callable[[Any, str], float]) -> Scorer:
+    """A scorer that compares the gold with the parsed answer, whatever else the response says."""
+    return partial(_compared, compare)
+
+
+def _compared(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+    return compare(task.gold, answer)
 
 
 @dataclass(frozen=True, slots=True)

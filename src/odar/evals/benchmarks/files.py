@@ -32,12 +32,18 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise InputError(f"{path} is damaged or not {path.suffix[1:]}: {error}") from None
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def arrow() -> tuple[Any, Any]:
+    """pyarrow and its Parquet half, loaded when needed."""
     try:
+        import pyarrow
         from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise InputError(f"reading {path.name} needs pyarrow: pip install 'odar[evals]'") from None
-    with parquet.ParquetFile(path) as file:
+    except ImportError:
+        raise InputError("Parquet files need pyarrow: pip install 'odar[evals]'") from None
+    return pyarrow, parquet
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    with arrow()[1].ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_BATCH):
             yield from batch.to_pylist()
 

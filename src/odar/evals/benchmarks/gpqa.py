@@ -10,7 +10,8 @@ from odar.evals.benchmarks.dataset import Dataset, Place
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
 from odar.evals.benchmarks.lettered import score_choice
-from odar.evals.benchmarks.options import LETTERS, ask, choices_gold, shuffled
+from odar.evals.benchmarks.options import ask, choices_gold, shuffled
+from odar.evals.scorers.choice import LETTERS
 from odar.types import Query
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Place
+from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
 from odar.evals.scorers.numeric import numeric
@@ -20,17 +20,13 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(f"test-{place.number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps))
 
 
-def _score(task: Task, response: str, answer: str) -> float:
-    return numeric(task.gold, answer)
-
-
 BENCHMARK = Dataset(
     name="gsm8k",
     category="Mathematics",
     metric="accuracy",
     hub=Hub("openai/gsm8k", ("main",)),
     tasks=_tasks,
-    scorer=_score,
+    scorer=by_answer(numeric),
     local=("gsm8k/test.jsonl",),
     size=1_319,
     licence="MIT",

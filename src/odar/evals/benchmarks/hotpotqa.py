@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Place
+from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
-from odar.evals.benchmarks.passages import match_figures, read_and_ask, score_f1
+from odar.evals.benchmarks.passages import match_figures, read_and_ask
+from odar.evals.scorers.spans import f1
 from odar.types import Query
 
 
@@ -31,7 +32,7 @@ BENCHMARK = Dataset(
     metric="F1",
     hub=Hub("hotpotqa/hotpot_qa", ("distractor",), ("validation",)),
     tasks=_tasks,
-    scorer=score_f1,
+    scorer=by_answer(f1),
     size=7_405,
     licence="CC-BY-SA-4.0",
     note="F1; `odar eval score` has exact match beside it",

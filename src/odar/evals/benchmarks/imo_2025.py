@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 from odar.errors import InputError
-from odar.evals.benchmarks.base import About, Task
+from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Place
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
@@ -29,7 +29,20 @@ def _unscored(task: Task, response: str, answer: str) -> float:
     raise InputError("imo_2025 is scored by a verifier: give one with BENCHMARK.with_verifier(model)")
 
 
-_DATA = Dataset(
+@dataclass(frozen=True, slots=True)
+class ProofBenchmark(Dataset):
+    """Problems whose score is the share of a checklist that a verifier confirms."""
+
+    def with_verifier(self, verifier: Verifier) -> ProofBenchmark:
+        """The same benchmark, scored by this model: the proof score of the whole response."""
+        return replace(self, scorer=partial(_confirmed, verifier))
+
+
+def _confirmed(verifier: Verifier, task: Task, response: str, answer: str) -> float:
+    return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
+
+
+BENCHMARK = ProofBenchmark(
     name="imo_2025",
     category="Mathematics",
     metric="proof",
@@ -42,40 +55,3 @@ _DATA = Dataset(
     needs="a verifier model at temperature 0",
     note="the paper's 100 shortlist problems with checklists are not published; these are the six of the contest",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ProofBenchmark:
-    """Problems whose score is the share of a checklist that a verifier confirms."""
-
-    data: Dataset = _DATA
-    verifier: Verifier | None = None
-    name: str = _DATA.name
-    category: str = _DATA.category
-    metric: str = _DATA.metric
-
-    @property
-    def about(self) -> About:
-        """Source, size, licence."""
-        return self.data.about
-
-    def with_verifier(self, verifier: Verifier) -> ProofBenchmark:
-        """The same benchmark, scored by this model."""
-        return replace(self, verifier=verifier)
-
-    def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """The problems."""
-        return self.data.load(folder)
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """The proof score of the whole response.
-
-        Raises:
-            InputError: no verifier was given.
-        """
-        if self.verifier is None:
-            return self.data.score(task, response, answer)
-        return proof_score(task.gold["problem"], task.gold["checklist"], response, self.verifier)
-
-
-BENCHMARK = ProofBenchmark()

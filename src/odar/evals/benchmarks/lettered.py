@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.options import LETTERS, ask, choices_gold
-from odar.evals.scorers.choice import choice
+from odar.evals.benchmarks.options import ask, choices_gold
+from odar.evals.scorers.choice import LETTERS, choice
 from odar.types import Query
 
 

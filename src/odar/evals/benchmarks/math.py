@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Place
+from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
 from odar.evals.scorers.boxed import last_boxed
@@ -32,17 +32,13 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-def _score(task: Task, response: str, answer: str) -> float:
-    return math_equal(task.gold, answer)
-
-
 BENCHMARK = Dataset(
     name="math",
     category="Mathematics",
     metric="accuracy",
     hub=Hub("EleutherAI/hendrycks_math", _SUBJECTS),
     tasks=_tasks,
-    scorer=_score,
+    scorer=by_answer(math_equal),
     local=("math/test.jsonl",),
     size=5_000,
     licence="MIT",

@@ -8,8 +8,8 @@ from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Place
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
-from odar.evals.benchmarks.options import LETTERS, ask, choices_gold, picture
-from odar.evals.scorers.choice import choice
+from odar.evals.benchmarks.options import ask, choices_gold, picture
+from odar.evals.scorers.choice import LETTERS, choice
 from odar.evals.scorers.numeric import within
 from odar.evals.scorers.spans import exact_match
 from odar.types import Query

@@ -6,10 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from odar.evals.scorers.choice import LETTERS
 from odar.images import recognise
 from odar.types import Image
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def ask(question: str, options: Sequence[str], before: str = "") -> str:

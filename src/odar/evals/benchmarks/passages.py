@@ -23,11 +23,6 @@ def read_and_ask(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
 
 
-def score_f1(task: Task, response: str, answer: str) -> float:
-    """F1 of the words with the nearest gold answer."""
-    return f1(task.gold, answer)
-
-
 def match_figures(task: Task, response: str, answer: str) -> dict[str, tuple[float, ...]]:
     """Exact match and F1, as both sets publish them."""
     return {"EM": (exact_match(task.gold, answer),), "F1": (f1(task.gold, answer),)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Place
+from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
 from odar.evals.scorers.verdict import verdict
@@ -24,17 +24,13 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-def _score(task: Task, response: str, answer: str) -> float:
-    return verdict(task.gold, answer)
-
-
 BENCHMARK = Dataset(
     name="strategyqa",
     category="Commonsense",
     metric="accuracy",
     hub=Hub("ChilleD/StrategyQA", splits=("train", "test")),
     tasks=_tasks,
-    scorer=_score,
+    scorer=by_answer(verdict),
     local=("strategyqa/train.jsonl", "strategyqa/dev.jsonl"),
     size=2_290,
     licence="MIT",

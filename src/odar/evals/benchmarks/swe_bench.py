@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from odar.errors import InputError
-from odar.evals.benchmarks.base import About, Task
+from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Place
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
@@ -28,7 +29,20 @@ def _unscored(task: Task, response: str, answer: str) -> float:
     )
 
 
-_DATA = Dataset(
+@dataclass(frozen=True, slots=True)
+class SweBench(Dataset):
+    """Issues whose score is read from the harness's report."""
+
+    def with_report(self, path: Path) -> SweBench:
+        """The same benchmark, scored by a report of the harness; an issue it does not name is an InputError."""
+        return replace(self, scorer=partial(_resolved, read_report(path)))
+
+
+def _resolved(report: Report, task: Task, response: str, answer: str) -> float:
+    return report.passed(task.gold)
+
+
+BENCHMARK = SweBench(
     name="swe_bench",
     category="Coding",
     metric="pass@1",
@@ -39,37 +53,3 @@ _DATA = Dataset(
     licence="MIT",
     needs="a report of the SWE-bench harness",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SweBench:
-    """Issues whose score is read from the harness's report."""
-
-    report: Report | None = None
-    name: str = _DATA.name
-    category: str = _DATA.category
-    metric: str = _DATA.metric
-
-    @property
-    def about(self) -> About:
-        """Source, size, licence."""
-        return _DATA.about
-
-    def with_report(self, path: Path) -> SweBench:
-        """The same benchmark, scored by a report of the harness."""
-        return replace(self, report=read_report(path))
-
-    def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """The issues."""
-        return _DATA.load(folder)
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """Whether the harness found the issue resolved.
-
-        Raises:
-            InputError: no report was given, or it does not name this issue.
-        """
-        return _DATA.score(task, response, answer) if self.report is None else self.report.passed(task.gold)
-
-
-BENCHMARK = SweBench()

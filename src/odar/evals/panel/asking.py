@@ -35,19 +35,20 @@ from odar.types import Assignment, Call, Candidate, Step
 
 def asking(odar: Odar) -> Work:
     """The work with one engine; a function of this module, so that it can be sent to another machine."""
-    scoring = asyncio.Lock()  # scorers need not be thread-safe
+    finishing = asyncio.Lock()  # scorers and parsers need not be thread-safe
 
     async def work(item: Item, memo: Memo) -> Outcome:
         job: Job = item.payload
         asked = Asked(odar, job, memo)
         try:
             await asked.everything()
-            async with scoring:
-                scored = await asyncio.to_thread(score, job, asked.attempts)
+            async with finishing:
+                # In a thread: the first item loads a parser, which takes seconds on a busy machine, and what other
+                # items pay for meanwhile has to leave this process.
+                entry = await asyncio.to_thread(finished, odar, job, asked.assignment, asked.attempts)
         except OdarError as error:
             return failure(item, error, asked.used(item), cost_usd=asked.cost())
-        entry = finished(odar, job, asked.assignment, scored)
-        told = {"cost_usd": bill(scored), "error": None, "digest": item.digest}
+        told = {"cost_usd": bill(entry.attempts), "error": None, "digest": item.digest}
         return Outcome({"id": item.key, **told, **row_of(entry)}, asked.used(item))
 
     return work
@@ -126,8 +127,8 @@ def score(job: Job, attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
     return tuple(replace(a, score=float(by(job.task, a.text, a.answer))) for a in in_order(attempts))
 
 
-def finished(odar: Odar, job: Job, assignment: Assignment, attempts: tuple[Attempt, ...]) -> Entry:
-    """The finished item."""
+def finished(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> Entry:
+    """The finished item, its attempts scored."""
     task = job.task
     estimate = estimate_turn(odar.estimator, task.query)
     values = {name: value for name, value, _ in estimate.contributions}
@@ -145,7 +146,7 @@ def finished(odar: Odar, job: Job, assignment: Assignment, attempts: tuple[Attem
         features=tuple(features),
         difficulty=estimate.difficulty,
         expert=assignment.expert,
-        attempts=attempts,
+        attempts=score(job, attempts),
     )
 
 

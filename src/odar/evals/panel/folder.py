@@ -11,7 +11,7 @@ from odar.batch.journal import Journal
 from odar.errors import InputError
 from odar.evals.panel.entry import Entry, entry_of, key_of
 from odar.evals.panel.header import FORMAT, Header, refuse_other
-from odar.evals.panel.parquet import read_costs, read_entries, read_header, read_keys, read_rows, sound, write_panel
+from odar.evals.panel.parquet import read_costs, read_entries, read_header, read_keys, write_panel
 from odar.files import user_path
 
 _OLD_JOURNAL = b'{"calibration": '
@@ -90,9 +90,3 @@ def panel_file(place: str | Path) -> Path:
     if not path.exists():
         raise InputError(f"{place} holds no panel; make one with: odar eval collect BENCHMARK --out {place}")
     return path
-
-
-def seeds_of(path: Path) -> list[int]:
-    """The seeds a panel was collected with."""
-    with sound(path):
-        return sorted({row["key"]["seed"] for row in read_rows(path, ["key"])})

@@ -5,7 +5,6 @@ A replay needs nothing but the panel, and a panel made by something else is neve
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 
 from odar import __version__
 from odar.agents.terms import agent_terms
+from odar.calibration.provenance import digest
 from odar.conversation import NO_OPTIONS
 from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
@@ -119,7 +119,7 @@ def fingerprint(odar: Odar) -> str:
         "samples": odar.settings.routing.samples,
         "dispatch": odar.settings.dispatch.models,
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(facts)
 
 
 def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from odar.batch.journal import sync_folder
 from odar.errors import InputError
+from odar.evals.benchmarks.files import arrow
 from odar.evals.panel.entry import Attempt, Entry, Key, add_up, attempt_from_json
 from odar.evals.panel.figures import Figures, figures_of
 from odar.evals.panel.header import Header
@@ -111,16 +112,6 @@ def sound(path: Path) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, pa.ArrowException) as error:
         why = " ".join(str(error).split())[:200]
         raise InputError(f"{path} is damaged ({type(error).__name__}: {why}); collect it anew") from None
-
-
-def arrow() -> tuple[Any, Any]:
-    """pyarrow and its Parquet half, loaded when needed."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError("panels are Parquet files and need pyarrow; install odar[evals]") from None
-    return pyarrow, parquet
 
 
 def _header(file: Any, path: Path) -> Header:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from odar.evals.replay.policies import SIZES
 from odar.evals.report.draw import Rows
 from odar.evals.report.figures.common import label
 from odar.evals.report.findings import Findings
@@ -13,7 +14,7 @@ from odar.evals.report.palette import Palette
 def curve_rows(findings: Findings) -> Rows:
     """n, then accuracy of each way to use n samples."""
     names = {"odar": "odar:n", "self-consistency": "self-consistency:k", "best-of-n": "best-of-n:n"}
-    sizes = [n for n in (1, 3, 5, 7, 9) if n <= findings.tape.samples]
+    sizes = [n for n in SIZES if n <= findings.tape.samples]
     head: Rows = [("n", *names)]
     return head + [
         (n, *(float(findings.outcomes[f"{spec}={n}"].score.mean()) for spec in names.values())) for n in sizes

@@ -10,6 +10,7 @@ from odar.evals.report.draw import Rows
 from odar.evals.report.figures.common import PATHS, patch
 from odar.evals.report.findings import Findings
 from odar.evals.report.palette import Palette
+from odar.evals.taxonomy import KINDS
 
 
 def latency_rows(findings: Findings) -> Rows:
@@ -48,20 +49,12 @@ def draw_errors(canvas: Any, findings: Findings, palette: Palette) -> None:
     """How many errors of each kind."""
     axes = canvas.subplots()
     counts = findings.errors.counts
-    names = {
-        "E1": "difficulty",
-        "E2": "expert",
-        "E3": "acceptance",
-        "E4": "selection",
-        "E5": "knowledge",
-        "E6": "reasoning",
-    }
     total = max(1, sum(counts.values()))
     for y, (kind, count) in enumerate(reversed(counts.items())):
         axes.barh(y, count, 0.62, color=palette.other if kind in ("E5", "E6") else palette.accent)
         text = f"{count} ({count / total:.0%})"
         axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.set_yticks(range(len(counts)), [f"{kind} {names[kind]}" for kind in reversed(counts)])
+    axes.set_yticks(range(len(counts)), [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in reversed(counts)])
     axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
     axes.margins(x=0.18)
     axes.set_xlabel("errors")

@@ -1,0 +1,64 @@
+"""The table of words: each looked at once, bounded, the same cold and warm."""
+
+from __future__ import annotations
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.difficulty.table import LONGEST, WordTable
+
+
+@given(st.lists(st.text(max_size=3)), st.integers(1, 4))
+def test_the_values_are_the_functions_whatever_was_asked_before(words: list[str], limit: int) -> None:
+    table = WordTable(str.upper, limit)
+    for word in words:
+        assert table[word] == word.upper()
+        assert len(table) <= limit
+
+
+def test_a_word_is_looked_at_once() -> None:
+    looked: list[str] = []
+
+    def look(word: str) -> int:
+        looked.append(word)
+        return len(word)
+
+    table = WordTable(look)
+    assert list(map(table.__getitem__, ["to", "be", "to", "be"])) == [2, 2, 2, 2]
+    assert looked == ["to", "be"]
+
+
+def test_long_words_are_not_kept() -> None:
+    table = WordTable(len)
+    assert (table["a" * LONGEST], table["a" * (LONGEST + 1)]) == (LONGEST, LONGEST + 1)
+    assert list(table) == ["a" * LONGEST]
+
+
+def test_what_could_not_be_found_is_not_kept() -> None:
+    table = WordTable(int)
+    for _ in range(2):
+        try:
+            table["one"]
+        except ValueError:
+            continue
+        raise AssertionError("a value for what has none")
+    assert not table
+
+
+def test_threads_may_ask_at_once() -> None:
+    table, wrong = WordTable(str.upper, 8), []
+
+    def ask(start: int) -> None:
+        for i in range(start, start + 2000):
+            if table[f"w{i % 50}"] != f"W{i % 50}":
+                wrong.append(i)
+
+    threads = [threading.Thread(target=ask, args=(7 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(table) <= 8 + len(threads)

@@ -1,0 +1,116 @@
+"""One value of a setting at a time; what a whole file of them does is in test_config."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import SettingsError
+from odar.settings import setting
+from odar.values import coerce, key_name, parse, show
+
+ANY = setting("anything")
+PATH = ("fast", "x")
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=4))
+def test_a_key_is_written_so_that_toml_reads_it_back(path):
+    if any(0xD800 <= ord(c) <= 0xDFFF or c == "\x7f" for part in path for c in part):
+        return  # no TOML file can hold these at all
+    node = tomllib.loads(f"{key_name(tuple(path))} = 1")
+    for part in path:
+        node = node[part]
+    assert node == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("3", int, 3),
+        ("0.5", float, 0.5),
+        ("inf", float, math.inf),
+        ("true", bool, True),
+        ("3", str, "3"),  # a model may be called so
+        ("a,b,", tuple[str, ...], ["a", "b"]),
+        ('["a,b"]', tuple[str, ...], ["a,b"]),
+        ("plain words", int, "plain words"),  # left for the type to refuse
+        ("[" * 5000, int, "[" * 5000),
+    ],
+)
+def test_a_word_of_the_environment_is_read_as_toml_would(text, kind, value):
+    assert parse(text, kind) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "good"),
+    [
+        (1, float, 1.0),
+        (True, bool, True),
+        (["a"], tuple[str, ...], ("a",)),
+        ("none", float | None, None),
+        ("", str | None, None),
+        (2, float | None, 2.0),
+        ({"a": 1}, Mapping[str, float], {"a": 1.0}),
+    ],
+)
+def test_a_value_takes_the_form_of_its_type(value, kind, good):
+    found = coerce(value, kind, ANY, PATH, "odar.toml")
+    assert found == good
+    assert type(found) is type(good)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "must"),
+    [
+        (True, int, "a whole number"),
+        (2**63, int, "a whole number"),
+        (1.0, int, "a whole number"),
+        ("1", float, "a number"),
+        (1, bool, "true or false"),
+        (1, str, "a string"),
+        (["a", 1], tuple[str, ...], "a list of strings"),
+        ({"a": "x"}, Mapping[str, float], "a table"),
+    ],
+)
+def test_another_type_is_refused_by_key_value_and_origin(value, kind, must):
+    with pytest.raises(SettingsError, match=rf"fast\.x = .* in odar\.toml must be {must}"):
+        coerce(value, kind, ANY, PATH, "odar.toml")
+
+
+@given(st.floats(allow_nan=True))
+def test_bounds_hold_and_the_nearest_valid_value_is_named(value):
+    within = field(metadata={"doc": "", "ge": 0.0, "gt": -math.inf, "le": 2.0})
+    if 0 <= value <= 2:
+        assert coerce(value, float, within, PATH, "x") == value
+    else:
+        nearest = "" if math.isnan(value) else f"; the nearest valid value is {2 if value > 2 else 0}"
+        with pytest.raises(SettingsError) as raised:
+            coerce(value, float, within, PATH, "x")
+        assert str(raised.value).endswith(f"must be at least 0 and at most 2{nearest}")
+
+
+def test_a_bound_that_is_open_is_said_to_be():
+    above = field(metadata={"doc": "", "ge": -math.inf, "gt": 0.0, "le": math.inf})
+    assert coerce(0.1, float, above, PATH, "x") == 0.1
+    with pytest.raises(SettingsError, match=r"fast\.x = 0\.0 in x must be above 0$"):
+        coerce(0, float, above, PATH, "x")
+
+
+@given(st.text(), st.sampled_from(["api_key", "password", "x-token"]))
+def test_what_is_called_a_secret_is_never_shown(value, name):
+    assert show(value, name) == "(hidden)"
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
+def test_what_is_shown_is_short(value):
+    assert len(show(value)) <= 60
+
+
+def test_a_password_in_an_address_is_not_shown():
+    assert "secret" not in show("postgresql://me:secret@host/odar")
