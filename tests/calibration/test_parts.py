@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odar.calibration.estimator_fit import fit_estimator_part
+from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.part import Part, compare
 from odar.calibration.policy import Outcomes
 from odar.calibration.posterior_fit import fit_posterior_part, log_loss
-from odar.calibration.routing_fit import Variant, fit_routing, holds, points, score
+from odar.calibration.routing_fit import Variant, fit_routing, holds, points, score, walk
 from odar.calibration.setup import Thresholds
 from odar.calibration.statistics_fit import fit_statistics
 from odar.difficulty.estimator import shipped_estimator
@@ -89,32 +90,64 @@ def test_better_means_the_whole_interval():
     assert not Part("p", None, noise, None, "error", "too few").better
 
 
-def outcomes_of(size, seed):
+PLAIN = FusionFit(0.25, 0.0, np.ones(3))
+
+
+def variant_of(size, seed, chances=(0.4, 0.5, 0.6), price=(0.001, 0.002, 0.006)):
+    """Items that each path gets right with these chances, in no order that difficulty could tell."""
     rng = np.random.default_rng(seed)
-    calls = np.tile([1, 2, 6], (size, 1))
-    return Outcomes(rng.random((size, 3)) < [0.4, 0.5, 0.6], calls, calls * 0.001), rng.random(size)
+    calls, cost = np.tile([1, 2, 6], (size, 1)), np.tile(price, (size, 1))
+    result = Outcomes(rng.random((size, 3)) < chances, calls, cost.astype(float))
+    return Variant(None, None, rng.random(size), PLAIN, result)
 
 
 @given(seed=st.integers(0, 10_000), size=st.integers(5, 60))
 @settings(max_examples=40, deadline=None)
 def test_routing_never_gives_up_accuracy_nor_efficiency_on_what_it_is_fitted_to(seed, size):
-    result, difficulty = outcomes_of(size, seed)
-    right, efficiency = score(result, difficulty, NOW)
-    variant, chosen = fit_routing(result, [Variant(None, None, difficulty)], NOW, right)
-    after, better = score(result, variant.difficulty, chosen)
+    variant = variant_of(size, seed)
+    right, price = walk(variant, NOW)
+    found, chosen = fit_routing([variant], NOW, right)
+    after, cost = walk(found, chosen)
     assert after.mean() >= right.mean()
-    assert better >= efficiency
+    assert score(after, cost) >= score(right, price)
     assert chosen.tau1 <= chosen.tau2
 
 
 def test_where_every_choice_loses_nothing_changes():
-    result, difficulty = outcomes_of(30, 0)
-    assert fit_routing(result, [Variant(None, None, difficulty)], NOW, np.ones(30)) is None
+    assert fit_routing([variant_of(30, 0)], NOW, np.ones(30)) is None
 
 
 @pytest.mark.parametrize(("gained", "lost", "fine"), [(0, 0, True), (5, 5, False), (9, 0, True), (0, 1, False)])
 def test_a_gain_that_is_luck_is_not_taken(gained, lost, fine):
     assert holds(np.array([1.0] * gained + [-1.0] * lost + [0.0] * (100 - gained - lost))) is fine
+
+
+def test_a_combination_that_only_another_fusion_rule_makes_good_is_found():
+    """The fitted rule is worse on the Hard path here: with the rule in use, the same thresholds lose nothing."""
+    kept = variant_of(200, 1, chances=(0.2, 0.2, 0.9))
+    fitted = replace(kept, fusion=replace(PLAIN, beta=2.0), outcomes=variant_of(200, 2, (0.2, 0.2, 0.2)).outcomes)
+    today, _ = walk(kept, Thresholds(0.0, 0.0))
+    assert fit_routing([fitted], NOW, today) is None
+    found, _ = fit_routing([fitted, kept], Thresholds(0.0, 0.0), today)
+    assert found is kept
+
+
+def test_a_fast_agent_that_is_free_is_the_most_efficient():
+    """Accuracy per nothing is without end; a unit of its own for such points would make them look the worst."""
+    variant = variant_of(100, 0, chances=(0.5, 0.5, 0.5), price=(0.0, 0.002, 0.006))
+    variant.outcomes.correct[:] = variant.outcomes.correct[:, :1]
+    _, chosen = fit_routing([variant], NOW, walk(variant, NOW)[0])
+    assert set(chosen.paths(variant.difficulty)) == {0}
+
+
+@pytest.mark.parametrize(
+    ("cost", "unit"),
+    [([0.001, 0.002, 0.006], "dollars"), ([0.0, 0.0, 0.0], "calls"), ([0.001, np.nan, 0.006], "calls")],
+)
+def test_prices_are_all_in_one_unit(cost, unit):
+    calls = np.array([[1, 2, 6], [1, 2, 4]])
+    result = Outcomes(np.ones((2, 3), dtype=bool), calls, np.array([cost, [0.0, 0.0, 0.0]]))
+    assert result.price.tolist() == (result.cost if unit == "dollars" else calls).tolist()
 
 
 def test_the_papers_grid_is_among_what_is_tried():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from odar.calibration.setup import Thresholds
 from odar.config import load_settings
 from odar.engine import Odar
 from support.scripted import completion, step_of
@@ -100,3 +101,46 @@ def test_too_few_questions_are_refused_before_anybody_is_asked(odar, data, provi
         assert "items are too few; at least 30 are needed to fit anything" in result.err
     assert provider.requests == []
     assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_what_is_saved_is_told_with_an_interval(odar, data):
+    result = odar("calibrate", str(data), "--records", "r.jsonl")
+    gain = next(line for line in result.out.splitlines() if line.startswith("gain"))
+    assert gain.count("[") == 2
+    assert "; calls " in gain
+    assert all(len(line) <= 80 for line in result.out.splitlines() if "calibration.json" not in line)
+    body = json.loads(odar("calibrate", str(data), "--records", "r.jsonl", "--json").out)
+    assert body["calls_gain"]["low"] <= body["calls_gain"]["value"] <= body["calls_gain"]["high"]
+    assert body["cost_usd_gain"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert body["tolerance"] == 0.05
+
+
+def test_dollars_are_told_where_they_are_charged(odar, data, tmp_path):
+    toml = tmp_path / "odar.toml"
+    toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
+    result = odar("calibrate", str(data), "--records", "r.jsonl", "--budget", "5")
+    assert "        cost, $ " in result.out
+    body = json.loads((tmp_path / "calibration.json").read_text())
+    assert body["report"]["cost_usd_gain"] is not None
+
+
+def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypatch):
+    """Fitted by a rule that sees the price alone: the fast agent for all, which is right half of the time."""
+    monkeypatch.setattr("odar.calibration.routing_fit.holds", lambda *_: True)
+    monkeypatch.setattr("odar.calibration.routing_fit.points", lambda *_: [Thresholds(1.0, 1.0)])
+    always_hard = ("--set", "routing.tau1=0", "--set", "routing.tau2=0")
+    arguments = ("calibrate", str(data), "--records", "r.jsonl", *always_hard)
+    result = odar(*arguments)
+    assert result.code == 1
+    assert "not written: on held-out folds it is clearly less often right than what is in use" in result.err
+    assert not (tmp_path / "calibration.json").exists()
+    assert json.loads(odar(*arguments, "--json").out)["written"] is None
+    forced = odar(*arguments, "--force")
+    assert forced.code == 0
+    assert (tmp_path / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("value", ["-0.1", "2", "much"])
+def test_a_tolerance_is_a_share(odar, data, value):
+    result = odar("calibrate", str(data), "--records", "r.jsonl", "--tolerance", value)
+    assert (result.code, "--tolerance" in result.err) == (2, True)

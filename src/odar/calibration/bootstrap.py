@@ -27,9 +27,10 @@ class Interval(NamedTuple):
     def __str__(self) -> str:
         return "{:.3f} [{:.3f}, {:.3f}]".format(*self)
 
-    def signed(self) -> str:
+    def signed(self, digits: int = 3) -> str:
         """A difference, with its signs."""
-        return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*self)
+        value, low, high = (f"{each:+.{digits}f}" for each in self)
+        return f"{value} [{low}, {high}]"
 
 
 def bootstrap_mean(

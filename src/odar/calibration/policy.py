@@ -25,6 +25,11 @@ class Outcomes:
     cost: Array
     """US dollars; NaN where unknown."""
 
+    @property
+    def price(self) -> Array:
+        """(N, 3) US dollars; calls where some are unknown, or nothing is charged: all in one unit."""
+        return self.cost if np.isfinite(self.cost).all() and self.cost.any() else self.calls.astype(np.float64)
+
     def under(self, paths: Ints) -> tuple[Array, Array, Array]:
         """Right or wrong, calls and cost of each item, if it takes this path."""
         rows = np.arange(len(paths))

@@ -1,4 +1,4 @@
-"""Thresholds, and which of the fitted estimators decide: the most accuracy per cost that loses none (SPEC 2.7)."""
+"""Thresholds, and which of the fitted parts decide: the most accuracy per cost that is not worse (SPEC 2.7)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.policy import Outcomes
 from odar.calibration.setup import Thresholds
 from odar.calibration.votes import Array
@@ -18,44 +19,43 @@ GRID_2 = (0.6, 0.7, 0.8)
 """The thresholds that are tried (SPEC 2.7)."""
 SHARES = (0.25, 0.5, 0.75, 0.9, 0.97)
 """And those that leave such shares of the items below them: a model that is mostly wrong has no d under 0.4."""
-
-LOSS = 0.01
-"""Of accuracy; a loss beyond this on held-out folds is not installed, and half of it is not risked in choosing."""
+RISK = 0.005
+"""Of accuracy, in choosing: less than a fit may lose when it is judged, as the best of many is best by luck too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to a difficulty, and the difficulty of every item by it."""
+    """One way to a difficulty and to a choice among candidates, and what they make of every item."""
 
     estimator: LearnedEstimator | None
     posterior: PosteriorDifficulty | None
     difficulty: Array
     """Of fits that had not seen the item, where something was fitted."""
+    fusion: FusionFit
+    outcomes: Outcomes
+    """What each path gives for each item under that fusion rule."""
 
 
 def fit_routing(
-    result: Outcomes, variants: Sequence[Variant], thresholds: Thresholds, today: Array
+    variants: Sequence[Variant], thresholds: Thresholds, today: Array
 ) -> tuple[Variant, Thresholds] | None:
     """The variant and thresholds with the most accuracy per cost among those that lose nothing against today.
 
     Of equals the first variant is taken, and the thresholds in use. None where every choice loses.
 
     Args:
-        result: what each path gives for each item.
-        variants: the ways to a difficulty.
+        variants: what may decide, the most fitted first.
         thresholds: those in use.
         today: right or wrong of each item as things are.
     """
-    choices = []
+    best, most = None, (-np.inf, -np.inf)
     for variant in variants:
         for point in points(variant.difficulty, thresholds):
-            right, efficiency = score(result, variant.difficulty, point)
-            if holds(right - today):
-                choices.append((efficiency, variant, point))
-    if not choices:
-        return None
-    _, variant, point = max(choices, key=lambda choice: choice[0])
-    return variant, point
+            right, price = walk(variant, point)
+            efficiency = score(right, price)
+            if efficiency > most and holds(right - today):
+                best, most = (variant, point), efficiency
+    return best
 
 
 def holds(difference: Array) -> bool:
@@ -64,7 +64,7 @@ def holds(difference: Array) -> bool:
     Among many cheap points some reach the accuracy of today by luck alone; on other items they would not.
     """
     error = float(difference.std() / np.sqrt(len(difference)))
-    return bool(difference.mean() >= 0 and difference.mean() - error >= -LOSS / 2)
+    return bool(difference.mean() >= 0 and difference.mean() - error >= -RISK)
 
 
 def points(difficulty: Array, today: Thresholds) -> Iterator[Thresholds]:
@@ -77,8 +77,13 @@ def points(difficulty: Array, today: Thresholds) -> Iterator[Thresholds]:
                 yield Thresholds(tau1, tau2)
 
 
-def score(result: Outcomes, difficulty: Array, point: Thresholds) -> tuple[Array, float]:
-    """Right or wrong of each item, and accuracy per US dollar; per call where none are known or charged."""
-    right, calls, cost = result.under(point.paths(difficulty))
-    price = float(cost.mean())
-    return right, float(right.mean() / (price if price > 0 else calls.mean()))
+def walk(variant: Variant, point: Thresholds) -> tuple[Array, Array]:
+    """Right or wrong of each item under these thresholds, and its price."""
+    paths, rows = point.paths(variant.difficulty), np.arange(len(variant.difficulty))
+    return variant.outcomes.correct[rows, paths].astype(np.float64), variant.outcomes.price[rows, paths]
+
+
+def score(right: Array, price: Array) -> tuple[float, float]:
+    """Accuracy per price (SPEC 2.7), and accuracy, which tells apart what costs nothing."""
+    accuracy, cost = float(right.mean()), float(price.mean())
+    return accuracy / cost if cost > 0 else np.inf, accuracy

@@ -46,6 +46,13 @@ FEWEST = 30
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
 @click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Stop before this is spent.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, max=1),
+    default=0.05,
+    show_default=True,
+    help="Accuracy that a clear saving may cost, at worst.",
+)
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
 @click.option("--statistics-only", is_flag=True, help="Measure μ and σ; leave everything else as it is.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -59,6 +66,11 @@ def command(
     without it, ODAR's own starter questions are used. Fitted are the estimator, the posterior, τ1 and τ2, μ and
     σ, β and skills; each takes the place of what is in use only where it is clearly better on questions it was
     not fitted to. Interrupt it whenever you like: the same command goes on from there.
+
+    The whole is judged on questions it was not fitted to, and written unless it is worse: clearly less often right
+    (the 95% interval of the difference ends below 0); less often right and not clearly cheaper; less often right
+    and, at the low end of the interval, by more than --tolerance; or dearer and not clearly more often right.
+    Cheaper means fewer dollars, or fewer calls where nothing is charged.
 
     The embedded model runs once on each core; for it --concurrency does not count.
 
@@ -94,6 +106,7 @@ def _run(
     concurrency: int,
     budget: float | None,
     yes: bool,
+    tolerance: float,
     force: bool,
     statistics_only: bool,
     as_json: bool,
@@ -106,7 +119,7 @@ def _run(
     kept = _collect(odar, items, records, concurrency, budget, yes, quiet=as_json)
     if len(kept) < FEWEST:
         raise InputError(f"{len(kept)} items have answers; at least {FEWEST} are needed to fit anything")
-    evidence, fitted = _fit(odar, kept)
+    evidence, fitted = _fit(odar, kept, tolerance)
     made = {"command": command_line(), "data": data, "items": len(kept)}
     refused = bool(fitted.worse) and not force and not statistics_only
     if statistics_only:
@@ -158,7 +171,7 @@ def _collect(
     return [(item, known[item.id]) for item in items if item.id in known]
 
 
-def _fit(odar: Odar, kept: list[tuple[Item, Record]]) -> tuple[Evidence, Fitted]:
+def _fit(odar: Odar, kept: list[tuple[Item, Record]], tolerance: float) -> tuple[Evidence, Fitted]:
     from odar.calibration.evidence import evidence_of
     from odar.calibration.fit import fit
     from odar.calibration.install import incumbents
@@ -172,7 +185,7 @@ def _fit(odar: Odar, kept: list[tuple[Item, Record]]) -> tuple[Evidence, Fitted]
     ]
     features = None if today.estimator is None else extract(queries)
     evidence = evidence_of(records, odar.settings.fusion.varentropy_weight, features)
-    return evidence, fit(evidence, today)
+    return evidence, fit(evidence, today, tolerance=tolerance)
 
 
 def write(path: Path, text: str) -> None:

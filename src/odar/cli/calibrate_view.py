@@ -19,7 +19,10 @@ def show(odar: Odar, fitted: Fitted, count: int) -> None:
     for name, expected in (("before", fitted.before), ("after", fitted.after)):
         figures = f"{expected.accuracy!s:22} {expected.calls.value:>6.2f} {_cost(expected):>10}"
         click.echo(f"{name:7} {figures}  {_mix(expected)}")
-    click.echo(f"{'gain':7} {fitted.accuracy_gain.signed()}; {fitted.moved:.0%} of the items take another path\n")
+    click.echo(f"{'gain':7} {fitted.accuracy_gain.signed()}; calls {fitted.calls_gain.signed(2)}")
+    if fitted.price_gain is fitted.cost_gain:
+        click.echo(f"{'':7} cost, $ {fitted.cost_gain.signed(6)}")
+    click.echo(f"{'':7} {fitted.moved:.0%} of the items take another path\n")
     for name, interval in fitted.baselines.items():
         click.echo(f"{name:15} {interval}")
     click.echo()

@@ -1,0 +1,81 @@
+"""What may be installed: the rule itself, at its edges and in general."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.calibration.judgment import TOLERANCE, objection
+
+SAVES, COSTS, NEITHER = Interval(-0.9, -1.2, -0.6), Interval(0.9, 0.6, 1.2), Interval(-0.1, -0.4, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "price", "why"),
+    [
+        pytest.param((0.02, 0.01, 0.03), COSTS, "", id="dearer and clearly better"),
+        pytest.param((0.02, -0.01, 0.05), COSTS, "costs more", id="dearer and perhaps better"),
+        pytest.param((0.02, -0.01, 0.05), NEITHER, "", id="as dear and perhaps better"),
+        pytest.param((0.0, 0.0, 0.0), SAVES, "", id="the same for less"),
+        pytest.param((0.0, 0.0, 0.0), COSTS, "costs more", id="the same for more"),
+        pytest.param((0.0, 0.0, 0.0), Interval(0, 0, 0), "", id="the same"),
+        pytest.param((-0.013, -0.037, 0.013), SAVES, "", id="a loss that may be chance, for a clear saving"),
+        pytest.param((-0.013, -0.037, 0.013), NEITHER, "not clearly cheaper", id="for a saving that may be chance"),
+        pytest.param((-0.013, -0.037, 0.013), COSTS, "not clearly cheaper", id="for nothing"),
+        pytest.param((-0.013, -0.06, 0.03), SAVES, "may be right 0.060 less often", id="a loss that may be large"),
+        pytest.param((-0.005, -0.008, -0.001), SAVES, "clearly less often", id="a small loss that is no chance"),
+        pytest.param((-0.5, -0.6, -0.4), SAVES, "clearly less often", id="a large one"),
+        pytest.param((0.01, -0.2, 0.2), SAVES, "", id="few items, and no loss among them"),
+    ],
+)
+def test_what_is_worse_is_refused(accuracy, price, why):
+    said = objection(Interval(*accuracy), price)
+    assert (why in said) if why else said == ""
+
+
+@pytest.mark.parametrize(("tolerance", "fine"), [(0.0, False), (0.03, False), (0.037, True), (0.05, True)])
+def test_how_much_a_saving_may_cost_is_the_users_choice(tolerance, fine):
+    assert (objection(Interval(-0.013, -0.037, 0.013), SAVES, tolerance) == "") is fine
+
+
+differences = (
+    st.lists(st.floats(-1, 1), min_size=3, max_size=3).map(sorted).map(lambda x: Interval(x[1], x[0], x[2]))
+)
+steps = st.floats(0, 0.5)
+
+
+def moved(interval, by):
+    return Interval(*(each + by for each in interval))
+
+
+@given(accuracy=differences, price=differences, tolerance=steps, more=steps)
+def test_being_right_more_often_or_costing_less_is_never_held_against_a_fit(accuracy, price, tolerance, more):
+    if objection(accuracy, price, tolerance) == "":
+        assert objection(moved(accuracy, more), price, tolerance) == ""
+        assert objection(accuracy, moved(price, -more), tolerance) == ""
+        assert objection(accuracy, price, tolerance + more) == ""
+
+
+@given(accuracy=differences, price=differences, tolerance=steps)
+def test_nothing_that_is_installed_is_clearly_worse_or_a_loss_without_a_saving(accuracy, price, tolerance):
+    if objection(accuracy, price, tolerance) == "":
+        assert accuracy.high >= 0
+        assert accuracy.value >= 0 or (price.high < 0 and accuracy.low >= -tolerance)
+        assert accuracy.low > 0 or price.low <= 0
+
+
+@given(accuracy=differences, price=differences)
+def test_without_tolerance_no_loss_is_borne(accuracy, price):
+    assert accuracy.value >= 0 or objection(accuracy, price, 0.0)
+
+
+@given(size=st.integers(30, 400), lost=st.floats(0.03, 1), seed=st.integers(0, 1000))
+def test_the_likeliest_loss_is_at_most_half_the_tolerance(size, lost, seed):
+    """An interval that reaches zero and ends above the tolerance has its middle above half of it."""
+    rng = np.random.default_rng(seed)
+    difference = bootstrap_mean(-(rng.random(size) < lost).astype(np.float64), resamples=500)
+    if objection(difference, SAVES) == "":
+        assert difference.value >= -TOLERANCE / 2
