@@ -39,7 +39,7 @@ def load_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
 
 
 def dump_json(value: Any, odd: Literal["replace", "backslashreplace"] = "replace") -> bytes:
-    """Compact JSON in UTF-8. A number that is none (NaN, an infinity) becomes null, a stranger its `str`.
+    r"""Compact JSON in UTF-8. A number that is none (NaN, an infinity) becomes null, a stranger its `str`.
 
     Args:
         value: anything the standard library's encoder takes, and more.

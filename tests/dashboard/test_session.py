@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from odar.errors import ProviderUnreachable
+from odar.fusion.drift import AlignmentRow
 from support.dashboard import board
 from support.scripted import ScriptedProvider
 from support.traces import make_record
@@ -153,25 +156,36 @@ def test_models(visit, tmp_path):
 
 def test_drift_and_alignment(visit, tmp_path, monkeypatch):
     with board(tmp_path, embedded=True) as running:
-        row = {
-            "model": "smollm2-135m",
-            "count": 412.4,
-            "used": "calibrated",
-            "running_mean": 0.31,
-            "running_deviation": 0.1,
-        }
+        row = AlignmentRow(
+            model="smollm2-135m",
+            step="answer",
+            scorer="",
+            used="calibrated",
+            count=412.4,
+            seen=412,
+            calibrated_mean=0.3,
+            calibrated_deviation=0.1,
+            running_mean=0.31,
+            running_deviation=0.1,
+            drift_z=4.2,
+            drifting=True,
+        )
+        steady = replace(row, drifting=False)
         report = [
-            row | {"step": "answer", "drift_z": 4.2, "drifting": True},
-            row | {"step": "solve", "drift_z": -0.3, "drifting": False},
-            row | {"step": "verify", "count": 3, "drift_z": None, "drifting": False},
-            {
-                "model": "smollm2-135m",
-                "step": "0cc175b9c0f1b6a831c399e269772661",
-                "used": "running",
-                "drifting": False,
-            },
+            row,
+            replace(steady, step="solve", drift_z=-0.3),
+            replace(steady, step="verify", count=3, drift_z=None),
+            replace(
+                steady,
+                step="0cc175b9c0f1b6a831c399e269772661",
+                used="running",
+                count=0.0,
+                running_mean=None,
+                running_deviation=None,
+                drift_z=None,
+            ),
         ]
-        monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: report, raising=False)
+        monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: report)
         page = visit(running, "#/models")
         model = page.get_by_role("article", name="smollm2-135m")
         assert model.get_by_role("table", name="Alignment of").locator("tbody tr").count() >= 3
@@ -180,5 +194,5 @@ def test_drift_and_alignment(visit, tmp_path, monkeypatch):
             "answer 412 0.3100 0.1000 +4.20 drifting",
             "solve 412 0.3100 0.1000 −0.30 steady",
             "verify 3 0.3100 0.1000 – too few",
-            "0cc175b9 – – – – in use",
+            "0cc175b9 0 – – – in use",
         ]

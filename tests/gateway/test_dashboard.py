@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odar.errors import ProviderUnreachable
+from odar.fusion.drift import AlignmentRow
 from odar.store.record import Record
 from odar.types import Query
 from support.dashboard import board
@@ -138,23 +139,15 @@ def test_models_say_what_is_known_of_them(tmp_path):
         assert by_name["gpt-5.1"]["usable"] is False  # no key for its provider
 
 
-@dataclasses.dataclass
-class Row:
-    model: str
-    step: str
-    drifting: bool
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [[{"model": "quick", "step": "answer", "drifting": True}], {"q": Row("quick", "answer", True)}],
-    ids=["mappings", "dataclasses"],
-)
-def test_drift_is_shown_in_whatever_shape_the_engine_reports_it(tmp_path, answer, monkeypatch):
+def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
+    rows = [
+        AlignmentRow(model, "answer", "", "calibrated", 60.0, 60, 0.1, 0.02, 0.2, 0.02, 9.0, drifting=True)
+        for model in ("quick", "unheard of")
+    ]
     with board(tmp_path) as running:
-        monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: answer, raising=False)
-        report = running.get("/models").json
-        assert report["models"][0]["drift"] == [{"model": "quick", "step": "answer", "drifting": True}]
+        monkeypatch.setattr(type(running.service.odar), "alignment_report", lambda self: rows)
+        shown = [row for model in running.get("/models").json["models"] for row in model["drift"]]
+    assert shown == [dataclasses.asdict(rows[0])]
 
 
 def test_a_breaker_that_opened_shows(tmp_path):
