@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,10 @@ from hypothesis import settings
 
 settings.register_profile("odar", deadline=None, max_examples=100)
 settings.load_profile("odar")
+
+# A shell that runs the tests in the background lets them ignore SIGINT, and every process they start would too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
