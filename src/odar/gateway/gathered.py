@@ -49,5 +49,5 @@ class GatheringProtocol(HttpToolsProtocol):
     """uvicorn's protocol over gathered transports."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """A client has come. uvicorn calls a handful of a transport's methods; all of them are there."""
         super().connection_made(GatheredTransport(transport))  # type: ignore[arg-type]
