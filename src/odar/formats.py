@@ -14,6 +14,9 @@ from odar.errors import InputError, OdarError
 DEEPEST = 200
 """Nothing that odar, its files or its upstreams write comes near it; what does is meant to break a parser."""
 _NUMBERED = re.compile(r"(.+?)[-/](\d{1,9})")
+_DIGITS_AS_ZEROS = bytes(ord("0") if chr(i).isdecimal() else ord(" ") for i in range(128)).ljust(256)
+_TOO_LONG = b"0" * 19
+"""So many digits may be an integer of more than 64 bits, of which orjson would make a float."""
 
 
 def load_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
@@ -28,14 +31,22 @@ def load_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
     Traceback (most recent call last):
     ValueError: nested more than 200 deep
     """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"nested more than {deepest} deep") from None
-    brackets = text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
-    if brackets > deepest and deeper_than(deepest, value):
+        value = orjson.loads(raw) if _TOO_LONG not in raw.translate(_DIGITS_AS_ZEROS) else _load_slowly(text, deepest)
+    except orjson.JSONDecodeError:
+        value = _load_slowly(text, deepest)  # NaN, half a surrogate pair, UTF-16; or no JSON at all
+    if raw.count(b"{") + raw.count(b"[") > deepest and deeper_than(deepest, value):
         raise ValueError(f"nested more than {deepest} deep")
     return value
+
+
+def _load_slowly(text: str | bytes, deepest: int) -> Any:
+    """As the standard library reads it, which takes more than the standard allows."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested more than {deepest} deep") from None
 
 
 def dump_json(value: Any, odd: Literal["replace", "backslashreplace"] = "replace") -> bytes:

@@ -36,13 +36,13 @@ def test_worked_example_of_spec_5_8(energy, variance, expected):
 
 
 def test_energy_is_the_negative_log_likelihood_per_character():
-    assert energy_per_character(np.array([-1.0, -2.0, -3.0]), 12) == pytest.approx(0.5)
+    assert energy_per_character([-1.0, -2.0, -3.0], 12) == pytest.approx(0.5)
 
 
 def test_varentropy_is_the_population_variance():
-    assert varentropy(np.array([-1.0, -2.0, -6.0])) == pytest.approx(np.var([-1, -2, -6]))
-    assert varentropy(np.array([-5.0])) == 0.0
-    assert varentropy(np.array([])) == 0.0
+    assert varentropy([-1.0, -2.0, -6.0]) == pytest.approx(np.var([-1, -2, -6]))
+    assert varentropy([-5.0]) == 0.0
+    assert varentropy([]) == 0.0
 
 
 def test_measure_puts_the_pieces_together():

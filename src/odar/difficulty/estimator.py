@@ -150,9 +150,10 @@ class LearnedEstimator:
         Number by number: numpy takes longer for so few, and a gateway's event loop waits for it.
         """
         self._terms = self._terms or self._by_feature()
-        parts = [
-            (min(max(math.log1p(max(value, 0.0)) if is_count else value, low), high) - mean) / scale * weight
+        parts = [  # comparisons: `min` and `max` would be half of the time
+            ((low if scaled < low else high if scaled > high else scaled) - mean) / scale * weight
             for value, (is_count, low, high, mean, scale, weight) in zip(x, self._terms, strict=True)
+            for scaled in [math.log1p(value if value > 0.0 else 0.0) if is_count else value]
         ]
         logit = min(max(sum(parts) + self.bias_, -_STEEPEST), _STEEPEST)
         return Estimate(

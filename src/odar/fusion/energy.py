@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from operator import mul
 
 from odar.fusion.scaffold import scaffold_mask
 from odar.types import Energy, Token
 
-Array = NDArray[np.float64]
-
-
-def energy_per_character(logprobs: Array, characters: int) -> float:
+def energy_per_character(logprobs: Sequence[float], characters: int) -> float:
     """E = −Σ ℓ_t / characters (SPEC 5.1).
 
-    >>> energy_per_character(np.array([-0.5, -1.5]), characters=10)
+    >>> energy_per_character([-0.5, -1.5], characters=10)
     0.2
     """
-    return float(-np.add.reduce(logprobs) / characters)
+    return -math.fsum(logprobs) / characters
 
 
-def varentropy(logprobs: Array) -> float:
+def varentropy(logprobs: Sequence[float]) -> float:
     """V = Var_t(ℓ_t), over the population of tokens (SPEC 5.2).
 
-    >>> varentropy(np.array([-1.0, -3.0]))
+    >>> varentropy([-1.0, -3.0])
     1.0
     """
-    if not logprobs.size:
+    if not logprobs:
         return 0.0
-    apart = (
-        logprobs - np.add.reduce(logprobs) / logprobs.size
-    )  # what numpy's var does, without its five layers of Python
-    return float(apart @ apart / logprobs.size)
+    mean = math.fsum(logprobs) / len(logprobs)
+    apart = [logprob - mean for logprob in logprobs]
+    return math.fsum(map(mul, apart, apart)) / len(logprobs)
 
 
 def free_energy(energy: float, variance: float, weight: float) -> float:
@@ -79,7 +74,7 @@ def measure(tokens: Sequence[Token], weight: float, alignment: Alignment | None)
                 content.append(token.logprob)
     if not characters:
         return None
-    energy = energy_per_character(np.array(logprobs), characters)
-    variance = varentropy(np.array(content))
+    energy = energy_per_character(logprobs, characters)
+    variance = varentropy(content)
     raw = free_energy(energy, variance, weight)
     return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)

@@ -7,7 +7,8 @@ carries. Rules know nothing of models, prompts or paths.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +51,7 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     [0.18, 0.82]
     """
     own = -ballot.free_energy
-    best = _by_group(own, ballot.groups, np.max)
+    best = _by_group(own, ballot.groups, max)
     if np.isinf(ballot.beta):
         return _softmax(own), best, own
     with np.errstate(divide="ignore"):  # a model of no skill has no say: log 0 = −∞
@@ -61,8 +62,8 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
 def majority(ballot: Ballot) -> tuple[Array, ...]:
     """The answer most candidates gave; among equals, the one that holds the lowest free energy."""
     own = -ballot.free_energy
-    votes = _by_group(np.ones(len(own)), ballot.groups, np.sum)
-    return _shares(votes, ballot.groups), _by_group(own, ballot.groups, np.max), own
+    votes = _by_group(np.ones(len(own)), ballot.groups, sum)
+    return _shares(votes, ballot.groups), _by_group(own, ballot.groups, max), own
 
 
 def max_confidence(ballot: Ballot) -> tuple[Array, ...]:
@@ -77,7 +78,7 @@ def mean_logprob(ballot: Ballot) -> tuple[Array, ...]:
 
 def deepconf(ballot: Ballot) -> tuple[Array, ...]:
     """Votes weighted by confidence where it was lowest, after DeepConf."""
-    votes = _by_group(np.exp(ballot.lowest_window), ballot.groups, np.sum)
+    votes = _by_group(np.exp(ballot.lowest_window), ballot.groups, sum)
     return _shares(votes, ballot.groups), ballot.lowest_window
 
 
@@ -95,27 +96,30 @@ RULES: Registry[Rule] = Registry(
 """Fusion rules by name."""
 
 
-def _by_group(values: Array, groups: NDArray[np.int64], reduce: Callable[[Array], float]) -> Array:
-    """Each candidate gets what `reduce` makes of its group."""
-    out = np.empty(len(values))
-    for group in np.unique(groups):
-        members = groups == group
-        out[members] = reduce(np.sort(values[members]))  # sorted, so that rounding does not depend on order
-    return out
+def _by_group(values: Array, groups: NDArray[np.int64], reduce: Callable[[Sequence[float]], float]) -> Array:
+    """Each candidate gets what `reduce` makes of its group.
+
+    Plain Python: for a handful of candidates, numpy's sorting and grouping take ten times as long.
+    """
+    members: dict[int, list[float]] = {}
+    for group, value in zip(numbers := groups.tolist(), values.tolist(), strict=True):
+        members.setdefault(group, []).append(value)
+    # sorted, so that rounding does not depend on order
+    reduced = {group: reduce(sorted(own)) for group, own in members.items()}
+    return np.array([reduced[group] for group in numbers])
 
 
 def _shares(weights: Array, groups: NDArray[np.int64] | None = None) -> Array:
     """Scaled so that the answers' weights sum to 1; members of a group all carry the group's."""
-    firsts = slice(None) if groups is None else np.unique(groups, return_index=True)[1]
-    return np.asarray(weights / np.sort(weights[firsts]).sum(), dtype=np.float64)
+    own = weights.tolist()
+    answers = own if groups is None else dict(zip(groups.tolist(), own, strict=True)).values()
+    return np.asarray(weights / sum(sorted(answers)), dtype=np.float64)
 
 
 def _softmax(values: Array) -> Array:
     return _shares(np.exp(values - values.max()))
 
 
-def _logsumexp(values: Array) -> float:
-    top = values.max()
-    if np.isneginf(top):
-        return float(top)
-    return float(top + np.log(np.exp(values - top).sum()))
+def _logsumexp(values: Sequence[float]) -> float:
+    top = max(values)
+    return top if top == -math.inf else top + math.log(sum(math.exp(value - top) for value in values))

@@ -177,7 +177,9 @@ class _Tokens:
             pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
         for entry in entries:
-            token, raw = string(entry["token"]), entry.get("bytes")
+            token, raw, logprob = entry["token"], entry.get("bytes"), entry.get("logprob")
+            if type(token) is not str:
+                token = string(token)
             if not isinstance(raw, list):  # null; or a number, of which bytes() would make that many zeros
                 raw = None
                 self._decoder.reset()
@@ -187,9 +189,11 @@ class _Tokens:
             else:
                 text = self._decoder.decode(bytes(raw))
                 self._partial = bool(self._decoder.getstate()[0])
+            if type(logprob) is not float or not _UNLIKELY < logprob <= 0:
+                logprob = logprob_of(logprob)
             # A token without any text is the end of the turn, as llama.cpp reports it.
-            control = not (raw or token) or (token[:1] == "<" and _CONTROL.fullmatch(token) is not None)
-            self.read.append(Token(text, logprob_of(entry.get("logprob")), control))
+            control = not (raw or token) or (token.startswith("<") and _CONTROL.fullmatch(token) is not None)
+            self.read.append(Token(text, logprob, control))
 
 
 def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[Mapping[str, Any] | None]) -> Reply:

@@ -59,7 +59,7 @@ class Response:
         body = bytearray()
         while chunk := await self._chunk():
             body += chunk
-        return self._parse(interpret, body.decode("utf-8", errors="replace"))
+        return self._parse(interpret, bytes(body))
 
     async def stream(self, collector: Collector, on_text: OnText) -> Reply:
         """Read server-sent events and hand over the text as it comes."""
@@ -94,27 +94,41 @@ class Response:
                         pass
         return events
 
-    def _parse(self, interpret: Callable[[Payload], T], text: str) -> T:
-        try:
-            payload = load_json(text)
-            if "\\ud" in text.lower():  # half a surrogate pair cannot be shown, stored or sent on
-                payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
-        except ValueError:
-            payload = None
+    def _parse(self, interpret: Callable[[Payload], T], body: str | bytes) -> T:
+        payload = _read(body)
         if not isinstance(payload, dict):
             is_json = "json" in self.content_type or "event-stream" in self.content_type
             remedy = "" if is_json else f" but {self.content_type or 'of no known type'}, check base_url"
-            raise self._failures.malformed(f"the answer is no JSON object{remedy}", text, retryable=is_json)
+            why = f"the answer is no JSON object{remedy}"
+            raise self._failures.malformed(why, _text(body), retryable=is_json)
         if payload.get("error"):
             raise self._failures.from_payload(payload, self._prompts)
-        return self._understand(lambda: interpret(payload), text)
+        return self._understand(lambda: interpret(payload), body)
 
-    def _understand(self, interpret: Callable[[], T], text: str | None = None) -> T:
+    def _understand(self, interpret: Callable[[], T], body: str | bytes | None = None) -> T:
         try:
             return interpret()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
             why = f"the answer does not have the shape it should: {type(exc).__name__}: {exc}"
-        raise self._failures.malformed(why, text)
+        raise self._failures.malformed(why, None if body is None else _text(body))
+
+
+def _read(body: str | bytes) -> Any:
+    """The JSON in it, None where there is none; what cannot be shown, stored or sent on is replaced."""
+    try:
+        try:
+            payload = load_json(body)
+        except UnicodeDecodeError:
+            payload = load_json(_text(body))
+        if "\\u" in (text := _text(body)) and "\\ud" in text.lower():  # perhaps half a surrogate pair
+            payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return payload
+
+
+def _text(body: str | bytes) -> str:
+    return body if isinstance(body, str) else body.decode("utf-8", errors="replace")
 
 
 def count(value: Any) -> int | None:
