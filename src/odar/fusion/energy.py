@@ -10,6 +10,7 @@ from operator import mul
 from odar.fusion.scaffold import scaffold_mask
 from odar.types import Energy, Token
 
+
 def energy_per_character(logprobs: Sequence[float], characters: int) -> float:
     """E = −Σ ℓ_t / characters (SPEC 5.1).
 

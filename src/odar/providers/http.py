@@ -1,7 +1,6 @@
-"""What the HTTP providers share: a connection pool, a deadline over all attempts, and retries.
+"""What the HTTP providers share: connections to a server, a deadline over all attempts, and retries.
 
-Every failure leaves this module as a `ProviderError`. Errors of aiohttp are never chained to ours: some
-of them carry the request's headers, and with them the key.
+Every failure leaves this module as a `ProviderError`.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import aiohttp
-
 from odar.errors import ProviderError, SettingsError
 from odar.formats import dump_json
 from odar.observer import outgoing_headers
+from odar.providers.address import Address
 from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
+from odar.providers.connection import Answer, Broken, NotHttp
+from odar.providers.connections import Connections, Unconnected
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response
 from odar.secrets import is_secret, secrets_in
@@ -25,6 +25,12 @@ from odar.types import Usage
 
 _MAX_ERROR_BYTES = 64 * 2**10
 _CHECK_TIMEOUT_S = 10.0
+_HEADERS = {
+    "accept": "*/*",
+    "accept-encoding": "identity",  # answers are short; one that unpacks to gigabytes is no risk then
+    "user-agent": "odar",
+    "content-type": "application/json",
+}
 
 T = TypeVar("T")
 
@@ -75,12 +81,12 @@ class HttpClient:
         for header, value in headers.items():
             if not (header + value).isprintable():
                 raise SettingsError(f"provider {name}: header {header!r} holds a line break or control character")
-        self._base_url = base_url.rstrip("/")
-        self._headers = {"content-type": "application/json", **headers}
+        self._base_url = base_url
+        self._headers = _HEADERS | {header.lower(): value for header, value in headers.items()}
         self._failures = Failures(name, key_hint, (*secrets, *_secrets_of(headers), *secrets_in(base_url)))
         self._retry = retry or RetryPolicy()
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connections: Connections | None = None
+        self._heads: dict[tuple[str, str], bytes] = {}
 
     async def complete(
         self,
@@ -134,13 +140,10 @@ class HttpClient:
 
     async def close(self) -> None:
         """Close the connections. Idempotent; the next request opens new ones."""
-        session, self._session = self._session, None
-        if session is None:
-            return
-        if self._loop is asyncio.get_running_loop() or (self._loop is not None and self._loop.is_closed()):
-            await session.close()
-        else:  # only the loop that owns the connections can close them
-            session.detach()
+        connections, self._connections = self._connections, None
+        # Only the loop that owns connections can close them; one that is gone has no more use for them.
+        if connections is not None and connections.loop is asyncio.get_running_loop():
+            connections.close()
 
     async def _call(
         self,
@@ -187,33 +190,44 @@ class HttpClient:
         read: Callable[[Response], Awaitable[T]],
         prompts: Sequence[str],
     ) -> T:
-        session = await self._session_of_this_loop()
         try:
-            # Redirects are not followed: they would carry the key to wherever the server points.
-            async with session.request(
-                method, self._base_url + path, data=data, headers=outgoing_headers(), allow_redirects=False
-            ) as raw:
-                if not 200 <= raw.status < 300:
-                    body = (await _read_up_to(_MAX_ERROR_BYTES, raw)).decode("utf-8", errors="replace")
-                    raise self._failures.from_status(raw.status, raw.headers, body, prompts)
-                return await read(Response(raw, self._failures, prompts))
-        except aiohttp.ClientError as exc:
-            failure = _connection_failure(exc, self._failures)
+            connections = self._connected()
+            connection = await connections.take()
+            try:
+                answer = connection.ask(self._request(connections.address, method, path, data or b""))
+                await answer.head()
+                # A redirect is an error too: to follow it would carry the key to wherever the server points.
+                if not 200 <= answer.status < 300:
+                    body = (await _read_up_to(_MAX_ERROR_BYTES, answer)).decode("utf-8", errors="replace")
+                    raise self._failures.from_status(answer.status, answer.headers, body, prompts)
+                return await read(Response(answer, self._failures, prompts))
+            finally:
+                connections.give(connection)
+        except Unconnected as missing:
+            failure: ProviderError = self._failures.unconnected(str(missing), retryable=missing.retryable)
+        except Broken as broken:
+            failure = self._failures.unreachable(str(broken))
+        except NotHttp:
+            failure = self._failures.malformed("the answer is not HTTP; check base_url")
         raise failure
 
-    async def _session_of_this_loop(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._loop is not loop:
-            await self.close()
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
-                # No limit: how many calls run at once is decided above; a queue here would pass for slowness.
-                connector=aiohttp.TCPConnector(limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-                timeout=aiohttp.ClientTimeout(total=None),  # the deadline is ours, over all attempts
-            )
-        return self._session
+    def _connected(self) -> Connections:
+        """The connections of this event loop."""
+        if self._connections is None or self._connections.loop is not asyncio.get_running_loop():
+            try:
+                address = Address.parse(self._base_url)
+            except ValueError:
+                raise Unconnected("base_url is not a valid http(s) address", retryable=False) from None
+            self._connections, self._heads = Connections(address), {}
+        return self._connections
+
+    def _request(self, address: Address, method: str, path: str, body: bytes) -> bytes:
+        """Head and body, for one write; most of the head is always the same."""
+        head = self._heads.get((method, path))
+        if head is None:
+            head = self._heads[method, path] = address.head(method, path, self._headers)
+        more = "".join(f"\r\n{name}: {value}" for name, value in (outgoing_headers() or {}).items())
+        return b"%b%d%b\r\n\r\n%b" % (head, len(body), more.encode("latin-1"), body)
 
 
 def _whole(completion: Completion) -> Piece:
@@ -232,28 +246,11 @@ def model_count(payload: Payload) -> str:
     return f"{count} model{'' if count == 1 else 's'}"
 
 
-async def _read_up_to(limit: int, raw: aiohttp.ClientResponse) -> bytes:
+async def _read_up_to(limit: int, answer: Answer) -> bytes:
     body = bytearray()
-    while len(body) < limit and (chunk := await raw.content.readany()):
+    while len(body) < limit and (chunk := await answer.read()):
         body += chunk
     return bytes(body[:limit])
-
-
-def _connection_failure(exc: aiohttp.ClientError, failures: Failures) -> ProviderError:
-    match exc:
-        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            return failures.unconnected("base_url is not a valid http(s) address", retryable=False)
-        case aiohttp.ClientSSLError():
-            return failures.unconnected(f"no trusted TLS connection to {exc.host}:{exc.port}", retryable=False)
-        case aiohttp.ClientConnectorError():
-            why = exc.os_error.strerror or type(exc.os_error).__name__
-            return failures.unconnected(f"cannot connect to {exc.host}:{exc.port} ({why}); check base_url")
-        case aiohttp.ClientPayloadError():
-            return failures.unreachable("the answer broke off before it was whole")
-        case aiohttp.ClientResponseError():
-            return failures.malformed("the answer is not HTTP; check base_url")
-        case _:
-            return failures.unreachable(f"the connection broke off ({type(exc).__name__})")
 
 
 def _secrets_of(headers: Mapping[str, str]) -> list[str]:

@@ -6,15 +6,13 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from odar.formats import load_json
 from odar.providers.base import OnText, Piece, Reply
+from odar.providers.connection import Answer
 from odar.providers.failures import Failures
 from odar.providers.sse import Event, SseReader
-
-if TYPE_CHECKING:
-    import aiohttp
 
 MAX_BODY_BYTES = 64 * 2**20
 """No answer of a language model is larger; something that is, is not one."""
@@ -46,9 +44,9 @@ class Collector(Protocol):
 class Response:
     """An answer with a good status, to be read once."""
 
-    def __init__(self, raw: aiohttp.ClientResponse, failures: Failures, prompts: Sequence[str]) -> None:
-        self.content_type = raw.content_type
-        self._raw = raw
+    def __init__(self, answer: Answer, failures: Failures, prompts: Sequence[str]) -> None:
+        self.content_type = answer.content_type
+        self._answer = answer
         self._failures = failures
         self._prompts = prompts
         self._sse = SseReader()
@@ -73,7 +71,7 @@ class Response:
         return self._understand(collector.reply)
 
     async def _chunk(self) -> bytes:
-        chunk = await self._raw.content.readany()
+        chunk = await self._answer.read()
         self._received += len(chunk)
         if self._received > MAX_BODY_BYTES:
             raise self._failures.malformed(f"the answer is larger than {MAX_BODY_BYTES} bytes", retryable=False)
