@@ -76,11 +76,7 @@ def _reporting(
 ) -> Callable[P, R]:
     """The function, with what it does reported; where nobody watches, the cost is one look."""
 
-    @functools.wraps(function)
-    async def later(*args: P.args, **kwargs: P.kwargs) -> Any:
-        observer = who(args)
-        if observer is None:
-            return await cast(Any, function(*args, **kwargs))
+    async def watched(observer: Observer, *args: P.args, **kwargs: P.kwargs) -> Any:
         token = _CURRENT.set(observer)
         try:
             with observer.watch(step, *args):
@@ -89,6 +85,12 @@ def _reporting(
                 return result
         finally:
             _CURRENT.reset(token)
+
+    @functools.wraps(function)
+    def later(*args: P.args, **kwargs: P.kwargs) -> Any:
+        observer = who(args)
+        # the coroutine itself: one around it would be in the way at every turn of the event loop
+        return function(*args, **kwargs) if observer is None else watched(observer, *args, **kwargs)
 
     @functools.wraps(function)
     def now(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import NO_OPTIONS, Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.gateway.ask import Ask, take_extras
 from odar.gateway.content import read_image, read_schema, read_tool
 from odar.gateway.fields import Fields
@@ -33,6 +33,8 @@ def read_chat(body: Any) -> Ask:
 
 
 def _options(fields: Fields) -> Options:
+    if not fields.rest():  # most clients say no more than whom they ask, and what
+        return NO_OPTIONS
     named = "max_completion_tokens"
     newer, older = fields.integer(named, at_least=1), fields.integer("max_tokens", at_least=1)
     wanted, top = fields.flag("logprobs"), fields.integer("top_logprobs", at_most=20)
