@@ -18,6 +18,7 @@ from pathlib import Path
 from odar.calibration.items import starter_items
 from odar.errors import OdarError
 from odar.gateway.bench.load import Load, measure
+from odar.gateway.bench.loop import run_fast
 
 _CONFIG = """
 profile = "embedded"
@@ -67,7 +68,7 @@ def run(
         targets += [(name, peer, peer_model, peer_key, None) for name, peer in peers.items()]
         for name, address, asked, key, process in targets:
             note(f"{name} at {address}")
-            loads = asyncio.run(_measure(name, address, bodies(asked), connections, seconds, key, process))
+            loads = run_fast(_measure(name, address, bodies(asked), connections, seconds, key, process))
             rows.append(Row(name, loads, _memory_mb(process) if process else None))
     return rows
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import cast
+
+from odar.gateway.bench.loop import run_fast
 
 _TOKEN = {"token": "four", "logprob": -0.1, "bytes": [102, 111, 117, 114], "top_logprobs": []}
 _CHOICE = {
@@ -39,8 +42,7 @@ class Stub(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to write."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         """Answer every whole request."""
@@ -73,4 +75,4 @@ async def serve(port: int, delay_s: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))
+    run_fast(serve(int(sys.argv[1]), float(sys.argv[2])))
