@@ -53,15 +53,15 @@ class LinearDomainClassifier:
                 f"domain weights of shape {weights.shape} and {bias.shape}; expected ({BUCKETS}, "
                 f"{len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/train_domain.py"
             )
-        self.weights = weights
+        self.weights = weights.astype(np.float64)  # once: a product of mixed precisions converts at every look
         self.bias = bias
 
     def probabilities(self, query: Query) -> NDArray[np.float64]:
         """Softmax over `DOMAINS`."""
         index, value = hashed(query)
-        logits = self.bias + value @ self.weights[index].astype(np.float64)
-        odds = np.exp(logits - logits.max())
-        return cast("NDArray[np.float64]", odds / odds.sum())
+        logits = self.bias + value @ self.weights.take(index, axis=0)
+        odds = np.exp(logits - np.maximum.reduce(logits))
+        return cast("NDArray[np.float64]", odds / np.add.reduce(odds))
 
     def classify(self, query: Query) -> str:
         """The likeliest domain."""

@@ -103,7 +103,8 @@ def _syllables(word: str) -> int:
         return 0
     # hyphenation patterns need no more than the beginning: a 100 kB "word" is not one
     bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:LONGEST])).lower()
-    return len(_hyphenator().positions(bare)) + 1
+    # no pattern has a digit in it: a number, of which there is always a new one, is one syllable
+    return 1 if bare.isdecimal() else len(_hyphenator().positions(bare)) + 1
 
 
 def _tokens(piece: str) -> int:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from operator import eq
 from typing import Any, NamedTuple, Protocol
 
 from odar.difficulty.chunks import ChunkTable
@@ -64,17 +65,18 @@ def tree_depth(heads: Sequence[int]) -> int:
     >>> tree_depth([1, 1, 1]), tree_depth([0, 0, 1]), tree_depth([])
     (2, 3, 0)
     """
-    below: dict[int, list[int]] = {}
-    level, depth = [], 0
-    for node, head in enumerate(heads):
-        if head == node:
-            level.append(node)
-        else:
-            below.setdefault(head, []).append(node)
-    while level:
-        depth += 1
-        level = [child for node in level if node in below for child in below[node]]
-    return depth
+    depths = [0] * len(heads)
+    for node in range(len(heads)):
+        path = []
+        while not depths[node]:
+            path.append(node)
+            if heads[node] == node:
+                break
+            node = heads[node]
+        depth = depths[node]
+        for below in reversed(path):
+            depth = depths[below] = depth + 1
+    return max(depths, default=0)
 
 
 def _analyse(text: str) -> Syntax:
@@ -83,7 +85,7 @@ def _analyse(text: str) -> Syntax:
     rows, line_starts = _chunks()(text)
     # a line break ends a sentence; the treebank, made of running text, could not teach that
     heads, clauses = _parser()(_vectors()(rows), line_starts)
-    roots = sum(head == i for i, head in enumerate(heads))
+    roots = sum(map(eq, heads, range(len(heads))))
     return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))
 
 

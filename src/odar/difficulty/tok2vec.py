@@ -108,7 +108,8 @@ class TokenVectors:
         # one below the other, so that one look finds the rows of all attributes; each has four rows in its table
         self._mixed = np.concatenate(mixed)
         sizes = [len(table) for table in mixed]
-        self._sizes, self._above = np.array(sizes, np.uint32), np.cumsum([0, *sizes[:-1]], dtype=np.uint32)
+        above = np.cumsum([0, *sizes[:-1]], dtype=np.uint32)
+        self._sizes, self._above = np.array(sizes, np.uint32)[:, None, None], above[:, None, None]
         # spaCy pads with as many zero rows as a token can see to either side; each layer uses up one
         zero = self._rows(np.zeros((1, self._mix.width), np.float32)).tobytes()
         self._edge, self.row_bytes = zero * (1 + len(self._later)), len(zero)
@@ -116,8 +117,9 @@ class TokenVectors:
     def embed(self, attributes: NDArray[np.uint64]) -> bytes:
         """The rows of so many word forms, given norm, prefix, suffix and shape of each: `row_bytes` a row."""
         hashes = np.array([self._hash(*column) for column in zip(attributes.T.copy(), self._seeds, strict=True)])
-        places = hashes % self._sizes[:, None, None] + self._above[:, None, None]
-        total = np.add.reduce(self._mixed[places], axis=(0, 2))
+        hashes %= self._sizes
+        hashes += self._above
+        total = np.add.reduce(self._mixed.take(hashes, axis=0), axis=(0, 2))
         total += self._mix.bias
         return self._rows(self._mix.activate(total)).tobytes()
 
