@@ -10,7 +10,6 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -147,14 +146,15 @@ def loads(text: str) -> dict[str, Any]:
 
 def _plain(thing: Any) -> dict[str, Any]:
     """A dataclass one level deep; `dataclasses.asdict` copies every number in it and takes ten times as long."""
-    names, values = _fields(type(thing))
+    kind = type(thing)
+    if kind not in _FIELDS:
+        _FIELDS[kind] = kind.__slots__, attrgetter(*kind.__slots__)
+    names, values = _FIELDS[kind]
     return dict(zip(names, values(thing), strict=True))
 
 
-@cache
-def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    names: tuple[str, ...] = kind.__dict__["__slots__"]
-    return names, attrgetter(*names)
+_FIELDS: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
+"""Of each dataclass in a record, the names of its fields, and what gets them."""
 
 
 def _text(name: str, text: str, content: bool) -> dict[str, Any]:

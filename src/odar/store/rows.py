@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Table, insert, select
+from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.store.document import dumps, to_document
 from odar.store.record import Charge, Record, known, utc
-from odar.store.schema import documents, metadata, spending, traces
+from odar.store.schema import documents, spending, traces
 from odar.types import Answer, Role
 
 BINS = 100
@@ -89,16 +88,17 @@ def write_rows(connection: Connection, rows: Sequence[Row]) -> list[Row]:
 
 def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """As the driver takes them: SQLAlchemy would look at each value once more, which takes as long as the rest."""
-    statement, values = _statement(table.name, type(connection.dialect))
+    known = (table.name, connection.dialect.name)
+    if known not in _STATEMENTS:
+        compiled = insert(table).compile(dialect=connection.dialect)
+        order = getattr(compiled, "positiontup", None)  # None where the driver wants its values by name
+        _STATEMENTS[known] = str(compiled), itemgetter(*order) if order else dict
+    statement, values = _STATEMENTS[known]
     connection.exec_driver_sql(statement, list(map(values, rows)))
 
 
-@cache
-def _statement(table: str, dialect: Callable[[], Dialect]) -> tuple[str, Callable[[dict[str, Any]], Any]]:
-    """An insert of a whole row, and how the driver wants its values: by position or by name."""
-    compiled = insert(metadata.tables[table]).compile(dialect=dialect())
-    order = getattr(compiled, "positiontup", None)
-    return str(compiled), itemgetter(*order) if order else dict
+_STATEMENTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] = {}
+"""For a table and a dialect: the insert of a whole row, and how the driver wants the row."""
 
 
 def charges(rows: Iterable[Row]) -> list[Charge]:
