@@ -344,3 +344,14 @@ def assert_no_key(error: ProviderError, *more: str) -> None:
         shown += [repr(cause), *map(repr, cause.args), "".join(traceback.format_exception(cause))]
         cause = cause.__cause__ or cause.__context__
     assert not any(KEY in text for text in shown)
+
+
+async def test_an_answer_that_is_packed_although_nobody_asked(server: FaultServer, openai: OpenAIProvider) -> None:
+    async def packed(exchange: Exchange) -> None:
+        assert exchange.headers["accept-encoding"] == "identity"
+        await exchange.send(b"\x1f\x8b...", content_encoding="gzip")
+
+    server.behave(packed)
+    with pytest.raises(ProviderProtocolError, match=r"packed \(gzip\), although nobody asked") as caught:
+        await openai.complete(ask())
+    assert not caught.value.retryable

@@ -54,7 +54,7 @@ def command(as_json: bool, settings: Settings) -> int:
 
 def _machine() -> list[Finding]:
     found = [Finding("odar", True, f"{__version__} on Python {platform.python_version()}, {os.cpu_count()} cores")]
-    for package in ("aiohttp", "numpy", "xllamacpp"):
+    for package in ("numpy", "uvicorn", "xllamacpp"):
         try:
             found.append(Finding(package, True, version(package)))
         except PackageNotFoundError:

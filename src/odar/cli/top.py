@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,9 @@ from odar.errors import InputError
 from odar.settings import Settings
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from odar.cli.top_figures import Sample
     from odar.cli.top_view import Page
+    from odar.providers.connections import Connections
 
 KEY_VARIABLE = "ODAR_API_KEY"
 _TIMEOUT_S = 5.0
@@ -68,9 +67,10 @@ def command(url: str | None, every: float, window: float, once: bool, as_json: b
 class Gateway:
     """What a gateway says about itself."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, url: str, connections: Connections, headers: Mapping[str, str]) -> None:
         self.url = url
-        self._session = session
+        self._connections = connections
+        self._headers = headers
 
     async def look(self) -> Sample:
         """Its figures now.
@@ -78,21 +78,9 @@ class Gateway:
         Raises:
             InputError: nothing listens there, or not a gateway.
         """
-        import aiohttp
-
         from odar.cli.top_figures import Sample
 
-        try:
-            async with self._session.get(f"{self.url}/metrics") as response:
-                text = await response.text()
-                status = response.status
-        except (aiohttp.InvalidURL, ValueError):
-            raise InputError(f"{self.url} is not an address; write it like http://127.0.0.1:8088") from None
-        except (aiohttp.ClientError, TimeoutError) as error:
-            why = getattr(getattr(error, "os_error", None), "strerror", None) or type(error).__name__
-            raise InputError(
-                f"no gateway answers at {self.url} ({why}); start one with `odar serve`, or name its address"
-            ) from None
+        status, text = await self._get("/metrics")
         if status in (401, 403):
             raise InputError(f"{self.url}/metrics wants a key (status {status}); set {KEY_VARIABLE}")
         if status != 200 or "odar_in_flight" not in text:
@@ -103,19 +91,37 @@ class Gateway:
 
     async def status(self) -> str:
         """Ready or draining."""
-        async with self._session.get(f"{self.url}/readyz") as response:
-            return str((await response.json()).get("status", response.status))
+        status, text = await self._get("/readyz")
+        return str(json.loads(text).get("status", status))
+
+    async def _get(self, path: str) -> tuple[int, str]:
+        from odar.providers.connection import Broken, NotHttp
+        from odar.providers.connections import Unconnected
+
+        try:
+            async with asyncio.timeout(_TIMEOUT_S), self._connections.asked("GET", path, self._headers) as answer:
+                return answer.status, (await answer.all()).decode("utf-8", errors="replace")
+        except (Unconnected, Broken, NotHttp, TimeoutError) as error:
+            why = str(error) or f"silent for {_TIMEOUT_S:g} s"
+        raise InputError(
+            f"no gateway answers at {self.url} ({why}); start one with `odar serve`, or name its address"
+        )
 
 
 @asynccontextmanager
 async def _gateway(url: str) -> AsyncIterator[Gateway]:
-    import aiohttp
+    from odar.providers.address import Address
+    from odar.providers.connections import Connections
 
     key = os.environ.get(KEY_VARIABLE, "").strip()
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
-        yield Gateway(url, session)
+    try:
+        connections = Connections(Address.parse(url))
+    except ValueError:
+        raise InputError(f"{url} is not an address; write it like http://127.0.0.1:8088") from None
+    try:
+        yield Gateway(url, connections, {"authorization": f"Bearer {key}"} if key else {})
+    finally:
+        connections.close()
 
 
 async def _print(url: str, every: float, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Where a base_url points: the host to connect to, and the head of a request to it."""
+"""Where a base_url points: the host to connect to, and a request to it."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class Address(NamedTuple):
             base64.b64encode(user.encode()).decode() if "@" in parts.netloc else "",
         )
 
-    def head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
-        r"""The head of a request, up to the value of its last header, which is the length of the body.
+    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+        r"""A whole request. Its headers must hold no line breaks.
 
-        >>> Address.parse("http://h:1/v1").head("GET", "/models", {"x-a": "b"})
-        b'GET /v1/models HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: '
+        >>> Address.parse("http://h:1/v1").request("POST", "/chat", {"x-a": "b"}, b"{}")
+        b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n{}'
         """
         target = self.path + quote(path, safe=_SAFE) + (f"?{self.query}" if self.query else "")
         own = {"host": self.authority}
-        if self.credentials and "authorization" not in {name.lower() for name in headers}:
+        if self.credentials and "authorization" not in headers:
             own["authorization"] = f"Basic {self.credentials}"
-        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in {**own, **headers}.items())]
-        return ("\r\n".join(lines) + "\r\ncontent-length: ").encode()
+        lines = [f"{name}: {value}" for name, value in {**own, **headers, "content-length": len(body)}.items()]
+        return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode() + body

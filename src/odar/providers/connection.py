@@ -74,6 +74,13 @@ class Answer:
         self._connection.resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    async def all(self, limit: int | None = None) -> bytes:
+        """The rest of the body; no more than the limit, where there is one."""
+        body = bytearray()
+        while (limit is None or len(body) < limit) and (piece := await self.read()):
+            body += piece
+        return bytes(body[:limit])
+
     def add(self, piece: bytes) -> bool:
         """A piece of the body; whether that is enough for the moment."""
         self._pieces.append(piece)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
 from odar.providers.address import Address
-from odar.providers.connection import Connection
+from odar.providers.connection import Answer, Connection
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -37,6 +39,25 @@ class Connections:
         self._idle: deque[tuple[float, Connection]] = deque()
         """The one used last at the end: it is the likeliest to live."""
         self._sweeping: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def asked(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncIterator[Answer]:
+        """The answer to a request, its head read.
+
+        Raises:
+            Unconnected: the server cannot be reached, or not be trusted.
+            Broken: the connection broke off.
+            NotHttp: what came is no answer.
+        """
+        connection = await self.take()
+        try:
+            answer = connection.ask(self.address.request(method, path, headers, body))
+            await answer.head()
+            yield answer
+        finally:
+            self.give(connection)
 
     async def take(self) -> Connection:
         """A connection that is free, or a new one. Give it back with `give`.

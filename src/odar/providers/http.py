@@ -16,7 +16,7 @@ from odar.formats import dump_json
 from odar.observer import outgoing_headers
 from odar.providers.address import Address
 from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
-from odar.providers.connection import Answer, Broken, NotHttp
+from odar.providers.connection import Broken, NotHttp
 from odar.providers.connections import Connections, Unconnected
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response
@@ -86,7 +86,6 @@ class HttpClient:
         self._failures = Failures(name, key_hint, (*secrets, *_secrets_of(headers), *secrets_in(base_url)))
         self._retry = retry or RetryPolicy()
         self._connections: Connections | None = None
-        self._heads: dict[tuple[str, str], bytes] = {}
 
     async def complete(
         self,
@@ -190,19 +189,17 @@ class HttpClient:
         read: Callable[[Response], Awaitable[T]],
         prompts: Sequence[str],
     ) -> T:
+        headers = {**self._headers, **(outgoing_headers() or {})}
         try:
-            connections = self._connected()
-            connection = await connections.take()
-            try:
-                answer = connection.ask(self._request(connections.address, method, path, data or b""))
-                await answer.head()
+            async with self._connected().asked(method, path, headers, data or b"") as answer:
                 # A redirect is an error too: to follow it would carry the key to wherever the server points.
                 if not 200 <= answer.status < 300:
-                    body = (await _read_up_to(_MAX_ERROR_BYTES, answer)).decode("utf-8", errors="replace")
+                    body = (await answer.all(_MAX_ERROR_BYTES)).decode("utf-8", errors="replace")
                     raise self._failures.from_status(answer.status, answer.headers, body, prompts)
+                if packing := answer.headers.get("content-encoding", "").lower().removeprefix("identity"):
+                    why = f"the answer is packed ({packing}), although nobody asked for it; check base_url"
+                    raise self._failures.malformed(why, retryable=False)
                 return await read(Response(answer, self._failures, prompts))
-            finally:
-                connections.give(connection)
         except Unconnected as missing:
             failure: ProviderError = self._failures.unconnected(str(missing), retryable=missing.retryable)
         except Broken as broken:
@@ -218,16 +215,8 @@ class HttpClient:
                 address = Address.parse(self._base_url)
             except ValueError:
                 raise Unconnected("base_url is not a valid http(s) address", retryable=False) from None
-            self._connections, self._heads = Connections(address), {}
+            self._connections = Connections(address)
         return self._connections
-
-    def _request(self, address: Address, method: str, path: str, body: bytes) -> bytes:
-        """Head and body, for one write; most of the head is always the same."""
-        head = self._heads.get((method, path))
-        if head is None:
-            head = self._heads[method, path] = address.head(method, path, self._headers)
-        more = "".join(f"\r\n{name}: {value}" for name, value in (outgoing_headers() or {}).items())
-        return b"%b%d%b\r\n\r\n%b" % (head, len(body), more.encode("latin-1"), body)
 
 
 def _whole(completion: Completion) -> Piece:
@@ -244,13 +233,6 @@ def model_count(payload: Payload) -> str:
     """
     count = len(payload["data"])
     return f"{count} model{'' if count == 1 else 's'}"
-
-
-async def _read_up_to(limit: int, answer: Answer) -> bytes:
-    body = bytearray()
-    while len(body) < limit and (chunk := await answer.read()):
-        body += chunk
-    return bytes(body[:limit])
 
 
 def _secrets_of(headers: Mapping[str, str]) -> list[str]:

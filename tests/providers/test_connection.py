@@ -1,0 +1,303 @@
+"""One connection: answers in every form HTTP/1.1 knows, and what is none. Seen over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from odar.providers import connection as module
+from odar.providers.connection import Answer, Broken, Connection, NotHttp
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def connected(serve: Serve) -> AsyncIterator[Connection]:
+    """A connection to a server that does this; both are gone afterwards."""
+    done = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                await serve(reader, writer)
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        finally:
+            done.set()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port)
+    try:
+        yield connection
+    finally:
+        connection.close()
+        server.close()
+        await asyncio.wait_for(done.wait(), 5)
+
+
+@asynccontextmanager
+async def talking(*pieces: bytes, close: bool = True, pause_s: float = 0.0) -> AsyncIterator[Connection]:
+    """A connection to a server that says this, piece by piece, as soon as it is asked."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
+        if not close:
+            await reader.read()
+
+    async with connected(serve) as connection:
+        yield connection
+
+
+def ask(connection: Connection) -> Answer:
+    return connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+
+
+async def read(*pieces: bytes, **how: float) -> tuple[int, dict[str, str], bytes, bool]:
+    async with talking(*pieces, **how) as connection, asyncio.timeout(5):  # type: ignore[arg-type]
+        answer = ask(connection)
+        await answer.head()
+        body = await answer.all()
+        assert answer.whole
+        return answer.status, answer.headers, body, connection.reusable
+
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=x\r\nContent-Length: 4\r\n\r\nbody"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nbo\r\n2\r\ndy\r\n0\r\nx-trailer: 1\r\n\r\n"
+)
+TO_THE_END = b"HTTP/1.1 200 OK\r\n\r\nbody"
+
+
+@pytest.mark.parametrize("size", [1, 3, 10_000])
+@pytest.mark.parametrize(("raw", "kept"), [(LENGTH, True), (CHUNKED, True), (TO_THE_END, False)])
+async def test_every_way_to_end_a_body_wherever_it_is_cut(raw: bytes, kept: bool, size: int) -> None:
+    pieces = [raw[i : i + size] for i in range(0, len(raw), size)]
+    status, headers, body, reusable = await read(*pieces, close=not kept)
+    assert (status, body, reusable) == (200, b"body", kept)
+    assert "x-trailer" not in headers or raw is CHUNKED
+
+
+@pytest.mark.parametrize(
+    ("head", "kept"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", False),
+    ],
+)
+async def test_answers_without_a_body(head: bytes, kept: bool) -> None:
+    _, _, body, reusable = await read(head, close=False)
+    assert (body, reusable) == (b"", kept)
+
+
+async def test_headers_have_small_names_and_one_value_each() -> None:
+    raw = b"HTTP/1.1 429 Slow\r\nRetry-After: 3\r\nVia: a\r\nVIA: b\r\nX-\xe9: \xe9\r\nContent-Length: 0\r\n\r\n"
+    raw = raw.replace(b"X-\xe9", b"X-E")
+    _, headers, _, _ = await read(raw, close=False)
+    assert headers == {"retry-after": "3", "via": "a, b", "x-e": "é", "content-length": "0"}
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [("application/json; charset=utf-8", "application/json"), (" Text/HTML ", "text/html"), ("", "")],
+)
+async def test_the_content_type_without_its_parameters(said: str, kind: str) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {said}\r\nContent-Length: 0\r\n\r\n".encode()
+    async with talking(head) as connection:
+        answer = ask(connection)
+        await answer.head()
+        assert answer.content_type == kind
+
+
+async def test_what_is_only_on_the_way_is_passed_over() -> None:
+    early = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+    status, headers, body, reusable = await read(*early, LENGTH, close=False)
+    assert (status, body, reusable) == (200, b"body", True)
+    assert "link" not in headers
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 two hundred\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x00",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nbody",
+        b"HTTP/1.1 200 OK\r\nbad header\r\n\r\n",
+        b"\x16\x03\x01\x02\x00",
+    ],
+)
+async def test_what_is_no_http(raw: bytes) -> None:
+    with pytest.raises(NotHttp):
+        await read(raw, close=False)
+
+
+async def test_a_head_without_end_is_refused() -> None:
+    lines = [b"x-%d: %s\r\n" % (i, b"a" * 1000) for i in range(200)]
+    with pytest.raises(NotHttp):
+        await read(b"HTTP/1.1 200 OK\r\n", *lines, close=False)
+
+
+@pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 20", b"HTTP/1.1 200 OK\r\nContent-Le"])
+async def test_a_connection_that_breaks_off_before_the_head(raw: bytes) -> None:
+    with pytest.raises(Broken, match="the connection broke off"):
+        await read(raw)
+
+
+@pytest.mark.parametrize("raw", [LENGTH[:-1], CHUNKED[:-20], LENGTH[:-4]])
+async def test_an_answer_that_breaks_off(raw: bytes) -> None:
+    async with talking(raw) as connection:
+        answer = ask(connection)
+        await answer.head()
+        with pytest.raises(Broken, match="before it was whole"):
+            await answer.all()
+        assert not connection.reusable
+
+
+async def test_a_second_answer_that_nobody_asked_for_is_not_read() -> None:
+    async with talking(LENGTH + LENGTH.replace(b"200", b"500"), close=False) as connection:
+        answer = ask(connection)
+        assert (await answer.all(), answer.status) == (b"body", 200)
+        assert not connection.reusable
+
+
+async def test_what_comes_unasked_later_closes_the_connection() -> None:
+    async with talking(LENGTH, LENGTH, close=False, pause_s=0.05) as connection:
+        assert await ask(connection).all() == b"body"
+        assert connection.reusable
+        await asyncio.sleep(0.1)
+        assert not connection.reusable
+
+
+async def test_trailers_of_one_answer_are_no_headers_of_the_next() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for raw in (CHUNKED, LENGTH):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(raw)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    _, connection = await asyncio.get_running_loop().create_connection(Connection, *server.sockets[0].getsockname())
+    await ask(connection).all()
+    assert connection.reusable
+    second = ask(connection)
+    assert await second.all() == b"body"
+    assert "x-trailer" not in second.headers
+    connection.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_reader_that_does_not_keep_up_makes_the_server_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ENOUGH_BYTES", 10_000)
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(400):
+            writer.write(b"x" * 50_000)
+            await writer.drain()
+            sent += 50_000
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    _, connection = await asyncio.get_running_loop().create_connection(Connection, *server.sockets[0].getsockname())
+    answer = ask(connection)
+    await answer.head()
+    await asyncio.sleep(0.2)
+    assert sent < 20_000_000, "it was read without end"
+    assert len(await answer.all()) == 20_000_000
+    connection.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_no_more_than_the_limit() -> None:
+    async with talking(LENGTH, close=False) as connection:
+        assert await ask(connection).all(2) == b"bo"
+
+
+async def test_a_closed_connection_gives_no_answer() -> None:
+    async with talking(LENGTH) as connection:
+        connection.close()
+        await asyncio.sleep(0)
+        assert not connection.reusable
+        with pytest.raises(Broken):
+            await ask(connection).head()
+
+
+def cuts(raw: bytes) -> st.SearchStrategy[list[bytes]]:
+    places = st.lists(st.integers(0, len(raw)), max_size=6).map(lambda found: [0, *sorted(found), len(raw)])
+    return places.map(lambda ends: [raw[a:b] for a, b in pairwise(ends)])
+
+
+class Wire(asyncio.Transport):
+    """A transport that goes nowhere: the protocol is fed by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def fed(pieces: Sequence[bytes]) -> tuple[Connection, Answer, Wire]:
+    connection, wire = Connection(), Wire()
+    connection.connection_made(wire)
+    answer = ask(connection)
+    for piece in pieces:
+        if piece and not wire.closed:
+            connection.data_received(piece)
+    return connection, answer, wire
+
+
+@given(st.sampled_from([LENGTH, CHUNKED]).flatmap(cuts))
+def test_a_cut_anywhere_changes_nothing(pieces: list[bytes]) -> None:
+    connection, answer, _ = fed(pieces)
+    assert (answer.status, answer.whole, b"".join(answer._pieces), connection.reusable) == (
+        200,
+        True,
+        b"body",
+        True,
+    )
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(st.binary(max_size=300) | st.binary(max_size=100).map(lambda tail: LENGTH[:70] + tail))
+def test_no_bytes_bring_it_down(raw: bytes) -> None:
+    connection, answer, wire = fed([raw])
+    connection.connection_lost(None)
+    assert answer.whole or answer._error is not None
+    assert not connection.reusable or wire.closed or answer.whole

@@ -1,0 +1,184 @@
+"""Connections to one server: kept, let go, never queued for; over TLS only where the server is trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from odar.providers import connections as module
+from odar.providers.address import Address
+from odar.providers.connections import Connections, Unconnected
+from support import fault_server as faults
+from support.fault_server import FaultServer
+
+
+@pytest.fixture
+async def pool(server: FaultServer) -> AsyncIterator[Connections]:
+    pool = Connections(Address.parse(server.url))
+    yield pool
+    pool.close()
+
+
+async def get(pool: Connections, body: bytes = b"{}") -> tuple[int, bytes]:
+    async with pool.asked("POST", "/x", {}, body) as answer:
+        return answer.status, await answer.all()
+
+
+async def test_one_connection_for_one_request_after_another(server: FaultServer, pool: Connections) -> None:
+    for _ in range(5):
+        assert (await get(pool))[0] == 200
+    assert (server.connections, server.requests[0].path) == (1, "/v1/x")
+
+
+async def test_as_many_as_there_are_requests_at_once(server: FaultServer, pool: Connections) -> None:
+    server.behave(faults.ok(delay_s=0.05))
+    await asyncio.gather(*(get(pool) for _ in range(20)))
+    assert server.connections == 20
+    await asyncio.gather(*(get(pool) for _ in range(20)))
+    assert server.connections == 20
+
+
+async def test_an_answer_that_was_not_read_costs_its_connection(server: FaultServer, pool: Connections) -> None:
+    server.behave(faults.trickle())
+    async with pool.asked("POST", "/x", {}, b"{}"):
+        pass
+    await server.until_idle(connections=0)
+
+
+async def test_idle_connections_are_let_go(
+    server: FaultServer, pool: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT_S", 0.1)
+    server.behave(faults.ok(delay_s=0.02))
+    await asyncio.gather(*(get(pool) for _ in range(5)))
+    await get(pool)
+    await server.until_idle(1.0, connections=0)
+    assert not pool._idle
+    assert pool._sweeping is None
+    await get(pool)
+    assert server.connections == 6
+
+
+async def test_one_that_the_server_closed_is_not_used_again(server: FaultServer, pool: Connections) -> None:
+    async def last(exchange: faults.Exchange) -> None:
+        await faults.ok()(exchange)
+        exchange.keep_alive = False  # without a word to the client
+
+    server.behave(last)
+    for _ in range(3):
+        assert (await get(pool))[0] == 200
+        await server.until_idle(connections=0)
+        await asyncio.sleep(0.01)
+    assert server.connections == 3
+
+
+async def test_a_large_body_goes_out_whole(server: FaultServer, pool: Connections) -> None:
+    async def count(exchange: faults.Exchange) -> None:
+        await exchange.send_json(len(exchange.body))
+
+    server.behave(count)
+    assert await get(pool, b"x" * 5_000_000) == (200, b"5000000")
+
+
+async def test_a_name_is_looked_up(server: FaultServer) -> None:
+    pool = Connections(Address.parse(server.url.replace("127.0.0.1", "localhost")))
+    assert (await get(pool))[0] == 200
+    assert server.requests[0].headers["host"].startswith("localhost:")
+    pool.close()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
+async def test_a_name_nobody_has(host: str) -> None:
+    with pytest.raises(Unconnected, match=r"cannot connect to .*:80 \(.+\); check base_url") as caught:
+        await get(Connections(Address.parse(f"http://{host}/v1")))
+    assert caught.value.retryable
+
+
+async def test_the_second_address_where_the_first_refuses(
+    server: FaultServer, pool: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = pool.address.port
+
+    async def two(*_: object, **__: object) -> list[tuple[object, ...]]:
+        found = [("127.0.0.2", port), ("127.0.0.1", port)]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in found]
+
+    monkeypatch.setattr(pool.loop, "getaddrinfo", two)
+    assert (await get(pool))[0] == 200
+
+
+# ── TLS ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate of our own for localhost."""
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+    ]
+    names = ["subjectAltName=DNS:localhost", "-keyout", str(file), "-out", f"{file}.crt"]
+    subprocess.run([*command, *names], check=True, capture_output=True)
+    file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
+    return file
+
+
+@pytest.fixture
+async def secure(certificate: Path) -> AsyncIterator[int]:
+    """The port of a server that speaks TLS."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret")
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def test_a_server_that_is_trusted(secure: int, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_trust", lambda: ssl.create_default_context(cafile=f"{certificate}.crt"))
+    pool = Connections(Address.parse(f"https://localhost:{secure}/v1"))
+    for _ in range(2):
+        async with pool.asked("GET", "/x", {}) as answer:
+            assert await answer.all() == b"secret"
+    pool.close()
+    await asyncio.sleep(0.05)
+
+
+async def test_a_server_that_is_not(secure: int) -> None:
+    with pytest.raises(Unconnected, match="no trusted TLS connection to localhost") as caught:
+        await get(Connections(Address.parse(f"https://localhost:{secure}/v1")))
+    assert not caught.value.retryable
+
+
+async def test_a_server_by_another_name(secure: int, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_trust", lambda: ssl.create_default_context(cafile=f"{certificate}.crt"))
+    with pytest.raises(Unconnected, match="no trusted TLS connection to 127"):
+        await get(Connections(Address.parse(f"https://127.0.0.1:{secure}/v1")))
+
+
+async def test_a_server_that_speaks_no_tls(server: FaultServer) -> None:
+    with pytest.raises(Unconnected, match="no trusted TLS") as caught:
+        await get(Connections(Address.parse(server.url.replace("http:", "https:"))))
+    assert not caught.value.retryable
