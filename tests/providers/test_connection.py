@@ -191,18 +191,13 @@ async def test_trailers_of_one_answer_are_no_headers_of_the_next() -> None:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(raw)
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    _, connection = await asyncio.get_running_loop().create_connection(Connection, *server.sockets[0].getsockname())
-    await ask(connection).all()
-    assert connection.reusable
-    second = ask(connection)
-    assert await second.all() == b"body"
-    assert "x-trailer" not in second.headers
-    connection.close()
-    server.close()
-    await server.wait_closed()
+    async with connected(serve) as connection:
+        await ask(connection).all()
+        assert connection.reusable
+        second = ask(connection)
+        assert await second.all() == b"body"
+        assert "x-trailer" not in second.headers
 
 
 async def test_a_reader_that_does_not_keep_up_makes_the_server_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,18 +212,13 @@ async def test_a_reader_that_does_not_keep_up_makes_the_server_wait(monkeypatch:
             writer.write(b"x" * 50_000)
             await writer.drain()
             sent += 50_000
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    _, connection = await asyncio.get_running_loop().create_connection(Connection, *server.sockets[0].getsockname())
-    answer = ask(connection)
-    await answer.head()
-    await asyncio.sleep(0.2)
-    assert sent < 20_000_000, "it was read without end"
-    assert len(await answer.all()) == 20_000_000
-    connection.close()
-    server.close()
-    await server.wait_closed()
+    async with connected(serve) as connection:
+        answer = ask(connection)
+        await answer.head()
+        await asyncio.sleep(0.2)
+        assert sent < 20_000_000, "it was read without end"
+        assert len(await answer.all()) == 20_000_000
 
 
 async def test_no_more_than_the_limit() -> None:
