@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The gateway beside LiteLLM's proxy, in the same run, in front of the same stub upstream: one worker each, no delay.
 #
-#   bash scripts/bench_peers.sh [SECONDS]
+#   bash scripts/bench_peers.sh [SECONDS [ROUNDS]]
 #
 # LiteLLM goes into an environment of its own below ${PEERS:-build/peers}; it is no dependency of ODAR.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=${1:-10}
+seconds=${1:-5}
+rounds=${2:-3}
 peers=${PEERS:-build/peers}
 stub_port=9555
 litellm_port=9556
@@ -33,5 +34,5 @@ for _ in $(seq 120); do
 done
 
 "$peers/litellm/bin/pip" list 2>/dev/null | grep '^litellm '
-.venv/bin/odar bench gateway --seconds "$seconds" --stub-port $stub_port \
+.venv/bin/odar bench gateway --seconds "$seconds" --rounds "$rounds" --stub-port $stub_port \
   --peer "litellm=http://127.0.0.1:$litellm_port/v1"

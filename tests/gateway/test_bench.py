@@ -11,7 +11,7 @@ import pytest
 
 from odar.errors import OdarError
 from odar.gateway.bench import run as whole
-from odar.gateway.bench.load import measure
+from odar.gateway.bench.load import Load, measure
 from odar.gateway.bench.stub import REPLY, Stub, serve
 from support.fault_server import FaultServer, html, ok, status
 
@@ -130,3 +130,18 @@ def test_a_stub_that_cannot_listen_is_said(unused_tcp_port):
         taken.listen()
         with pytest.raises(OdarError, match=f"is port {unused_tcp_port} taken"), whole._stub(unused_tcp_port, 0.0):
             pass
+
+
+def test_the_median_round_counts():
+    loads = [Load(1, 10, 0, rate, 1.0, 2.0) for rate in (30.0, 10.0, 20.0)]
+    assert whole._median(loads).per_second == 20.0
+    assert whole._median(loads[:2]).per_second == 10.0, "of two, the slower"
+
+
+def test_rounds_are_taken_turn_about():
+    notes: list[str] = []
+    rows = whole.run({}, connections=(1,), seconds=0.1, rounds=2, models=("odar-simple",), note=notes.append)
+    assert [note.split(" at ")[0] for note in notes] == ["upstream", "odar-simple"] * 2
+    assert [note.rpartition(", ")[2] for note in notes] == ["round 1 of 2"] * 2 + ["round 2 of 2"] * 2
+    assert [row.name for row in rows] == ["upstream", "odar-simple"]
+    assert all(load.errors == 0 for row in rows for load in row.loads)

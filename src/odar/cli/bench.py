@@ -32,6 +32,9 @@ def command() -> None:
 @click.option("--connections", default="1,32", show_default=True, metavar="N,…", help="Connections, one load each.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Length of a load.")
 @click.option(
+    "--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds; the median counts."
+)
+@click.option(
     "--model",
     "models",
     multiple=True,
@@ -48,6 +51,7 @@ def command() -> None:
 def gateway(
     connections: str,
     seconds: float,
+    rounds: int,
     models: tuple[str, ...],
     peers: tuple[str, ...],
     peer_model: str,
@@ -58,7 +62,8 @@ def gateway(
 ) -> None:
     """How many requests the gateway takes, in front of a stub.
 
-    Requests per second, p50, p99, CPU and memory; of any peer too, in the same run.
+    Requests per second, p50, p99, CPU and memory; of any peer too, in the same
+    run, turn about in so many rounds.
 
     \b
     odar bench gateway --json
@@ -81,6 +86,7 @@ def gateway(
         {name: url.rstrip("/") for name, _, url in pairs},
         connections=counts,
         seconds=seconds,
+        rounds=rounds,
         models=models,
         peer_model=peer_model,
         peer_key=os.environ.get(peer_key_env, ""),

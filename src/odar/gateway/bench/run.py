@@ -1,4 +1,8 @@
-"""The whole measurement: stub upstream, gateway and peers, each in a process of its own, one after the other."""
+"""The whole measurement: stub upstream, gateway and peers, each in a process of its own, turn about.
+
+A machine is faster at one minute than at the next; in rounds, all targets share that. What is reported of a target
+is its median round.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from odar.calibration.items import starter_items
 from odar.errors import OdarError
@@ -53,6 +59,7 @@ def run(
     *,
     connections: Sequence[int] = (1, 32),
     seconds: float = 5.0,
+    rounds: int = 1,
     models: Sequence[str] = ("odar", "odar-simple"),
     peer_model: str = "stub",
     peer_key: str = "",
@@ -61,16 +68,37 @@ def run(
     note: Callable[[str], None] = lambda text: None,
 ) -> list[Row]:
     """Measure the stub, the gateway in front of it, and each peer, in the same run."""
-    rows: list[Row] = []
     with _stub(stub_port, delay_s) as upstream, _gateway(upstream) as (url, pid):
-        targets: list[tuple[str, str, str, str, int | None]] = [("upstream", upstream, peer_model, "", None)]
-        targets += [(model, url, model, "", pid) for model in models]
-        targets += [(name, peer, peer_model, peer_key, None) for name, peer in peers.items()]
-        for name, address, asked, key, process in targets:
-            note(f"{name} at {address}")
-            loads = run_fast(_measure(name, address, bodies(asked), connections, seconds, key, process))
-            rows.append(Row(name, loads, _memory_mb(process) if process else None))
-    return rows
+        targets = [_Target("upstream", upstream, bodies(peer_model))]
+        targets += [_Target(model, url, bodies(model), pid=pid) for model in models]
+        targets += [_Target(name, peer, bodies(peer_model), peer_key) for name, peer in peers.items()]
+        measured: dict[str, list[tuple[Load, ...]]] = {target.name: [] for target in targets}
+        for number in range(rounds):
+            for target in targets:
+                note(f"{target.name} at {target.url}" + (f", round {number + 1} of {rounds}" if rounds > 1 else ""))
+                measured[target.name].append(run_fast(_measure(target, connections, seconds)))
+        return [
+            Row(
+                target.name,
+                tuple(map(_median, zip(*measured[target.name], strict=True))),
+                _memory_mb(target.pid) if target.pid else None,
+            )
+            for target in targets
+        ]
+
+
+class _Target(NamedTuple):
+    name: str
+    url: str
+    asked: Iterator[bytes]
+    key: str = ""
+    pid: int | None = None
+    """Of a process that is ours to look at."""
+
+
+def _median(loads: Sequence[Load]) -> Load:
+    """The middle one by requests per second; of two, the slower."""
+    return sorted(loads, key=attrgetter("per_second"))[(len(loads) - 1) // 2]
 
 
 def bodies(model: str) -> Iterator[bytes]:
@@ -86,27 +114,20 @@ def bodies(model: str) -> Iterator[bytes]:
         yield json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
 
 
-async def _measure(
-    name: str,
-    url: str,
-    asked: Iterator[bytes],
-    connections: Sequence[int],
-    seconds: float,
-    key: str,
-    pid: int | None,
-) -> tuple[Load, ...]:
+async def _measure(target: _Target, connections: Sequence[int], seconds: float) -> tuple[Load, ...]:
     loads: list[Load] = []
     try:
-        await measure(url, asked, max(connections), _WARM_UP_S, key)
+        await measure(target.url, target.asked, max(connections), _WARM_UP_S, target.key)
         for each in connections:
-            before = _cpu_s(pid)
-            load = await measure(url, asked, each, seconds, key)
-            after = _cpu_s(pid)
+            before = _cpu_s(target.pid)
+            load = await measure(target.url, target.asked, each, seconds, target.key)
+            after = _cpu_s(target.pid)
             cpu = None if before is None or after is None else (after - before) / load.requests * 1e3
             loads.append(replace(load, cpu_ms=cpu))
         return tuple(loads)
     except (OSError, ValueError, IndexError, asyncio.IncompleteReadError) as error:
-        raise OdarError(f"{name} at {url} cannot be measured: {error or type(error).__name__}") from None
+        why = error or type(error).__name__
+        raise OdarError(f"{target.name} at {target.url} cannot be measured: {why}") from None
 
 
 @contextmanager
