@@ -109,7 +109,7 @@ async def test_what_cannot_be_measured_is_named():
         server.behave(html())
         url = server.url
     with pytest.raises(OdarError, match=r"peer at http://127.* cannot be measured"):
-        await whole._measure("peer", url, bodies(), [1], 0.1, "", None)
+        await whole._measure(whole._Target("peer", url, bodies()), [1], 0.1)
 
 
 def test_no_two_requests_are_alike():
