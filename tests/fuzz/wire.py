@@ -12,30 +12,27 @@ from odar.providers.failures import Failures
 from odar.providers.response import Collector, Response
 
 
-class _Content:
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = [chunk for chunk in chunks if chunk]  # an empty one would be the end
+class _Answer:
+    """Read piece by piece, as it was cut."""
 
-    async def readany(self) -> bytes:
-        return self._chunks.pop(0) if self._chunks else b""
-
-
-class _Raw:
-    def __init__(self, chunks: Iterable[bytes], content_type: str) -> None:
-        self.content = _Content(chunks)
+    def __init__(self, pieces: Iterable[bytes], content_type: str) -> None:
+        self._pieces = [piece for piece in pieces if piece]  # an empty one would be the end
         self.content_type = content_type
+
+    async def read(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
 
 
 def streamed(chunks: Iterable[bytes], collector: Collector) -> tuple[Reply | ProviderError, str]:
     """What becomes of a stream, and the text that was handed over meanwhile. Anything else that is raised is a bug."""
-    response = Response(_Raw(chunks, "text/event-stream"), Failures("p"), ())  # type: ignore[arg-type]
+    response = Response(_Answer(chunks, "text/event-stream"), Failures("p"), ())  # type: ignore[arg-type]
     pieces: list[str] = []
     return _ended(response.stream(collector, pieces.append)), "".join(pieces)
 
 
 def whole(body: bytes, interpret: Callable[[Any], Reply]) -> Reply | ProviderError:
     """What becomes of a body."""
-    response = Response(_Raw([body], "application/json"), Failures("p"), ())  # type: ignore[arg-type]
+    response = Response(_Answer([body], "application/json"), Failures("p"), ())  # type: ignore[arg-type]
     return _ended(response.whole(interpret))
 
 
