@@ -209,7 +209,9 @@ def test_the_overview_is_the_sum_of_what_the_filter_finds(archive, rows, wanted,
         seconds = [row["seconds"] for row in part]
         ranks = {f"p{percent}": nearest_rank(seconds, percent) for percent in (50, 90, 95, 99)}
         assert view["paths"][name]["latency_s"] == pytest.approx(ranks)
-        counted = Counter(min(99, int(100 * row["difficulty"])) for row in part if row["difficulty"] is not None)
+        counted = Counter(  # every difficulty here is some hundredths
+            min(99, round(100 * row["difficulty"])) for row in part if row["difficulty"] is not None
+        )
         assert {bin_: n for bin_, n in enumerate(view["difficulty"]["counts"][name]) if n} == counted
     priced = [row for row in found if row["slow_cost_usd"] is not None]
     assert view["slow"]["calls"] == sum(row["slow_calls"] for row in priced)
