@@ -1,4 +1,4 @@
-"""The answer in a box: what LaTeX solutions mark as final."""
+"""The answer in a box: what LaTeX solutions mark as final. Any string in, no exception, in one pass."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import re
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]+))")
 
 
-def last_boxed(text: str) -> str | None:
-    """The content of the last \\boxed{…} or \\fbox{…}, braces balanced, or what follows one without braces.
+def last_boxed(text: str, *, bare: bool = False) -> str | None:
+    """The content of the last \\boxed{…} or \\fbox{…}, braces balanced.
 
     A box that is never closed, as in a response that was cut off, does not count; then the one before it does.
 
-    >>> last_boxed("so \\\\boxed{\\\\frac{1}{2}} it is"), last_boxed("is $\\\\boxed 2$."), last_boxed("none")
-    ('\\\\frac{1}{2}', '2', None)
+    Args:
+        text: a solution.
+        bare: whether what follows a box without braces counts too. Only where LaTeX alone is expected: a sentence
+            about \\boxed notation would have the answer "notation".
+
+    >>> last_boxed("so \\\\boxed{\\\\frac{1}{2}} it is"), last_boxed("is $\\\\boxed 2$.", bare=True)
+    ('\\\\frac{1}{2}', '2')
     """
-    closed = _pairs(text)
-    for match in reversed(list(_BOX.finditer(text))):
+    boxes = [match for match in _BOX.finditer(text) if bare or match["braces"]]
+    closed = _pairs(text) if boxes else {}
+    for match in reversed(boxes):
         if match["bare"]:
             return match["bare"]
         if match.end() in closed:
@@ -25,7 +31,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _pairs(text: str) -> dict[int, int]:
-    """Where each opening brace is closed; one pass, whatever the text."""
+    """Where each opening brace is closed."""
     pairs: dict[int, int] = {}
     waiting: list[int] = []
     for match in re.finditer(r"(?<!\\)[{}]", text):
