@@ -55,8 +55,8 @@ def main() -> int:
         with stub(delay_s=delay) as upstream, gateway(upstream, {"ODAR_STORE_URL": str(store)}) as (url, pid):
             requests, errors = asyncio.run(soak(url, pid, seconds, int(clients)))
             kept = -1
-            for _ in range(50):  # the writer flushes twice a second
-                time.sleep(0.2)
+            for _ in range(10):
+                time.sleep(1.0)  # longer than traces wait: where nothing was added, all are there
                 with sqlite3.connect(store) as connection:
                     kept, before = connection.execute("SELECT count(*) FROM traces").fetchone()[0], kept
                 connection.close()
