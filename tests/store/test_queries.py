@@ -18,7 +18,7 @@ from odar.config import load_settings
 from odar.store.archive import Archive
 from odar.store.database import Database
 from odar.store.filters import Cursor, Filter
-from odar.store.record import Attempt, Record
+from odar.store.record import Record, Unanswered
 from odar.store.rows import make_row, write_rows
 from odar.types import Query
 from support.traces import make_answer
@@ -39,7 +39,7 @@ def population(seed: int) -> list[tuple[Record, bool | None]]:
         moment = (START + timedelta(minutes=draw.randrange(0, 9000, 30))).isoformat(timespec="milliseconds")
         name, key = f"{draw.choice('ab')}{index:03}", draw.choice(KEYS)
         if draw.random() < 0.1:
-            attempt = Attempt(id=name, started_at=moment, profile="embedded", error="fast: down", status="error")
+            attempt = Unanswered(id=name, started_at=moment, profile="embedded", error="fast: down", status="error")
             made.append((Record(Query("Who?"), attempt, key), None))
             continue
         answer = make_answer(

@@ -17,7 +17,7 @@ from odar.errors import StoreError
 from odar.formats import dump_json
 from odar.fusion.choose import Fusion
 from odar.fusion.scaffold import scaffold_mask
-from odar.store.record import OK, Attempt, Record, path_of
+from odar.store.record import OK, Record, Unanswered, path_of
 from odar.types import (
     Answer,
     Assignment,
@@ -111,14 +111,14 @@ def from_document(document: Mapping[str, Any]) -> Record:
     decision = None if document["decision"] is None else _read_decision(document["decision"])
     query, key, extra = _read_query(document["query"]), document["key_id"], document["extra"]
     if document["verdict"] is None or decision is None:
-        attempt = Attempt(
+        unanswered = Unanswered(
             **common,
             status=document["status"],
             error=document["error"],
             path=document["path"],
             decision=decision,
         )
-        return Record(query, attempt, key, extra)
+        return Record(query, unanswered, key, extra)
     verdict = document["verdict"]
     trace = Trace(
         **common,
