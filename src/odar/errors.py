@@ -178,3 +178,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def one_line(said: object, longest: int | None = None) -> str:
+    r"""A message for a log, a terminal or a table: whoever wrote it, no line breaks and no escapes in it.
+
+    >>> one_line("cannot\n  \x1b[31mconnect"), one_line("no such thing", longest=8)
+    ('cannot [31mconnect', 'no such…')
+    """
+    text = str(said)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(text.split())
+    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from odar.agents.ledger import Ledger
 from odar.dispatch.catalogue import ModelCard
-from odar.errors import ProviderError, ProviderTimeout
+from odar.errors import ProviderError, ProviderTimeout, one_line
 from odar.providers.base import Message, Reply, Request
 from odar.types import NO_USAGE, Call, Step, Usage
 
@@ -70,8 +70,3 @@ async def _within(provider: str, timeout_s: float, ask: Callable[[], Awaitable[R
         raise ProviderTimeout(
             f"{provider} gave no answer within {timeout_s:g} s", provider=provider, retryable=True
         ) from None
-
-
-def one_line(error: BaseException) -> str:
-    """An error's message without its line breaks."""
-    return " ".join(str(error).split())

@@ -22,7 +22,7 @@ from odar.batch.executor import Item, OpenWork, Outcome
 from odar.batch.journal import Memo
 from odar.batch.limits import LEASE_S, Rate
 from odar.batch.worker import Message, Worker
-from odar.errors import OdarError, SettingsError
+from odar.errors import OdarError, SettingsError, one_line
 
 LOCAL = "local"
 ATTEMPTS = 4
@@ -140,7 +140,7 @@ class RayExecutor:
             return
         failed_starts = 0 if hand.opened else hand.failed_starts + 1
         if failed_starts >= STARTS or getattr(error, "actor_init_failed", False):
-            raise OdarError(f"no worker can be started on the Ray cluster: {_one_line(error)}")
+            raise OdarError(f"no worker can be started on the Ray cluster: {one_line(error, 200)}")
         self._hands.remove(hand)
         self._ray.kill(hand.worker)
         self._hire(failed_starts, avoid="" if hand.opened else hand.node)
@@ -182,8 +182,8 @@ def _connect(address: str | None) -> Any:
         _init(ray, address)
     except Exception as error:  # Ray raises nothing narrower for a node that did not come up in time
         raise SettingsError(
-            f"no Ray cluster at {address or 'auto'} ({_one_line(error)}); start one with `ray start --head` and "
-            "give its host:port, or --ray-address local"
+            f"no Ray cluster at {address or 'auto'} ({one_line(error, 200)}); start one with `ray start --head` "
+            "and give its host:port, or --ray-address local"
         ) from None
     return ray
 
@@ -211,7 +211,3 @@ def _check_reachable(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon:
         socket.create_connection((host, int(port)), _REACHABLE_S).close()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

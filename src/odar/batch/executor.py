@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 
 from odar.batch.journal import Entry, Journal, Memo, Row
 from odar.batch.limits import LEASE_S, Limiter, LocalLimiter, Needs, Rate
-from odar.errors import BudgetExceeded, OdarError, ProviderError
+from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Outcome:
 
 def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
     """An item that failed: its row says why. Give its `cost_usd`; unless told, it may have used all it needed."""
-    told: dict[str, Any] = {"type": type(error).__name__, "message": " ".join(str(error).split())}
+    told: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
         told |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
     row = {"id": item.key, **more, "error": told, "digest": item.digest}

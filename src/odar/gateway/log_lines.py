@@ -83,7 +83,8 @@ def as_text(line: Line) -> str:
     """
     known = ((key, value) for key, value in line.items() if value is not None and key not in _HEAD)
     rest = "".join(f" {key}={_value(value)}" for key, value in known)
-    return f"{_clock(line['time'])} {line['level'].upper()} {line['logger']} {_flat(line['message'])}{rest}\n"
+    said = errors.one_line(line["message"])
+    return f"{_clock(line['time'])} {line['level'].upper()} {line['logger']} {said}{rest}\n"
 
 
 def _without_quotes(error: str, entry: Entry) -> str:
@@ -96,10 +97,6 @@ def _without_quotes(error: str, entry: Entry) -> str:
 def _value(value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if _BARE.fullmatch(text) and text.isprintable() else json.dumps(text, ensure_ascii=True)
-
-
-def _flat(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _clock(seconds: float) -> str:
