@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import subprocess
 import sys
@@ -58,6 +59,16 @@ def test_the_core_is_pure(module):
 def test_homes_are_written_out_in_one_place(module):
     """pathlib's own way raises a RuntimeError for ~nobody, which no command expects."""
     assert ".expanduser(" not in module.read_text(), "use odar.files.user_path, or UserPath for an option"
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if name_of(m) != "gateway/gathered.py"], ids=name_of)
+def test_whoever_silences_a_checker_says_why(module):
+    """`# type: ignore[code]  # reason` and `# noqa: CODE - reason`, each by its code and with a reason in words."""
+    for number, line in enumerate(module.read_text().splitlines(), start=1):
+        if "# type: ignore" in line:
+            assert re.search(r"# type: ignore\[[a-z, -]+\]  # \w.{9,}$", line), f"line {number}: {line.strip()}"
+        if "# noqa" in line:
+            assert re.search(r"# noqa: [A-Z0-9, ]+ - \w.{9,}$", line), f"line {number}: {line.strip()}"
 
 
 def test_exports_are_sorted_few_and_real():

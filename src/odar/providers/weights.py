@@ -225,7 +225,7 @@ def _pip_fetch(source: Source) -> Fetch:
 
 @contextlib.contextmanager
 def _child(command: list[str], environment: dict[str, str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen(  # noqa: S603 - our own interpreter, a pinned requirement
+    child = subprocess.Popen(  # our own interpreter, a pinned requirement
         command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
     )
     try:

@@ -254,8 +254,14 @@ def _read_candidate(tree: Mapping[str, Any]) -> Candidate:
 
 
 def _read_energy(tree: Mapping[str, Any]) -> Energy:
-    words = {name: tree.get(name, "") for name in ("origin", "scorer")}
-    return Energy(**{k: _number(v) for k, v in tree.items() if k not in words}, **words)  # type: ignore[arg-type]
+    return Energy(
+        energy=_certain(tree["energy"]),
+        varentropy=_certain(tree["varentropy"]),
+        free_energy=_certain(tree["free_energy"]),
+        aligned=_number(tree["aligned"]),
+        origin=tree.get("origin", ""),
+        scorer=tree.get("scorer", ""),
+    )
 
 
 def _read_tokens(texts: Sequence[str], logprobs: Sequence[Any], control: set[int]) -> tuple[Token, ...]:

@@ -39,7 +39,7 @@ _LOOK_S = 0.02
 def stub(port: int = 0, delay_s: float = 0.0) -> Iterator[str]:
     """An upstream that knows one answer; its address."""
     command = [sys.executable, "-m", "odar.gateway.bench.stub", str(port), str(delay_s)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         try:
@@ -67,7 +67,7 @@ def gateway(upstream: str, environ: Mapping[str, str] | None = None) -> Iterator
         # Into a file: a pipe would be full at some time, and nobody reads it while the load runs.
         with (
             log.open("wb") as stream,
-            subprocess.Popen(command, stderr=stream, env={**os.environ, **(environ or {})}) as process,  # noqa: S603
+            subprocess.Popen(command, stderr=stream, env={**os.environ, **(environ or {})}) as process,
         ):
             try:
                 yield f"{_address(process, log)}/v1", process.pid
