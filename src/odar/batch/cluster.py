@@ -4,7 +4,8 @@ The driver (this process) alone writes the journal. A worker sends it what the i
 the outcome last; if the worker is lost in between, the item goes to another one together with what has arrived.
 
 The promise: whatever becomes of the workers, each item gets one row, and no reply that has reached the driver is
-paid for again; what a lost worker had under way, or had not yet sent, may be, and `again` counts such items.
+paid for again; what a lost worker had under way, or had not yet sent, may be. `again` counts such items, and
+`again_usd` is the most that it may have cost.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class RayExecutor:
         for _ in range(workers):
             self._hire()
         self.again = 0
+        self.again_usd: float | None = 0.0
         self.limiter = RayLimiter(ray, rates or {}, lease_s)
 
     async def do(self, item: Item, memo: Memo) -> Outcome:
@@ -96,7 +98,7 @@ class RayExecutor:
                 self._replace(hand, error)
                 if hand.opened:  # otherwise nothing has been asked yet, and the item is not to blame
                     lost += 1
-                    self.again += 1
+                    self._lose(item)
             except self._ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, OdarError):  # such as a key that the worker's machine does not have
                     raise error.cause from None
@@ -119,6 +121,12 @@ class RayExecutor:
             for name, value in message:
                 memo.keep(name, value)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
+
+    def _lose(self, item: Item) -> None:
+        """Nobody knows what it had under way; the most is what it may cost in all."""
+        unknown = self.again_usd is None or item.worst_cost_usd is None
+        self.again += 1
+        self.again_usd = None if unknown else (self.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
 
     def _hire(self, failed_starts: int = 0, avoid: str = "") -> None:
         """Start a worker on the machine that has the fewest, and on another than `avoid` where there is one.
