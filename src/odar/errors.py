@@ -11,7 +11,7 @@
     │   ├── ProviderProtocolError    an answer came, but not one that makes sense
     │   └── AllAgentsFailed          fast and slow both failed; `causes` holds each
     ├── BudgetExceeded               the next step would pass a limit on calls, money or time
-    ├── KeyRefused                   an API key may not do this, or not now: kind, retry_after
+    ├── KeyRefused                   an API key may not ask just now: kind, retry_after
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
     └── WeightsError                 the embedded model's file cannot be fetched or trusted
 
@@ -136,16 +136,14 @@ class BudgetExceeded(OdarError):
 
 
 class KeyRefused(OdarError):
-    """A valid API key, but it may not do this, or not now.
+    """A valid API key, but its rate or its budget is used up.
 
     Attributes:
-        kind: which of the key's limits: rate, budget, model or path.
-        retry_after: seconds until it may, or None where waiting does not help.
+        kind: which of the key's limits: rate or budget.
+        retry_after: seconds until it may.
     """
 
-    def __init__(
-        self, message: str, kind: Literal["rate", "budget", "model", "path"], retry_after: float | None = None
-    ) -> None:
+    def __init__(self, message: str, kind: Literal["rate", "budget"], retry_after: float) -> None:
         super().__init__(message)
         self.kind = kind
         self.retry_after = retry_after
