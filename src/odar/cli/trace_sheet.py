@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from odar.cli.tables import plain_table
 from odar.types import Step
 
 WIDTH = 80
@@ -54,11 +55,6 @@ def print_sheet(
         console.print()
         console.print(_candidates(candidates))
         console.print(_LEGEND, style="dim")
-
-
-def plain_table() -> Table:
-    """Columns and nothing between them."""
-    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
 
 
 def models(fast: str, slow: str) -> str:

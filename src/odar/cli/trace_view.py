@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from odar.cli.trace_sheet import WIDTH, CandidateLine, models, money, plain_table, print_sheet, tokens
+from odar.cli.tables import plain_table
+from odar.cli.trace_sheet import WIDTH, CandidateLine, models, money, print_sheet, tokens
 from odar.types import Step
 
 _ID = 8
