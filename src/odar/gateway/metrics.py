@@ -73,7 +73,7 @@ class Metrics:
         self._of(self._seconds, path).observe(entry.seconds)
         for call in calls:
             self._of(self._calls, call.provider, call.model).inc(call.samples)
-            if call.error not in (None, "cancelled"):  # a sample that was no longer needed has not failed
+            if call.failed:
                 self._of(self._failures, call.provider, call.model).inc()
             self._of(self._tokens, call.model, "input").inc(call.usage.input or 0)
             self._of(self._tokens, call.model, "output").inc(call.usage.output or 0)
