@@ -7,6 +7,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,21 @@ def test_the_core_is_pure(module):
 def test_homes_are_written_out_in_one_place(module):
     """pathlib's own way raises a RuntimeError for ~nobody, which no command expects."""
     assert ".expanduser(" not in module.read_text(), "use odar.files.user_path, or UserPath for an option"
+
+
+def test_the_layers_that_are_drawn_are_those_that_are_held():
+    root = SOURCE.parent.parent
+    (contract,) = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (drawn,) = re.findall(r"```text\n(cli →.*?)```", (root / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    held = [layer.replace("odar.", "") for layer in contract["layers"]]
+    assert [" ".join(layer.split()) for layer in drawn.split("→")] == held
+
+
+def test_every_room_is_in_a_layer():
+    """Packages hold each other up; what is in none of the layers could import anything."""
+    contract = (SOURCE.parent.parent / "pyproject.toml").read_text()
+    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"data", "profiles"}  # these hold no code
+    assert all(f"odar.{room}" in contract for room in rooms)
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if name_of(m) != "gateway/gathered.py"], ids=name_of)
