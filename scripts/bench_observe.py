@@ -10,19 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import http.server
-import os
-import re
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-from odar.gateway.bench import run as bench
 from odar.gateway.bench.load import measure
+from odar.gateway.bench.processes import cpu_s, gateway, stub
+from odar.gateway.bench.run import bodies
 
 ROUNDS, SECONDS, CONNECTIONS = 5, 3.0, 16
 
@@ -40,35 +33,14 @@ class Sink(http.server.BaseHTTPRequestHandler):
         """Nothing."""
 
 
-@contextmanager
-def gateway(upstream: str, environ: dict[str, str]) -> Iterator[tuple[str, int]]:
-    """`odar serve` with these variables; its standard error goes to a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        config, log = Path(folder) / "odar.toml", Path(folder) / "log"
-        config.write_text(bench._CONFIG.format(url=upstream))
-        command = [sys.executable, "-c", "from odar.cli.main import main; main()", "serve", "--port", "0"]
-        with (
-            log.open("w") as stream,
-            subprocess.Popen(
-                [*command, "--config", str(config)], stderr=stream, env={**os.environ, "HOME": folder, **environ}
-            ) as process,
-        ):
-            try:
-                while not (found := re.search(r"http://[\d.:]+", log.read_text())):
-                    assert process.poll() is None, log.read_text()
-                yield f"{found.group()}/v1", process.pid
-            finally:
-                process.terminate()
-
-
 async def cpu_ms(url: str, pid: int) -> float:
     """CPU milliseconds per request."""
-    asked = bench.bodies("odar-simple")
+    asked = bodies("odar-simple")
     await measure(url, asked, CONNECTIONS, 1.0)
-    before = bench._cpu_s(pid)
+    before = cpu_s(pid)
     load = await measure(url, asked, CONNECTIONS, SECONDS)
     assert not load.errors, load
-    return (bench._cpu_s(pid) - before) / load.requests * 1e3
+    return (cpu_s(pid) - before) / load.requests * 1e3
 
 
 def main() -> None:
@@ -87,7 +59,7 @@ def main() -> None:
         },
     }
     found: dict[str, list[float]] = {name: [] for name in variants}
-    with bench._stub(0, 0.0) as upstream:
+    with stub() as upstream:
         for _ in range(ROUNDS):
             for name, environ in variants.items():
                 with gateway(upstream, environ) as (url, pid):

@@ -25,7 +25,7 @@ from mixture import lines, training_mixture
 from train_estimator import features, weights
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, unsureness
+from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
@@ -73,9 +73,7 @@ class Answers:
             return cls(right, probability, tokens, silent, None)
         probability = np.where(np.isfinite(probability), probability, np.nanmedian(probability))
         s = AnswerStatistics.fit(probability, tokens)
-        unsure = (unsureness(probability) - s.unsureness_mean) / s.unsureness_scale
-        length = (np.log1p(tokens) - s.log_tokens_mean) / s.log_tokens_scale
-        return cls(right, unsure, length, silent, s)
+        return cls(right, *s.scores(probability, tokens), silent, s)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ store is opened and the traces are counted.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from odar.gateway.bench import run
 from odar.gateway.bench.load import measure
+from odar.gateway.bench.processes import gateway, memory_mb, stub
+from odar.gateway.bench.run import bodies
 
 EVERY_S = 30.0
 
@@ -27,7 +27,7 @@ async def watch(pid: int, until: float, started: float) -> list[float]:
     seen = []
     while time.monotonic() < until:
         await asyncio.sleep(min(EVERY_S, max(0.0, until - time.monotonic())))
-        seen.append(run._memory_mb(pid) or 0.0)
+        seen.append(memory_mb(pid) or 0.0)
         print(f"{time.monotonic() - started:6.0f} s  {seen[-1]:.0f} MB", flush=True)
     return seen
 
@@ -36,7 +36,7 @@ async def soak(url: str, pid: int, seconds: float, clients: int) -> tuple[int, i
     """Ask for so long; requests and errors."""
     started = time.monotonic()
     watching = asyncio.create_task(watch(pid, started + seconds, started))
-    load = await measure(url, run.bodies("odar"), clients, seconds)
+    load = await measure(url, bodies("odar"), clients, seconds)
     seen = await watching
     print(
         f"{load.requests} requests, {load.errors} errors, {load.per_second:.0f} req/s, "
@@ -52,12 +52,11 @@ def main() -> int:
     seconds, clients, delay = (*map(float, sys.argv[1:]), *(600.0, 200.0, 0.5)[len(sys.argv) - 1 :])
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "soak.db"
-        os.environ["ODAR_STORE_URL"] = str(store)
-        with run._stub(0, delay) as upstream, run._gateway(upstream) as (url, pid):
+        with stub(delay_s=delay) as upstream, gateway(upstream, {"ODAR_STORE_URL": str(store)}) as (url, pid):
             requests, errors = asyncio.run(soak(url, pid, seconds, int(clients)))
             kept = -1
-            for _ in range(50):  # the writer flushes twice a second
-                time.sleep(0.2)
+            for _ in range(10):
+                time.sleep(1.0)  # longer than traces wait: where nothing was added, all are there
                 with sqlite3.connect(store) as connection:
                     kept, before = connection.execute("SELECT count(*) FROM traces").fetchone()[0], kept
                 connection.close()

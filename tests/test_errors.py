@@ -20,6 +20,7 @@ from odar.errors import (
     StoreError,
     UnknownName,
     did_you_mean,
+    one_line,
 )
 
 KINDS = {name: kind for name, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, OdarError)}
@@ -101,7 +102,6 @@ def test_an_error_crosses_to_another_process(error):
 def test_a_key_that_is_refused_says_by_which_limit_and_when_to_come_back():
     refused = KeyRefused("too fast", "rate", 2.5)
     assert (str(refused), refused.kind, refused.retry_after) == ("too fast", "rate", 2.5)
-    assert KeyRefused("no", "model").retry_after is None
 
 
 names = st.lists(st.from_regex(r"[a-z]{4,10}", fullmatch=True), min_size=1, max_size=6, unique=True)
@@ -120,3 +120,19 @@ def test_one_wrong_letter_finds_the_name(known, data):
 def test_a_hint_is_a_known_name_or_nothing(name, known):
     hint = did_you_mean(name, known)
     assert hint == "" or any(repr(each) in hint for each in known)
+
+
+@given(st.text())
+def test_a_line_is_printable_and_keeps_every_word(text):
+    line = one_line(text)
+    assert line.isprintable()
+    assert line == line.strip()
+    words = text.split() if text.isprintable() else []
+    assert all(word in line for word in words)
+
+
+@given(st.text(), st.integers(1, 20))
+def test_a_line_is_cut_where_it_is_told(text, longest):
+    line = one_line(text, longest)
+    assert len(line) <= longest
+    assert line == one_line(text) or line.endswith("…")

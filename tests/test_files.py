@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.config import load_settings
 from odar.errors import InputError, SettingsError, UsageError
-from odar.files import user_path
+from odar.files import cache_folder, user_path, written_whole
 
 NOBODY = "~nobody_such/x.json"
 SETTINGS = {
@@ -88,3 +88,47 @@ def test_a_key_that_begins_with_a_tilde_is_not_shown():
     with pytest.raises(SettingsError, match="hidden: is it the key itself") as raised:
         api_key("p", ProviderSettings(kind="openai", api_key_file="~sk-0123456789"))
     assert "sk-0123456789" not in str(raised.value)
+
+
+def test_the_cache_is_where_the_variable_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.setenv("ODAR_CACHE_DIR", NOBODY)
+    with pytest.raises(SettingsError, match="ODAR_CACHE_DIR"):
+        cache_folder()
+
+
+class TestWrittenWhole:
+    def test_the_draft_takes_the_files_place(self, tmp_path):
+        file = tmp_path / "a.json"
+        file.write_text("old")
+        with written_whole(file) as draft:
+            draft.write_text("new")
+            assert file.read_text() == "old"
+        assert file.read_text() == "new"
+        assert list(tmp_path.iterdir()) == [file]
+
+    @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+    def test_a_failure_leaves_the_file_as_it_was(self, tmp_path, error):
+        file = tmp_path / "a.json"
+        file.write_text("old")
+        expected = InputError if isinstance(error, OSError) else KeyboardInterrupt
+        with pytest.raises(expected) as raised, written_whole(file) as draft:
+            draft.write_text("ne")
+            raise error
+        assert file.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [file]
+        if expected is InputError:
+            assert str(raised.value) == f"{file} cannot be written: No space left on device"
+
+    def test_a_folder_that_is_not_there_is_named(self, tmp_path):
+        file = tmp_path / "none" / "a.json"
+        with pytest.raises(InputError, match=r"none/a\.json cannot be written: No such file"):  # noqa: SIM117
+            with written_whole(file) as draft:
+                draft.write_text("x")
+
+    def test_a_folder_in_its_place_is_not_removed(self, tmp_path):
+        with pytest.raises(InputError, match="cannot be written"), written_whole(tmp_path / "b") as draft:
+            (tmp_path / "b").mkdir()
+            draft.write_text("x")
+        assert [path.name for path in tmp_path.iterdir()] == ["b"]

@@ -323,17 +323,12 @@ class Odar:
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
     ) -> Ledger:
         """A new bill under the configured limits, tightened but never loosened by the request's own."""
-        limits = self.settings.limits
         given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
         if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
             raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
-        return Ledger(
-            Limits(
-                deadline_s=min(x for x in (limits.deadline_s, deadline_s) if x is not None),
-                calls=min((x for x in (limits.max_calls, max_calls) if x is not None), default=None),
-                cost_usd=min((x for x in (limits.max_cost_usd, max_cost_usd) if x is not None), default=None),
-            )
-        )
+        own = self.settings.limits
+        limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd)
+        return Ledger(limits.tightened(deadline_s, max_calls, max_cost_usd))
 
     def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:
         """The question with its images, as something that can be asked; `fit` is of every model it may go to."""

@@ -11,7 +11,7 @@
     │   ├── ProviderProtocolError    an answer came, but not one that makes sense
     │   └── AllAgentsFailed          fast and slow both failed; `causes` holds each
     ├── BudgetExceeded               the next step would pass a limit on calls, money or time
-    ├── KeyRefused                   an API key may not do this, or not now: kind, retry_after
+    ├── KeyRefused                   an API key may not ask just now: kind, retry_after
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
     └── WeightsError                 the embedded model's file cannot be fetched or trusted
 
@@ -136,16 +136,14 @@ class BudgetExceeded(OdarError):
 
 
 class KeyRefused(OdarError):
-    """A valid API key, but it may not do this, or not now.
+    """A valid API key, but its rate or its budget is used up.
 
     Attributes:
-        kind: which of the key's limits: rate, budget, model or path.
-        retry_after: seconds until it may, or None where waiting does not help.
+        kind: which of the key's limits: rate or budget.
+        retry_after: seconds until it may.
     """
 
-    def __init__(
-        self, message: str, kind: Literal["rate", "budget", "model", "path"], retry_after: float | None = None
-    ) -> None:
+    def __init__(self, message: str, kind: Literal["rate", "budget"], retry_after: float) -> None:
         super().__init__(message)
         self.kind = kind
         self.retry_after = retry_after
@@ -178,3 +176,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def one_line(said: object, longest: int | None = None) -> str:
+    r"""A message for a log, a terminal or a table: whoever wrote it, no line breaks and no escapes in it.
+
+    >>> one_line("cannot\n  \x1b[31mconnect"), one_line("no such thing", longest=8)
+    ('cannot [31mconnect', 'no such…')
+    """
+    text = str(said)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(text.split())
+    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"

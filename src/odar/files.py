@@ -1,8 +1,10 @@
-"""Where files are, as users write it: `~` is their home, `~ann` is Ann's."""
+"""Files: where they are, as users write it (`~ann` is Ann's home), and how one is written whole or not at all."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from odar.errors import InputError, SettingsError
@@ -32,3 +34,29 @@ def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
         if setting:
             raise SettingsError(f"{setting} = {str(given)!r}: {why}") from None
         raise InputError(f"{str(given)!r}: {why}") from None
+
+
+def cache_folder() -> Path:
+    """Where is kept what can be had again: `ODAR_CACHE_DIR`, or the user's cache directory."""
+    import platformdirs
+
+    root = os.environ.get("ODAR_CACHE_DIR") or platformdirs.user_cache_dir("odar")
+    return user_path(root, setting="ODAR_CACHE_DIR")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A draft to write to, which takes the file's place at the end; a failure leaves the file as it was.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    draft = path.with_name(path.name + ".part")
+    try:
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            draft.unlink()

@@ -216,6 +216,10 @@ class Candidate:
         return self.step.role
 
 
+CANCELLED = "cancelled"
+"""The `error` of a call whose answer was no longer needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One line of the bill: a request to a provider, whether it succeeded or not."""
@@ -234,6 +238,11 @@ class Call:
     """Seconds after the query came in; None in records from before this was noted."""
     scoring: bool = False
     """Whether a surrogate scored the answer of this step, instead of somebody writing one."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it went wrong; one that was cancelled did not."""
+        return self.error not in (None, CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,3 +106,19 @@ def test_no_sequence_of_calls_passes_the_money_limit(limit, wishes):
         true_cost += cost
         book.settle(held, call(Usage(1, 0, 1, 0), cost if reported else None, count))
     assert true_cost <= limit + 1e-9
+
+
+some = st.none() | st.integers(0, 9)
+
+
+@given(some, some, st.integers(0, 9), st.none() | st.integers(0, 9))
+def test_a_request_may_tighten_limits_and_never_loosen_them(own, asked, deadline, sooner):
+    limits = Limits(deadline, own, own).tightened(sooner, asked, asked)
+    for found, given_ in (
+        (limits.calls, (own, asked)),
+        (limits.cost_usd, (own, asked)),
+        (limits.deadline_s, (deadline, sooner)),
+    ):
+        known = [each for each in given_ if each is not None]
+        assert found in (known or [None])
+        assert all(found <= each for each in known)

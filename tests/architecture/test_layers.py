@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,31 @@ def test_the_core_is_pure(module):
 def test_homes_are_written_out_in_one_place(module):
     """pathlib's own way raises a RuntimeError for ~nobody, which no command expects."""
     assert ".expanduser(" not in module.read_text(), "use odar.files.user_path, or UserPath for an option"
+
+
+def test_the_layers_that_are_drawn_are_those_that_are_held():
+    root = SOURCE.parent.parent
+    (contract,) = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (drawn,) = re.findall(r"```text\n(cli →.*?)```", (root / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    held = [layer.replace("odar.", "") for layer in contract["layers"]]
+    assert [" ".join(layer.split()) for layer in drawn.split("→")] == held
+
+
+def test_every_room_is_in_a_layer():
+    """Packages hold each other up; what is in none of the layers could import anything."""
+    contract = (SOURCE.parent.parent / "pyproject.toml").read_text()
+    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"data", "profiles"}  # these hold no code
+    assert all(f"odar.{room}" in contract for room in rooms)
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if name_of(m) != "gateway/gathered.py"], ids=name_of)
+def test_whoever_silences_a_checker_says_why(module):
+    """`# type: ignore[code]  # reason` and `# noqa: CODE - reason`, each by its code and with a reason in words."""
+    for number, line in enumerate(module.read_text().splitlines(), start=1):
+        if "# type: ignore" in line:
+            assert re.search(r"# type: ignore\[[a-z, -]+\]  # \w.{9,}$", line), f"line {number}: {line.strip()}"
+        if "# noqa" in line:
+            assert re.search(r"# noqa: [A-Z0-9, ]+ - \w.{9,}$", line), f"line {number}: {line.strip()}"
 
 
 def test_exports_are_sorted_few_and_real():

@@ -109,6 +109,8 @@ async def test_a_kill_at_any_moment_costs_no_more_than_was_under_way(cluster, tm
         assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(24)]
         assert len(server.paid) == sum(row["calls"] for row in rows) == 72
         assert sum(server.paid.values()) - 72 <= 6 * done.again <= 36  # an item has six calls at the most
+        worst = [item.worst_cost_usd for item in batch.items]
+        assert 0 < done.again * min(worst) <= done.again_usd <= done.again * max(worst)
 
 
 @needs_ray

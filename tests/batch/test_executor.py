@@ -122,7 +122,9 @@ class Forgetful(LocalExecutor):
     """Says that it has begun some items twice, as an engine does that has lost a worker."""
 
     async def do(self, item, memo):
-        self.again += item.payload % 2
+        if item.payload % 2:
+            self.again += 1
+            self.again_usd += item.worst_cost_usd
         return await super().do(item, memo)
 
 
@@ -132,6 +134,8 @@ async def test_items_that_were_begun_again_are_counted(out):
         done = await run(items(5), lambda: Forgetful(Bench()), journal, concurrency=1, on_progress=seen.append)
     assert (done.again, done.asked, done.done) == (2, 5, 5)
     assert [progress.again for progress in seen] == [0, 1, 1, 2, 2]
+    assert [progress.again_usd for progress in seen] == pytest.approx([0, 0.3, 0.3, 0.6, 0.6])
+    assert done.cost_usd == pytest.approx(0.5)  # of the rows alone
     assert (await run_once(Bench(), items(5), out)).again == 0
 
 
@@ -159,6 +163,13 @@ class TestBudget:
     async def test_an_unknown_cost_may_have_been_the_worst(self, out):
         done = await run_once(Bench(cost=None), items(10), out, budget_usd=1.0)
         assert (done.done, done.cost_usd, done.cost_to_go_usd) == (3, None, None)
+
+    async def test_what_was_lost_with_a_worker_counts_at_the_most(self, out):
+        """Items cost 0.1 and may cost 0.3: after the second, which was begun twice, 0.5 are left of 1."""
+        with Journal(out) as journal:
+            done = await run(items(9), lambda: Forgetful(Bench()), journal, concurrency=1, budget_usd=1.0)
+        assert (done.done, done.again, done.cost_usd) == (4, 2, pytest.approx(0.4))
+        assert "does not cover what '4' may cost" in done.stopped
 
     async def test_an_unknown_price_is_refused(self, out):
         with pytest.raises(BudgetExceeded, match="price is unknown"):

@@ -15,23 +15,11 @@ from odar.calibration.records import FORMAT, record_of
 from odar.errors import InputError, ProviderError
 from odar.types import Query, Step
 from support.panels import opened
-from support.scripted import completion, step_of
+from support.scripted import asked, even_fast, step_of
 from test_engine import MODELS, engine
 
 ITEMS = [Item(str(i), Query(f"What is {i} + 0?"), (str(i),)) for i in range(8)]
 STEPS = ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, 5))
-
-
-def asked(request):
-    return int(request.messages[-1].text.split()[2])
-
-
-def speak(request, index):
-    """Fast is right on even numbers, slow always."""
-    number = asked(request)
-    if step_of(request) == "answer":
-        return [completion(f"Answer: {number if number % 2 == 0 else 'no idea'}")]
-    return [completion(f"Judgment: CORRECT\nAnswer: {number}")] * request.n
 
 
 async def collect(odar, path, items=ITEMS, **options):
@@ -43,7 +31,7 @@ async def collect(odar, path, items=ITEMS, **options):
 
 
 async def test_every_item_is_recorded_once(tmp_path):
-    odar, fast, slow = engine(fast=speak, slow=speak, fusion__stop_confidence=0.8)
+    odar, fast, slow = engine(fast=even_fast, slow=even_fast, fusion__stop_confidence=0.8)
     seen = []
     done, found = await collect(odar, tmp_path / "r.jsonl", on_progress=seen.append)
     assert (done.failed, seen[-1].done) == (0, len(ITEMS))
@@ -58,31 +46,31 @@ async def test_every_item_is_recorded_once(tmp_path):
 
 
 async def test_a_run_that_broke_off_goes_on_where_it_was(tmp_path):
-    odar, _, _ = engine(fast=speak, slow=speak)
+    odar, _, _ = engine(fast=even_fast, slow=even_fast)
     await collect(odar, tmp_path / "r.jsonl", ITEMS[:3])
-    odar, fast, _ = engine(fast=speak, slow=speak)
+    odar, fast, _ = engine(fast=even_fast, slow=even_fast)
     await collect(odar, tmp_path / "r.jsonl")
     assert sorted(asked(request) for request in fast.requests) == [3, 4, 5, 6, 7]
 
 
 async def test_a_failed_item_has_no_record_and_is_tried_again(tmp_path):
     def flaky(request, index):
-        return ProviderError("down", status=503) if asked(request) == 5 else speak(request, index)
+        return ProviderError("down", status=503) if asked(request) == 5 else even_fast(request, index)
 
-    odar, _, _ = engine(fast=flaky, slow=speak)
+    odar, _, _ = engine(fast=flaky, slow=even_fast)
     done, found = await collect(odar, tmp_path / "r.jsonl")
     assert (done.failed, "5" in found, len(found)) == (1, False, 7)
-    odar, fast, _ = engine(fast=speak, slow=speak)
+    odar, fast, _ = engine(fast=even_fast, slow=even_fast)
     done, found = await collect(odar, tmp_path / "r.jsonl")
     assert (done.failed, len(found), [asked(request) for request in fast.requests]) == (0, 8, [5])
 
 
 async def test_replies_of_an_item_that_failed_half_way_are_not_asked_for_again(tmp_path):
     def no_samples(request, index):
-        return ProviderError("down", status=503) if step_of(request) == "solve" else speak(request, index)
+        return ProviderError("down", status=503) if step_of(request) == "solve" else even_fast(request, index)
 
     async def attempt(slow_script):
-        odar, fast, slow = engine(fast=speak, slow=slow_script)
+        odar, fast, slow = engine(fast=even_fast, slow=slow_script)
         providers = {"fast": fast, "slow": slow}
         work = WithEngine(odar.settings, partial(recording, record), lambda settings: providers)
         with Journal(tmp_path / "r.jsonl", provenance(odar).header(FORMAT)) as journal:
@@ -93,14 +81,14 @@ async def test_replies_of_an_item_that_failed_half_way_are_not_asked_for_again(t
 
     done, rows, steps = await attempt(no_samples)
     assert (done.failed, rows, sorted(set(steps))) == (2, [], ["answer", "solve", "verify"])
-    done, rows, steps = await attempt(speak)
+    done, rows, steps = await attempt(even_fast)
     assert (done.failed, len(rows), set(steps)) == (0, 2, {"solve"})
     each = ((10 * 1 + 5 * 4) + 2 * (10 * 3 + 5 * 15)) / 1e6
     assert [row["cost_usd"] for row in rows] == [pytest.approx(each)] * 2  # what was paid earlier is in it
 
 
 async def test_the_budget_is_not_passed(tmp_path):
-    odar, _, _ = engine(fast=speak, slow=speak)
+    odar, _, _ = engine(fast=even_fast, slow=even_fast)
     one, each = work_items(odar, ITEMS[:1], STEPS)[0].worst_cost_usd, 0.00024
     done, found = await collect(odar, tmp_path / "r.jsonl", concurrency=8, budget_usd=one + 2.5 * each)
     assert len(found) == 3
@@ -109,20 +97,20 @@ async def test_the_budget_is_not_passed(tmp_path):
 
 async def test_records_of_before_rows_had_digests_still_count(tmp_path):
     path = tmp_path / "r.jsonl"
-    odar, _, _ = engine(fast=speak, slow=speak)
+    odar, _, _ = engine(fast=even_fast, slow=even_fast)
     _, found = await collect(odar, path)
     later = ("cost_usd", "error", "digest")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     older = [{name: value for name, value in row.items() if name not in later} for row in rows]
     path.write_text("".join(json.dumps(row) + "\n" for row in older))
-    odar, fast, _ = engine(fast=speak, slow=speak)
+    odar, fast, _ = engine(fast=even_fast, slow=even_fast)
     _, again = await collect(odar, path)
     assert again == found
     assert fast.requests == []
 
 
 async def test_another_question_under_the_same_id_is_refused(tmp_path):
-    odar, _, _ = engine(fast=speak, slow=speak)
+    odar, _, _ = engine(fast=even_fast, slow=even_fast)
     await collect(odar, tmp_path / "r.jsonl", ITEMS[:2])
     changed = [Item("1", Query("What is 7 + 0?"), ("7",))]
     with pytest.raises(InputError, match="row '1' that was made from another question"):
@@ -135,7 +123,7 @@ def test_an_unknown_price_is_an_unknown_cost():
 
 
 async def test_what_changed_since_the_file_was_made_is_named(tmp_path):
-    odar, _, _ = engine(fast=speak, slow=speak)
+    odar, _, _ = engine(fast=even_fast, slow=even_fast)
     await collect(odar, tmp_path / "r.jsonl", ITEMS[:1])
     made_by = provenance(engine(fast__temperature=0.9)[0])
     with (
@@ -149,11 +137,11 @@ async def test_what_changed_since_the_file_was_made_is_named(tmp_path):
 
 async def test_a_file_of_before_headers_held_facts_still_counts(tmp_path):
     path = tmp_path / "r.jsonl"
-    odar, _, _ = engine(fast=speak, slow=speak)
+    odar, _, _ = engine(fast=even_fast, slow=even_fast)
     await collect(odar, path)
     header, *rows = path.read_text().splitlines()
     bare = {name: value for name, value in json.loads(header).items() if name != "facts"}
     path.write_text("\n".join([json.dumps(bare), *rows, ""]))
-    odar, fast, _ = engine(fast=speak, slow=speak)
+    odar, fast, _ = engine(fast=even_fast, slow=even_fast)
     _, found = await collect(odar, path)
     assert (len(found), fast.requests) == (8, [])

@@ -215,3 +215,11 @@ def test_a_surrogates_energies_are_not_taken_for_the_models_own():
     assert _free_energy(own, 0.1) == pytest.approx(0.21)
     assert math.isnan(_free_energy({"energy": {**own["energy"], "scorer": "judge"}}, 0.1))
     assert math.isnan(_free_energy({"energy": None}, 0.1))
+
+
+@pytest.mark.parametrize("energy", [(None, 0.1), (0.1, None)])
+def test_an_energy_that_was_infinite_when_it_was_recorded_is_unknown(energy):
+    """JSON has no word for it: the store writes null."""
+    found = read(trace(candidate(energy=energy), feedback=True))
+    assert np.isnan(found.fast.energy).all()
+    assert len(found.fast) == 1

@@ -7,7 +7,7 @@ import pytest
 from odar.calibration.setup import Thresholds
 from odar.config import load_settings
 from odar.engine import Odar
-from support.scripted import completion, step_of
+from support.scripted import unsure_where_wrong
 
 FREE = "price = { input = 0, output = 0 }"
 
@@ -16,13 +16,7 @@ FREE = "price = { input = 0, output = 0 }"
 def data(tmp_path, provider):
     """Forty sums; the fast agent gets every second one wrong, the slow one none."""
 
-    def speak(request, index):
-        number = int(request.messages[-1].text.split()[2])
-        if step_of(request) == "answer" and number % 2:
-            return [completion("Answer: 99", -1.0)]
-        return [completion(f"Answer: {number}", -0.1 - 0.01 * i) for i in range(request.n)]
-
-    provider.script = speak
+    provider.script = unsure_where_wrong
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))
     file = tmp_path / "data.jsonl"

@@ -164,22 +164,36 @@ def test_failures_are_read_from_the_rows_of_these_items_alone(tmp_path):
         assert failures(journal, items(0.0, 0.0, 0.0)) == {"0": {"type": "X", "message": "m"}}
 
 
-@pytest.mark.parametrize(("again", "said"), [(0, ""), (1, "odar: 1 time an item"), (3, "odar: 3 times an item")])
-def test_what_lost_workers_may_have_cost_is_said(capsys, again, said):
-    report_failures({}, None, again)
+def ended(**figures):
+    return Progress(**{"total": 9, "done": 9, "failed": 0, "cost_usd": 1.0, **figures})
+
+
+@pytest.mark.parametrize(
+    ("again", "usd", "begin", "end"),
+    [
+        (0, 0.0, "", ""),
+        (1, 0.25, "odar: 1 time an item", "may be billed too, $0.2500 at the most\n"),
+        (3, None, "odar: 3 times an item", "may be billed too, nobody knows how much\n"),
+    ],
+)
+def test_what_lost_workers_may_have_cost_is_said(capsys, again, usd, begin, end):
+    report_failures({}, ended(again=again, again_usd=usd))
     told = capsys.readouterr().err
-    assert told.startswith(said)
-    assert told.endswith("may be billed twice\n") == bool(again)
+    assert told.startswith(begin)
+    assert told.endswith(end)
+    assert bool(told) == bool(again)
 
 
 def test_each_kind_of_failure_is_told_once_with_its_first(capsys):
-    report_failures(failed("ProviderTimeout", "InputError", "ProviderTimeout"), "the budget is spent")
+    report_failures(
+        failed("ProviderTimeout", "InputError", "ProviderTimeout"), ended(stopped="the budget is spent")
+    )
     assert capsys.readouterr().err.splitlines() == [
         "odar: 2 failed with ProviderTimeout, the first (q0): why 0; the same command tries again",
         "odar: 1 failed with InputError, the first (q1): why 1; the same command tries again",
         "odar: stopped: the budget is spent",
     ]
-    report_failures({}, None)
+    report_failures({}, ended())
     assert capsys.readouterr().err == ""
 
 

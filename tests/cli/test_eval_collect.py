@@ -9,7 +9,7 @@ from odar.errors import ProviderError
 from odar.evals.benchmarks.base import BENCHMARKS
 from odar.evals.panel.parquet import read_entries, read_header
 from support.benchmarks import Sums
-from support.scripted import completion, step_of
+from support.scripted import completion, unsure_where_wrong
 
 FREE = "price = { input = 0, output = 0 }"
 
@@ -18,13 +18,7 @@ FREE = "price = { input = 0, output = 0 }"
 def sums(tmp_path, provider, monkeypatch):
     """Sums that the fast agent gets wrong every second time, at no cost."""
 
-    def speak(request, index):
-        number = int(request.messages[-1].text.split()[2])
-        if step_of(request) == "answer" and number % 2:
-            return [completion("Answer: 99", -1.0)]
-        return [completion(f"Answer: {number}", -0.1 - 0.01 * i) for i in range(request.n)]
-
-    provider.script = speak
+    provider.script = unsure_where_wrong
     monkeypatch.setitem(BENCHMARKS._things, "sums", Sums(20))
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))

@@ -61,7 +61,7 @@ def test_a_failure_for_machines_says_what_it_cost(odar, monkeypatch):
 
 def test_a_message_is_one_line_that_any_terminal_takes(odar, monkeypatch):
     failing(monkeypatch, UsageError("a\nb \ud800 c"))
-    assert odar("ask").err == "odar: a b ? c\n"
+    assert odar("ask").err == "odar: a b c\n"
 
 
 def test_a_misspelt_command_gets_a_hint(odar):

@@ -8,7 +8,7 @@ import pytest
 from odar.config import load_settings
 from odar.errors import ProviderError
 from odar.store.database import Database
-from odar.store.record import Attempt, Record
+from odar.store.record import Record, Unanswered
 from odar.store.rows import make_row, write_rows
 from odar.types import Query
 from support.scripted import completion
@@ -35,7 +35,7 @@ def put(url):
     return write
 
 
-FAILED = Record(Query("Who?"), Attempt(id="dead", started_at=ago(), profile="p", error="fast: down"))
+FAILED = Record(Query("Who?"), Unanswered(id="dead", started_at=ago(), profile="p", error="fast: down"))
 
 
 def test_asking_leaves_a_trace_without_texts(odar, provider, url):

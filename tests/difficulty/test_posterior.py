@@ -15,7 +15,6 @@ from odar.difficulty.posterior import (
     AnswerStatistics,
     PosteriorDifficulty,
     features_of,
-    shipped_statistics,
     unsureness,
 )
 from odar.errors import InputError
@@ -131,13 +130,12 @@ def test_bad_data(bad: tuple[list[float], ...]) -> None:
         PosteriorDifficulty().fit(*bad)
 
 
-def test_observe_standardises() -> None:
-    model = PosteriorDifficulty.load()
-    statistics = AnswerStatistics.fit([0.9, 0.8, 0.7], [10, 20, 40])
-    u = (-np.log(0.7) - statistics.unsureness_mean) / statistics.unsureness_scale
-    t = (np.log1p(40) - statistics.log_tokens_mean) / statistics.log_tokens_scale
-    seen = model.observe(0.4, mean_probability=0.7, tokens=40, statistics=statistics)
-    assert seen == pytest.approx(model.update(0.4, unsureness=u, log_tokens=t))
+def test_answers_are_scored_among_their_models_own() -> None:
+    probability, tokens = [0.9, 0.8, 0.7], [10, 20, 40]
+    u, t = AnswerStatistics.fit(probability, tokens).scores(probability, tokens)
+    for scores in (u, t):  # the surest and shortest first
+        assert (np.diff(scores) > 0).all()
+        assert (scores.mean(), scores.std()) == pytest.approx((0.0, 1.0))
 
 
 def test_constant_answers_have_scale_one() -> None:
@@ -160,7 +158,3 @@ def test_a_damaged_scaling_is_refused() -> None:
     document = PosteriorDifficulty.load().document()
     with pytest.raises(InputError, match="damaged"):
         PosteriorDifficulty.from_document({**document, "scaling": {}})
-
-
-def test_shipped_statistics() -> None:
-    assert "gpt-4.1-nano" in shipped_statistics()

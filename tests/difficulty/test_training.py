@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odar.difficulty.estimator import COUNTS, shipped_estimator
 from odar.difficulty.features import FEATURES
-from odar.difficulty.training import FEWEST, cross_predict, d_star, extract, fit_estimator, fit_features
+from odar.difficulty.training import FEWEST, cross_predict, d_star, extract, fit_features
 from odar.errors import InputError
 from odar.types import Query
 
@@ -110,9 +110,8 @@ def test_weights_count_in_every_fold() -> None:
 def test_from_queries_with_progress() -> None:
     queries = [Query(f"What is {n} plus {n}?") for n in range(20)] + [Query("Prove that 2 is prime. " * 3)] * 20
     seen: list[int] = []
-    model = fit_estimator(
-        queries, [0.1] * 20 + [0.9] * 20, start=shipped_estimator(), seed=1, on_progress=seen.append
-    )
+    x = extract(queries, seen.append)
+    model = fit_features(x, [0.1] * 20 + [0.9] * 20, start=shipped_estimator(), seed=1)
     assert seen == [40]
     easy, hard = (model.estimate(queries[i]).difficulty for i in (0, -1))
     assert easy < 0.3 < 0.7 < hard

@@ -12,6 +12,9 @@ import pytest
 from odar.errors import OdarError
 from odar.gateway.bench import run as whole
 from odar.gateway.bench.load import Load, measure
+from odar.gateway.bench.processes import cpu_s, gateway, memory_mb
+from odar.gateway.bench.processes import stub as stub_process
+from odar.gateway.bench.run import bodies as questions
 from odar.gateway.bench.stub import REPLY, Stub, serve
 from support.fault_server import FaultServer, html, ok, status
 
@@ -113,13 +116,13 @@ async def test_what_cannot_be_measured_is_named():
 
 
 def test_no_two_requests_are_alike():
-    asked = [json.loads(body) for body in itertools.islice(whole.bodies("m"), 500)]
+    asked = [json.loads(body) for body in itertools.islice(questions("m"), 500)]
     assert len({body["messages"][0]["content"] for body in asked}) == 500
     assert {body["model"] for body in asked} == {"m"}
 
 
 def test_figures_of_a_process_that_is_gone_are_unknown():
-    assert (whole._cpu_s(None), whole._cpu_s(2**22 + 1), whole._memory_mb(2**22 + 1)) == (None, None, None)
+    assert (cpu_s(None), cpu_s(2**22 + 1), memory_mb(None), memory_mb(2**22 + 1)) == (None, None, None, None)
 
 
 def test_a_stub_that_cannot_listen_is_said(unused_tcp_port):
@@ -128,7 +131,26 @@ def test_a_stub_that_cannot_listen_is_said(unused_tcp_port):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", unused_tcp_port))
         taken.listen()
-        with pytest.raises(OdarError, match=f"is port {unused_tcp_port} taken"), whole._stub(unused_tcp_port, 0.0):
+        with pytest.raises(OdarError, match=f"is port {unused_tcp_port} taken"), stub_process(unused_tcp_port):
+            pass
+
+
+def test_a_gateway_that_is_measured_leaves_the_users_own_data_alone(tmp_path, monkeypatch):
+    """Else their API keys would refuse the load, and their overview would be full of it."""
+    monkeypatch.delenv("ODAR_STORE_URL", raising=False)
+    home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    with stub_process() as upstream, gateway(upstream, home) as (url, pid):
+        load = asyncio.run(measure(url, questions("odar-simple"), connections=2, seconds=0.5))
+        assert load.errors == 0
+        assert load.requests > 0
+        assert cpu_s(pid) > 0
+        assert memory_mb(pid) > 10
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_gateway_that_does_not_start_says_why():
+    with pytest.raises(OdarError, match=r"the gateway did not start: .*ODAR_GATEWAY_PORT"):  # noqa: SIM117
+        with gateway("http://127.0.0.1:1/v1", {"ODAR_GATEWAY_PORT": "many"}):
             pass
 
 

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import threading
 from typing import ClassVar
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from odar.errors import SettingsError
 from odar.gateway.ports import Grant, NoKeys, Stop
 from odar.gateway.server import check_binding
-from odar.types import Estimate
 from support import fault_server as faults
 from support.gateway import turn
 
@@ -240,14 +238,6 @@ async def test_the_breaker_opens_and_closes(start, up, slow):
         assert 'odar_breaker_state{provider="f"} 0.0' in await response.text()
 
 
-async def test_feedback(live):
-    _, headers, _ = await live.post(CHAT, BODY)
-    mark = {"trace_id": headers["x-odar-trace"], "correct": False, "note": "it is five"}
-    assert (await live.post("/v1/feedback", mark))[0] == 200
-    assert live.notebook.marks == [(headers["x-odar-trace"], False, "it is five")]
-    assert (await live.post("/v1/feedback", mark | {"trace_id": "nobody"}))[0] == 404
-
-
 async def test_metrics_count_without_telling(live):
     await live.post(CHAT, {"model": "odar-hard", "messages": turn("a secret question")})
     await live.post(CHAT, {"model": "nope", "messages": turn()})
@@ -284,35 +274,6 @@ async def test_curl(live):
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=10)
     assert done.stdout.startswith("HTTP/1.1 200")
     assert '"content":"Answer: 4"' in done.stdout
-
-
-async def test_it_is_not_ready_before_it_has_loaded(start):
-    """Alive from the first moment; ready when the first question would not wait."""
-    loaded = threading.Event()
-
-    class Slow:
-        name = "slow"
-
-        def estimate(self, query):
-            assert loaded.wait(10)
-            return Estimate(0.1, self.name)
-
-    live = await start(app_options={"estimator": Slow()})
-
-    async def status(path: str) -> tuple[int, str]:
-        async with live.http.get(live.url + path) as response:
-            return response.status, (await response.json())["status"]
-
-    assert await status("/healthz") == (200, "ok")
-    assert await status("/readyz") == (503, "loading")
-    body = {"model": "odar", "messages": turn(), "odar": {"deadline_s": 0.1}}
-    code, _, refused = await live.post("/v1/chat/completions", body)
-    assert (code, refused["error"]["code"]) == (504, "deadline")
-    loaded.set()
-    async with asyncio.timeout(5):
-        while (await status("/readyz"))[0] != 200:
-            await asyncio.sleep(0.01)
-    assert (await live.post("/v1/chat/completions", {"model": "odar", "messages": turn()}))[0] == 200
 
 
 async def test_tasks_come_back_to_as_many_as_before(live, up):

@@ -19,9 +19,8 @@ import pytest
 
 from odar.config import load_settings
 from odar.gateway.logs import CURRENT, MOST_LINES, Ids, Logs, to_descriptor
-from odar.gateway.ports import Entry
-from odar.types import Query
 from support import fault_server as faults
+from support.entries import entry
 from support.gateway import turn
 from support.gateway_process import Process
 from support.spans import SpanBook
@@ -139,20 +138,6 @@ def quiet_root():
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
-
-
-def entry(**fields) -> Entry:
-    known = {"trace_id": "t", "endpoint": "e", "model": "m", "status": 200, "seconds": 0.1, "stream": False}
-    return Entry(**{**known, "key_id": None, **fields})
-
-
-def test_text_for_people_cannot_be_forged():
-    page = Page("text", content=True)
-    page.logs.request(entry(model='m"\n2026 INFO forged', status=500, error="E: two words", query=Query("q")))
-    (line,) = page.text().splitlines()
-    assert ' model="m\\"\\n2026 INFO forged" ' in line
-    assert " ERROR odar.request request request_id=" in line
-    assert line.endswith('error="E: two words"')
 
 
 def test_lines_of_other_loggers():

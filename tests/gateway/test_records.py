@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
@@ -13,6 +14,7 @@ from odar.store.filters import Filter
 from odar.store.keys import Limits
 from odar.store.keytable import create_key
 from odar.store.store import open_store
+from support.entries import entry
 from support.fault_server import status
 
 CHAT = "/v1/chat/completions"
@@ -68,6 +70,15 @@ async def test_a_failure_is_written_down_too(store, settings, recorded, up, slow
     await store.flush()
     page = await store.page(Filter())
     assert page.traces[0]["status"] == "error"
+
+
+async def test_a_failure_is_dated_when_it_was_asked_not_when_it_failed(store):
+    StoredRecord(store, "embedded").put(
+        entry(trace_id="late", status=504, error="ProviderTimeout: x", seconds=60.0)
+    )
+    await store.flush()
+    asked = datetime.fromisoformat((await store.get("late"))["started_at"])
+    assert 59 < (datetime.now(UTC) - asked).total_seconds() < 90
 
 
 async def test_a_key_made_elsewhere_opens_the_gateway(store, settings, recorded):

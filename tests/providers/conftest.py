@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from odar.providers.anthropic import AnthropicProvider
+from odar.providers.embedded import EmbeddedProvider
 from odar.providers.http import RetryPolicy
+from odar.providers.llamacpp import Engine, EngineSettings, engines
 from odar.providers.openai import OpenAIProvider
+from odar.providers.weights import ensure_weights
 from support.fault_server import FaultServer
 from support.requests import KEY
 
@@ -43,5 +46,21 @@ async def openai(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[OpenA
 @pytest.fixture
 async def anthropic(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[AnthropicProvider]:
     provider = AnthropicProvider("claude", server.origin, KEY, retry=retry, key_hint="set UP_API_KEY")
+    yield provider
+    await provider.close()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The one loaded model of the session; one thread, as test machines are busy."""
+    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=8))
+    yield engine
+    engines.release(engine)
+
+
+@pytest.fixture
+async def provider(engine: Engine) -> AsyncIterator[EmbeddedProvider]:
+    """The embedded provider on that model."""
+    provider = EmbeddedProvider(threads=1, context=512)
     yield provider
     await provider.close()

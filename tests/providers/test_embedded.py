@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from odar.providers import embedded, llamacpp
 from odar.providers.base import Message, Quirks, Reply, Request, Sampling
 from odar.providers.chatml import SPECIAL
 from odar.providers.embedded import EmbeddedProvider
-from odar.providers.llamacpp import Engine, EngineSettings, StoppedError, engines
-from odar.providers.weights import WeightsStatus, ensure_weights
+from odar.providers.llamacpp import Engine, EngineSettings, StoppedError
+from odar.providers.weights import WeightsStatus
 from odar.types import Image, Token
 
 HELLO = (
@@ -32,21 +32,6 @@ HELLO = (
     Message("user", "What is the capital of France?"),
 )
 LONG = (Message("user", "Tell me a long story about the sea."),)
-
-
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    """The one loaded model of the session; one thread, as test machines are busy."""
-    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=8))
-    yield engine
-    engines.release(engine)
-
-
-@pytest.fixture
-async def provider(engine: Engine) -> AsyncIterator[EmbeddedProvider]:
-    provider = EmbeddedProvider(threads=1, context=512)
-    yield provider
-    await provider.close()
 
 
 def request(

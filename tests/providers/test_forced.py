@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,10 @@ from odar.errors import ProviderError, ProviderTimeout
 from odar.providers.base import Message, Request, Sampling
 from odar.providers.embedded import EmbeddedProvider
 from odar.providers.forced import Piece, RefusedError, force, runs
-from odar.providers.llamacpp import Engine, EngineSettings, engines
-from odar.providers.weights import ensure_weights
+from odar.providers.llamacpp import EngineSettings
 from support.fault_server import FaultServer, anthropic_ok
 
 ASK = Request("smollm2-135m", (Message("user", "How many legs does a spider have?"),))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The model that the other tests of the embedded provider use, too."""
-    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=8))
-    yield engine
-    engines.release(engine)
-
-
-@pytest.fixture
-async def provider(engine: Engine) -> AsyncIterator[EmbeddedProvider]:
-    provider = EmbeddedProvider(threads=1, context=512)
-    yield provider
-    await provider.close()
 
 
 async def test_a_text_scores_as_it_did_when_it_was_sampled(provider):

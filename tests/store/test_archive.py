@@ -6,7 +6,7 @@ import pytest
 
 from odar.errors import InputError, UnknownName
 from odar.store.filters import Cursor, Filter
-from odar.store.record import DIRECT, Attempt, Record
+from odar.store.record import DIRECT, Record, Unanswered
 from odar.types import Candidate, Query, Step
 from support.traces import ago, make_answer, make_record
 
@@ -44,7 +44,7 @@ async def filled(opened, url):
         make_record(id="c1", started_at=times(3), key_id="key_2", cost=0.02, seconds=2.0),
     ):
         store.put(record)
-    failed = Attempt(id="d1", started_at=times(4), profile="embedded", error="fast: down", status="error")
+    failed = Unanswered(id="d1", started_at=times(4), profile="embedded", error="fast: down", status="error")
     store.put(Record(Query("Who?"), failed, "key_1"))
     assert await store.flush()
     return store
@@ -166,7 +166,7 @@ async def test_a_query_that_went_straight_to_a_model(opened, url):
     store.put(
         Record(
             Query("Hi"),
-            Attempt(id="x", started_at=ago(), profile="p", status="ok", path=DIRECT, candidates=(said,)),
+            Unanswered(id="x", started_at=ago(), profile="p", status="ok", path=DIRECT, candidates=(said,)),
         )
     )
     row = await store.get("x")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odar.errors import StoreError
 from odar.store.document import WITHHELD, dumps, from_document, loads, to_document
-from odar.store.record import Attempt, Record
+from odar.store.record import Record, Unanswered
 from odar.types import (
     Answer,
     Assignment,
@@ -65,7 +65,7 @@ traces = st.builds(
     degradations=st.lists(texts, max_size=2).map(tuple),
 )
 attempts = st.builds(
-    Attempt,
+    Unanswered,
     **head,
     status=st.sampled_from(["ok", "error", "cancelled"]),
     error=st.none() | texts,

@@ -18,7 +18,7 @@ from odar.config import load_settings
 from odar.store.archive import Archive
 from odar.store.database import Database
 from odar.store.filters import Cursor, Filter
-from odar.store.record import Attempt, Record
+from odar.store.record import Record, Unanswered
 from odar.store.rows import make_row, write_rows
 from odar.types import Query
 from support.traces import make_answer
@@ -39,7 +39,7 @@ def population(seed: int) -> list[tuple[Record, bool | None]]:
         moment = (START + timedelta(minutes=draw.randrange(0, 9000, 30))).isoformat(timespec="milliseconds")
         name, key = f"{draw.choice('ab')}{index:03}", draw.choice(KEYS)
         if draw.random() < 0.1:
-            attempt = Attempt(id=name, started_at=moment, profile="embedded", error="fast: down", status="error")
+            attempt = Unanswered(id=name, started_at=moment, profile="embedded", error="fast: down", status="error")
             made.append((Record(Query("Who?"), attempt, key), None))
             continue
         answer = make_answer(
@@ -209,7 +209,9 @@ def test_the_overview_is_the_sum_of_what_the_filter_finds(archive, rows, wanted,
         seconds = [row["seconds"] for row in part]
         ranks = {f"p{percent}": nearest_rank(seconds, percent) for percent in (50, 90, 95, 99)}
         assert view["paths"][name]["latency_s"] == pytest.approx(ranks)
-        counted = Counter(min(99, int(100 * row["difficulty"])) for row in part if row["difficulty"] is not None)
+        counted = Counter(  # every difficulty here is some hundredths
+            min(99, round(100 * row["difficulty"])) for row in part if row["difficulty"] is not None
+        )
         assert {bin_: n for bin_, n in enumerate(view["difficulty"]["counts"][name]) if n} == counted
     priced = [row for row in found if row["slow_cost_usd"] is not None]
     assert view["slow"]["calls"] == sum(row["slow_calls"] for row in priced)

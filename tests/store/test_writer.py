@@ -16,7 +16,7 @@ from sqlalchemy import event, select, text
 from odar.errors import StoreError
 from odar.settings import StoreSettings
 from odar.store.database import Database
-from odar.store.record import Attempt, Record
+from odar.store.record import Record, Unanswered
 from odar.store.schema import traces
 from odar.store.writer import Writer
 from odar.types import NO_USAGE, Query, Spend, Usage
@@ -203,11 +203,11 @@ async def test_a_batch_whose_commit_was_lost_on_the_way_back_is_not_counted_twic
 @pytest.mark.parametrize(
     "bad",
     [
-        Record(Query("?"), Attempt(id="bad", started_at="yesterday", profile="p")),
+        Record(Query("?"), Unanswered(id="bad", started_at="yesterday", profile="p")),
         Record(Query("?"), make_record(id="bad").outcome, extra={("x",): 1}),
         Record(
             Query("?"),
-            Attempt(id="bad", started_at="2026-11-15", profile="p", spend=Spend(2**80, NO_USAGE, 0.0, 0.0)),
+            Unanswered(id="bad", started_at="2026-11-15", profile="p", spend=Spend(2**80, NO_USAGE, 0.0, 0.0)),
         ),
     ],
     ids=["no time", "not JSON", "too large"],
@@ -226,7 +226,7 @@ async def test_odd_characters_and_impossible_figures_are_stored_all_the_same(ope
     store = opened(url, content=True)
     odd = "a\0b\ud800c 漢字 😀"
     record = make_record(odd, text=odd, cost=float("nan"), seconds=float("inf"), difficulty=float("nan"))
-    huge = Attempt(
+    huge = Unanswered(
         id="huge", started_at="2026-11-15T00:00:00Z", profile="p", spend=Spend(0, Usage(2**80, 0, 1, 0), None, 0.0)
     )
     store.put(record)
@@ -309,7 +309,7 @@ def test_what_was_flushed_survives_kill_9(url):
 async def test_without_content_the_phrase_is_nowhere_in_the_files(opened, sqlite_url, content):
     store = opened(sqlite_url, content=content, flush_interval_s=0.05)
     phrase = "zanzibar marmalade"
-    failed = Attempt(id="f", started_at="2026-11-15", profile="p", error=f"HTTP 400: cannot parse '{phrase}'")
+    failed = Unanswered(id="f", started_at="2026-11-15", profile="p", error=f"HTTP 400: cannot parse '{phrase}'")
     store.put(
         make_record(
             f"Where is my {phrase} today?", text=f"Your {phrase} is gone. Answer: gone", cue=f"keywords: {phrase}"

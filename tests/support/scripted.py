@@ -60,3 +60,24 @@ def step_of(request: Request) -> str:
     """Which step a request with the default prompts is for."""
     system = request.messages[0].text
     return "verify" if "proposed" in system else "solve" if "care" in system else "answer"
+
+
+def asked(request: Request) -> int:
+    """The number of "What is 7 + 0?"."""
+    return int(request.messages[-1].text.split()[2])
+
+
+def even_fast(request: Request, index: int) -> list[Completion]:
+    """Fast is right on even numbers, slow always."""
+    number = asked(request)
+    if step_of(request) == "answer":
+        return [completion(f"Answer: {number if number % 2 == 0 else 'no idea'}")]
+    return [completion(f"Judgment: CORRECT\nAnswer: {number}")] * request.n
+
+
+def unsure_where_wrong(request: Request, index: int) -> list[Completion]:
+    """Fast is right on even numbers and less sure on the others; slow is always right, and less sure each time."""
+    number = asked(request)
+    if step_of(request) == "answer" and number % 2:
+        return [completion("Answer: 99", -1.0)]
+    return [completion(f"Answer: {number}", -0.1 - 0.01 * i) for i in range(request.n)]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from odar.difficulty.features import FEATURES
 from odar.fusion.energy import Alignment, measure
-from odar.store.record import Attempt, Record
+from odar.store.record import Record, Unanswered
 from odar.types import (
     Answer,
     Assignment,
@@ -58,7 +58,7 @@ def one(rng: random.Random, started_at: str, id: str) -> Record:
     d = min(max(rng.betavariate(1.3, 2.1) + rng.gauss(0, 0.04), 0.01), 0.99)
     question = QUESTIONS[min(int(d * len(QUESTIONS)), len(QUESTIONS) - 1)]
     if rng.random() < 0.02:
-        failed = Attempt(
+        failed = Unanswered(
             id=id, started_at=started_at, profile="custom", error="fast: p answered 503", status="error"
         )
         return Record(Query(question), failed)

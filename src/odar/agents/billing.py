@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from odar.agents.ledger import Ledger
 from odar.dispatch.catalogue import ModelCard
-from odar.errors import ProviderError, ProviderTimeout
+from odar.errors import ProviderError, ProviderTimeout, one_line
 from odar.providers.base import Message, Reply, Request
-from odar.types import NO_USAGE, Call, Step, Usage
+from odar.types import CANCELLED, NO_USAGE, Call, Step, Usage
 
 GRACE_S = 0.5
 """A provider keeps its own time; one that does not is cut off this much later."""
@@ -55,7 +55,7 @@ async def billed(
         settle(request.n if error.reached else 0, usage, error.retries, one_line(error))
         raise
     except BaseException:
-        settle(request.n, Usage(), error="cancelled")
+        settle(request.n, Usage(), error=CANCELLED)
         raise
     # Some servers send more completions than were asked for.
     settle(max(1, min(len(reply.completions), request.n)), reply.usage, reply.retries)
@@ -70,8 +70,3 @@ async def _within(provider: str, timeout_s: float, ask: Callable[[], Awaitable[R
         raise ProviderTimeout(
             f"{provider} gave no answer within {timeout_s:g} s", provider=provider, retryable=True
         ) from None
-
-
-def one_line(error: BaseException) -> str:
-    """An error's message without its line breaks."""
-    return " ".join(str(error).split())

@@ -25,6 +25,20 @@ class Limits:
     calls: int | None = None
     cost_usd: float | None = None
 
+    def tightened(
+        self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
+    ) -> Limits:
+        """These and a request's own, whichever is tighter: no request loosens what was configured.
+
+        >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
+        Limits(deadline_s=20, calls=6, cost_usd=0.5)
+        """
+        return Limits(
+            deadline_s=min(x for x in (self.deadline_s, deadline_s) if x is not None),
+            calls=min((x for x in (self.calls, calls) if x is not None), default=None),
+            cost_usd=min((x for x in (self.cost_usd, cost_usd) if x is not None), default=None),
+        )
+
 
 @dataclass(slots=True)
 class Reservation:

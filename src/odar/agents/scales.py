@@ -27,7 +27,7 @@ class Scales:
 
     def weigh(self, candidate: Candidate, team: Team, scorer: str = "") -> Candidate:
         """The candidate with its energy; `scorer` is the surrogate where its tokens are that one's."""
-        source = self.source(candidate.step, team, scorer)
+        source = self._source(candidate.step, team, scorer)
         known = None if source is None else self.alignment.find(source)
         energy = measure(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
         if energy is not None and (known or scorer):
@@ -38,16 +38,16 @@ class Scales:
         """Count the energies of what is about to be served."""
         for candidate in candidates:
             energy = candidate.energy
-            source = None if energy is None else self.source(candidate.step, team, energy.scorer)
+            source = None if energy is None else self._source(candidate.step, team, energy.scorer)
             if energy is not None and source is not None:
                 self.alignment.observe(source, energy.free_energy)
 
     def known(self, step: Step, team: Team) -> Statistics | None:
         """What calibration found out about a step's answers on the terms of this query."""
-        source = self.source(step, team)
+        source = self._source(step, team)
         return None if source is None else self.alignment.calibrated.find(source)
 
-    def source(self, step: Step, team: Team, scorer: str = "") -> Source | None:
+    def _source(self, step: Step, team: Team, scorer: str = "") -> Source | None:
         """Where a step's answers come from on the terms of this query; None where the server sets some of them."""
         terms = team.terms(step.role).sampling
         if terms.temperature is None or terms.top_p is None or terms.max_tokens is None:

@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from odar.agents.billing import billed, one_line
+from odar.agents.billing import billed
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.agents.terms import Terms, agent_terms, plain_terms
 from odar.dispatch.catalogue import ModelCard
-from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError
+from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError, one_line
 from odar.fusion.answers import extract_judgment, find_answer
 from odar.fusion.forms import canonical_json, fault_of
 from odar.observer import observed

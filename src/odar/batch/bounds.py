@@ -52,7 +52,7 @@ def used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
     tokens: Counter[str] = Counter()
     unknown: set[str] = set()
     for call in calls:
-        requests[call.provider] += attempts if call.error not in (None, "cancelled") else 1 + call.retries
+        requests[call.provider] += attempts if call.failed else 1 + call.retries
         if call.usage.input is None or call.usage.output is None:
             unknown.add(call.provider)
         else:

@@ -4,7 +4,8 @@ The driver (this process) alone writes the journal. A worker sends it what the i
 the outcome last; if the worker is lost in between, the item goes to another one together with what has arrived.
 
 The promise: whatever becomes of the workers, each item gets one row, and no reply that has reached the driver is
-paid for again; what a lost worker had under way, or had not yet sent, may be, and `again` counts such items.
+paid for again; what a lost worker had under way, or had not yet sent, may be. `again` counts such items, and
+`again_usd` is the most that it may have cost.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from odar.batch.executor import Item, OpenWork, Outcome
 from odar.batch.journal import Memo
 from odar.batch.limits import LEASE_S, Rate
 from odar.batch.worker import Message, Worker
-from odar.errors import OdarError, SettingsError
+from odar.errors import OdarError, SettingsError, one_line
 
 LOCAL = "local"
 ATTEMPTS = 4
@@ -77,6 +78,7 @@ class RayExecutor:
         for _ in range(workers):
             self._hire()
         self.again = 0
+        self.again_usd: float | None = 0.0
         self.limiter = RayLimiter(ray, rates or {}, lease_s)
 
     async def do(self, item: Item, memo: Memo) -> Outcome:
@@ -96,7 +98,7 @@ class RayExecutor:
                 self._replace(hand, error)
                 if hand.opened:  # otherwise nothing has been asked yet, and the item is not to blame
                     lost += 1
-                    self.again += 1
+                    self._lose(item)
             except self._ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, OdarError):  # such as a key that the worker's machine does not have
                     raise error.cause from None
@@ -120,6 +122,12 @@ class RayExecutor:
                 memo.keep(name, value)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
+    def _lose(self, item: Item) -> None:
+        """Nobody knows what it had under way; the most is what it may cost in all."""
+        unknown = self.again_usd is None or item.worst_cost_usd is None
+        self.again += 1
+        self.again_usd = None if unknown else (self.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
+
     def _hire(self, failed_starts: int = 0, avoid: str = "") -> None:
         """Start a worker on the machine that has the fewest, and on another than `avoid` where there is one.
 
@@ -140,7 +148,7 @@ class RayExecutor:
             return
         failed_starts = 0 if hand.opened else hand.failed_starts + 1
         if failed_starts >= STARTS or getattr(error, "actor_init_failed", False):
-            raise OdarError(f"no worker can be started on the Ray cluster: {_one_line(error)}")
+            raise OdarError(f"no worker can be started on the Ray cluster: {one_line(error, 200)}")
         self._hands.remove(hand)
         self._ray.kill(hand.worker)
         self._hire(failed_starts, avoid="" if hand.opened else hand.node)
@@ -182,8 +190,8 @@ def _connect(address: str | None) -> Any:
         _init(ray, address)
     except Exception as error:  # Ray raises nothing narrower for a node that did not come up in time
         raise SettingsError(
-            f"no Ray cluster at {address or 'auto'} ({_one_line(error)}); start one with `ray start --head` and "
-            "give its host:port, or --ray-address local"
+            f"no Ray cluster at {address or 'auto'} ({one_line(error, 200)}); start one with `ray start --head` "
+            "and give its host:port, or --ray-address local"
         ) from None
     return ray
 
@@ -211,7 +219,3 @@ def _check_reachable(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon:
         socket.create_connection((host, int(port)), _REACHABLE_S).close()
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

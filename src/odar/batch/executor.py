@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 
 from odar.batch.journal import Entry, Journal, Memo, Row
 from odar.batch.limits import LEASE_S, Limiter, LocalLimiter, Needs, Rate
-from odar.errors import BudgetExceeded, OdarError, ProviderError
+from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Outcome:
 
 def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
     """An item that failed: its row says why. Give its `cost_usd`; unless told, it may have used all it needed."""
-    told: dict[str, Any] = {"type": type(error).__name__, "message": " ".join(str(error).split())}
+    told: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
         told |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
     row = {"id": item.key, **more, "error": told, "digest": item.digest}
@@ -77,6 +77,11 @@ class Executor(Protocol):
         twice."""
         ...
 
+    @property
+    def again_usd(self) -> float | None:
+        """What that may have cost, at the most, and is in no row; None where a price is unknown."""
+        ...
+
     async def do(self, item: Item, memo: Memo) -> Outcome:
         """Do one item; called for several at once."""
         ...
@@ -85,7 +90,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """Does the work in this process, in this event loop."""
 
-    again = 0
+    again, again_usd = 0, 0.0
     """There is no worker that could be lost."""
 
     def __init__(
@@ -124,6 +129,8 @@ class Progress:
     """Why items are left over, if they are."""
     again: int = 0
     """How often an item of this run was begun again because its worker was lost (see `Executor.again`)."""
+    again_usd: float | None = 0.0
+    """What was lost with them may have cost, at the most; `cost_usd` does not hold it."""
 
     @property
     def cost_to_go_usd(self) -> float | None:
@@ -142,6 +149,7 @@ class Tally:
     failed: int = 0
     asked: int = 0
     again: int = 0
+    again_usd: float | None = 0.0
     _known_usd: float = 0.0
     _unknown: int = 0
 
@@ -164,7 +172,7 @@ class Tally:
     def progress(self, stopped: str | None = None) -> Progress:
         """Where the run stands."""
         cost = None if self._unknown else self._known_usd
-        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped, self.again)
+        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped, self.again, self.again_usd)
 
 
 @dataclass(slots=True)
@@ -180,10 +188,13 @@ class Budget:
 
     cap_usd: float | None
     committed_usd: float = 0.0
+    lost_usd: float = 0.0
+    """What requests that were lost with their workers may have cost: in no row, and perhaps billed."""
 
     def fits(self, worst_usd: float | None) -> bool:
         """Whether an item that can cost so much may start."""
-        return self.cap_usd is None or self.committed_usd + (worst_usd or 0.0) <= self.cap_usd + 1e-12
+        most = self.committed_usd + self.lost_usd + (worst_usd or 0.0)
+        return self.cap_usd is None or most <= self.cap_usd + 1e-12
 
     def hold(self, worst_usd: float | None) -> None:
         """Commit the most."""
@@ -241,9 +252,9 @@ class _Run:
         running: set[asyncio.Task[None]] = set()
         try:
             for item in todo:
-                while len(running) >= concurrency or (running and not self.budget.fits(item.worst_cost_usd)):
+                while len(running) >= concurrency or (running and not self._fits(item)):
                     running = await _after_the_next(running)
-                if not self.budget.fits(item.worst_cost_usd):
+                if not self._fits(item):
                     return f"the budget of ${self.budget.cap_usd:g} does not cover what {item.key!r} may cost"
                 self.budget.hold(item.worst_cost_usd)
                 ticket = await self.executor.limiter.take(item.needs)
@@ -255,6 +266,10 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
         return None
+
+    def _fits(self, item: Item) -> bool:
+        self.budget.lost_usd = self.executor.again_usd or 0.0
+        return self.budget.fits(item.worst_cost_usd)
 
     async def _one(self, item: Item, ticket: int) -> None:
         before, used = self.journal.entries.get(item.key), item.needs
@@ -268,7 +283,7 @@ class _Run:
         self.tally.add(before, -1)
         self.tally.add(after)
         self.tally.asked += 1
-        self.tally.again = self.executor.again
+        self.tally.again, self.tally.again_usd = self.executor.again, self.executor.again_usd
         self.budget.settle(item.worst_cost_usd, after.cost_usd)
         self.on_progress(self.tally.progress())
 

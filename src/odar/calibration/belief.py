@@ -23,16 +23,6 @@ _FLOOR = 1e-6
 """The least probability that the right answer is given: one question must not decide."""
 
 
-def log_masses(votes: Votes, beta: float, skills: Array) -> Array:
-    """−β·F(a) = log Σ w·exp(−β·F̃) of each candidate's answer (SPEC 5.10); −min F̃ for β = ∞; −∞ where none is.
-
-    >>> one = Votes(np.array([[-1.0, -1.0, -2.0]]), np.array([[0, 0, 1]]), np.zeros((1, 3), dtype=bool))
-    >>> log_masses(one, 1.0, np.ones(3)).round(2).tolist(), log_masses(one, np.inf, np.ones(3)).tolist()
-    ([[1.69, 1.69, 2.0]], [[1.0, 1.0, 2.0]])
-    """
-    return np.asarray(_masses(votes, beta, skills).T)
-
-
 def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
     """The log-probability that a rule gives to what is right, for each question; 0 where no candidate is.
 
@@ -48,7 +38,7 @@ def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
     if not answerable.any():
         return out
     votes = votes.rows(answerable)
-    masses = _masses(votes, beta, skills)
+    masses = log_masses(votes, beta, skills)
     height = np.maximum(masses - masses.max(axis=0), _NONE)
     share = _shares(votes)
     right = share * votes.correct.T
@@ -67,8 +57,15 @@ def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
     return out
 
 
-def _masses(votes: Votes, beta: float, skills: Array) -> Array:
-    """(M, N), as `votes.fuse` has it: candidates are few, questions many."""
+def log_masses(votes: Votes, beta: float, skills: Array) -> Array:
+    """−β·F(a) = log Σ w·exp(−β·F̃) of each candidate's answer (SPEC 5.10); −min F̃ for β = ∞; −∞ where none is.
+
+    (M, N), as `votes.fuse` has it: candidates are few, questions many.
+
+    >>> one = Votes(np.array([[-1.0, -1.0, -2.0]]), np.array([[0, 0, 1]]), np.zeros((1, 3), dtype=bool))
+    >>> log_masses(one, 1.0, np.ones(3)).T.round(2).tolist(), log_masses(one, np.inf, np.ones(3)).T.tolist()
+    ([[1.69, 1.69, 2.0]], [[1.0, 1.0, 2.0]])
+    """
     groups, own = np.ascontiguousarray(votes.groups.T), own_weights(votes)
     each, join = own, cast(Callable[[Array, Array], Array], np.maximum)
     if np.isfinite(beta):

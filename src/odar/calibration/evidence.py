@@ -10,6 +10,7 @@ import numpy as np
 from odar.calibration.records import Attempt, Record, Score
 from odar.calibration.votes import Array, Bools, Ints, Votes
 from odar.difficulty.training import d_star
+from odar.fusion.energy import free_energy
 from odar.fusion.equivalence import group
 
 FAST, VERIFY, SOLVE = 0, 1, 2
@@ -122,7 +123,7 @@ def free_energy_of(attempt: Attempt | Score, varentropy_weight: float) -> float:
     """F = E + λ·V of a recorded attempt; NaN where it had no log-probabilities."""
     if attempt.energy is None or attempt.varentropy is None:
         return float("nan")
-    return attempt.energy + varentropy_weight * attempt.varentropy
+    return free_energy(attempt.energy, attempt.varentropy, varentropy_weight)
 
 
 def _scores(record: Record, *slow: Attempt) -> int:

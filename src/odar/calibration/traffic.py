@@ -26,6 +26,7 @@ from odar.calibration.votes import Array
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
 from odar.difficulty.posterior import PosteriorDifficulty
+from odar.fusion.energy import free_energy
 from odar.fusion.equivalence import equivalent
 from odar.types import Step
 
@@ -198,7 +199,8 @@ def _free_energy(candidate: Mapping[str, Any], weight: float) -> float:
     energy = candidate["energy"]
     if energy is None or energy.get("scorer"):  # a surrogate's energies are on another scale than the model's own
         return float("nan")
-    return float(energy["energy"]) + weight * float(energy["varentropy"])
+    own, variance = energy["energy"], energy["varentropy"]
+    return float("nan") if own is None or variance is None else free_energy(float(own), float(variance), weight)
 
 
 def _log_tokens(candidate: Mapping[str, Any]) -> float:

@@ -110,4 +110,4 @@ def _report(done: Progress, failed: Mapping[str, Mapping[str, Any]], out: str, *
     cost = "an unknown amount" if done.cost_usd is None else f"${done.cost_usd:.4f}"
     answered = done.done - done.failed
     click.echo(f"{answered} of {done.total} answered, {done.asked} of them now, for {cost} in all: {out}")
-    report_failures(failed, done.stopped, done.again)
+    report_failures(failed, done)

@@ -102,11 +102,11 @@ def gateway(
 
 def _print(rows: list[Row]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("target", "conns", "req/s", "p50 ms", "p99 ms", "calls", "CPU ms", "errors", "MB"):
-        table.add_column(name, justify="left" if name == "target" else "right")
+    from odar.cli.tables import plain_table
+
+    figures = ("conns", "req/s", "p50 ms", "p99 ms", "calls", "CPU ms", "errors", "MB")
+    table = plain_table("target", *figures, gap=2, right=figures)
     for row in rows:
         memory = "unknown" if row.memory_mb is None else f"{row.memory_mb:.0f}"
         for load in row.loads:

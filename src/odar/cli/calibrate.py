@@ -12,6 +12,7 @@ import click
 from odar.cli.embedded import fetch_if_embedded
 from odar.cli.options import UserPath, announce_profile, command_line, settings_options
 from odar.errors import InputError
+from odar.files import cache_folder, written_whole
 from odar.settings import Settings
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def _run(
     if refused:
         click.echo(f"odar: not written: {fitted.worse} (--force writes it anyway)", err=True)
         return 1
-    write(Path(out), calibration.to_json())
+    with written_whole(Path(out)) as draft:
+        draft.write_text(calibration.to_json(), encoding="utf-8")
     if not as_json:
         click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
     return 0
@@ -188,24 +190,13 @@ def _fit(odar: Odar, kept: list[tuple[Item, Record]], tolerance: float) -> tuple
     return evidence, fit(evidence, today, tolerance=tolerance)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    try:
-        part = path.with_name(path.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
 def _records_path(named: str | None, made_by: Provenance) -> Path:
     """The file named, or the one for these settings in ODAR's cache; where that is new, what is left is told."""
     if named:
         return Path(named)
     from odar.calibration.provenance import latest, told
-    from odar.providers.weights import weights_path
 
-    folder = weights_path().parent.parent / "calibration"
+    folder = cache_folder() / "calibration"
     file = folder / f"{made_by.digest}.jsonl"
     if not file.exists() and (found := latest(folder)):
         before, by = found

@@ -16,6 +16,7 @@ from odar.cli.calibrate_view import part_line
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
 from odar.errors import InputError
+from odar.files import written_whole
 from odar.fusion.calibration import Calibration
 from odar.settings import Settings
 from odar.types import Step
@@ -23,7 +24,6 @@ from odar.types import Step
 
 def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
     """Read the store, fit, say what came of it, and write it where anything changed."""
-    from odar.cli.calibrate import write
     from odar.cli.options import command_line
 
     with Odar(settings) as odar:
@@ -48,7 +48,8 @@ def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int
             made=made_of(made),
             report=_report(traffic, fitted),
         )
-        write(Path(out), calibration.to_json())
+        with written_whole(Path(out)) as draft:
+            draft.write_text(calibration.to_json(), encoding="utf-8")
     if not as_json:
         click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
     return 0

@@ -149,7 +149,7 @@ def collect(
         opened = open_engine("local", work, settings)
         doing = run(items, opened, journal, concurrency=concurrency, budget_usd=budget, on_progress=show)
         done = asyncio.run(doing)
-    report_failures(failures(journal, items), done.stopped)
+    report_failures(failures(journal, items), done)
 
 
 @contextmanager
@@ -188,12 +188,13 @@ def failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, 
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
 
-def report_failures(failed: Mapping[str, Mapping[str, Any]], stopped: str | None, again: int = 0) -> None:
+def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> None:
     """A line for every kind of failure, with the first of them, and one on what lost workers may have cost."""
-    if again:
+    if done.again:
+        most = "nobody knows how much" if done.again_usd is None else f"${done.again_usd:.4f} at the most"
         click.echo(
-            f"odar: {again} {'time' if again == 1 else 'times'} an item was begun again because its worker was "
-            "lost; requests it had under way then may be billed twice",
+            f"odar: {done.again} {'time' if done.again == 1 else 'times'} an item was begun again because its "
+            f"worker was lost; requests it had under way then may be billed too, {most}",
             err=True,
         )
     kinds = Counter(error["type"] for error in failed.values())
@@ -204,8 +205,8 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], stopped: str | None
             "again",
             err=True,
         )
-    if stopped:
-        click.echo(f"odar: stopped: {stopped}", err=True)
+    if done.stopped:
+        click.echo(f"odar: stopped: {done.stopped}", err=True)
 
 
 def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:

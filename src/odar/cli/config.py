@@ -53,11 +53,10 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         return
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("setting", "value", "from"):
-        table.add_column(name, overflow="fold")
+    from odar.cli.tables import plain_table
+
+    table = plain_table("setting", "value", "from", gap=2, overflow="fold")
     for path, value, origin, _ in rows:
         table.add_row(key_name(path), escape(_show(value)), escape(origin))
     Console(highlight=False).print(table)

@@ -12,7 +12,7 @@ from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
 from odar.dispatch.experts import route_expert
 from odar.dispatch.strategy import Strategy
-from odar.errors import InputError
+from odar.errors import InputError, one_line
 from odar.fusion.calibration import load_calibration
 from odar.settings import Settings
 from odar.types import Decision, Query
@@ -47,7 +47,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
         if as_json:
             click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))
         elif file:
-            click.echo(f"{decision.estimate.difficulty:.3f}  {decision.path:<6}  {_one_line(asked.text)}")
+            click.echo(f"{decision.estimate.difficulty:.3f}  {decision.path:<6}  {one_line(asked.text, 60)}")
         else:
             _show(asked, decision)
 
@@ -86,8 +86,3 @@ def _show(query: Query, decision: Decision) -> None:
         size = round(_BAR * abs(share) / largest)
         left, right = ("", "█" * size) if share > 0 else ("█" * size, "")
         click.echo(f"{name:20} {value:>9.3g} {share:>+8.3f}  {left:>{_BAR}}|{right}")
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"

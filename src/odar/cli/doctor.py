@@ -17,6 +17,7 @@ from odar import __version__
 from odar.cli.options import settings_options
 from odar.engine import Odar
 from odar.errors import OdarError
+from odar.files import cache_folder
 from odar.secrets import masked
 from odar.settings import AgentSettings, Settings
 from odar.store.alignment_file import alignment_file, alignment_path
@@ -77,8 +78,8 @@ def _places(settings: Settings) -> list[Finding]:
     from odar.providers.weights import weights_path
     from odar.store.database import database_url
 
-    url, weights = database_url(settings.store), weights_path()
-    places = {"weights": weights, "calibration records": weights.parent.parent / "calibration"}
+    url = database_url(settings.store)
+    places = {"weights": weights_path(), "calibration records": cache_folder() / "calibration"}
     found = []
     if url.get_backend_name() == "sqlite":
         places = {"traces and keys": Path(str(url.database)), **places}

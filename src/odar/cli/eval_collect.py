@@ -111,7 +111,7 @@ def collect(
             failed = failures(folder.journal, collection.items)
             folder.compact()
             _summary(folder, jobs, out)
-    report_failures(failed, done.stopped, done.again)
+    report_failures(failed, done)
     return exit_code(failed, done.stopped)
 
 

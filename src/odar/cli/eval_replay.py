@@ -112,11 +112,12 @@ def _side(text: str) -> tuple[Tape, Outcome]:
 
 def _print(rows: Sequence[Standing]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("policy", "accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
-        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=name != "policy")
+    from odar.cli.tables import plain_table
+
+    table = plain_table("policy", gap=2)
+    for name in ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*_cells(row))
     Console(highlight=False, width=None if Console().is_terminal else 140).print(table)

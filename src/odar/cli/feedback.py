@@ -6,11 +6,12 @@ import click
 
 from odar.cli.options import settings_options
 from odar.settings import Settings
+from odar.store.filters import MARKS
 
 
 @click.command("feedback")
 @click.argument("trace")
-@click.argument("verdict", type=click.Choice(["right", "wrong"]))
+@click.argument("verdict", type=click.Choice(MARKS))
 @click.option("--note", metavar="TEXT", help="Why, in your own words; stored as it is.")
 @settings_options
 def command(trace: str, verdict: str, note: str | None, settings: Settings) -> None:

@@ -104,11 +104,10 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
         return
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for title in ("name", "key", "today", "month", "limits"):
-        table.add_column(title, overflow="fold")
+    from odar.cli.tables import plain_table
+
+    table = plain_table("name", "key", "today", "month", "limits", overflow="fold")
     for key in keys:
         figures = [_money(spent.get((key.id, period))) for period in (day, day[:7])]
         limits = _limits(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"

@@ -10,7 +10,7 @@ import click
 
 from odar import __version__
 from odar.cli.lazy import LazyGroup
-from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, UsageError, WeightsError
+from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, UsageError, WeightsError, one_line
 
 SECTIONS = {
     "Answer": {
@@ -106,5 +106,4 @@ def _report(error: OdarError, *, as_json: bool) -> None:
             body |= {"calls": error.spend.calls, "cost_usd": error.spend.cost_usd}
         click.echo(json.dumps({"error": body}, ensure_ascii=False))
     else:
-        message = " ".join(str(error).split())
-        click.echo(f"odar: {message}".encode("utf-8", "replace").decode(), err=True)
+        click.echo(f"odar: {one_line(error)}", err=True)

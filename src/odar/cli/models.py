@@ -30,11 +30,10 @@ def command(as_json: bool, drift: bool, settings: Settings) -> None:
         click.echo(json.dumps([dataclasses.asdict(card) for card in cards], ensure_ascii=False))
         return
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("model", "provider", "can", "price", "read on"):
-        table.add_column(name, no_wrap=True)
+    from odar.cli.tables import plain_table
+
+    table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
     roles = {settings.fast.model: "fast", settings.slow.model: "slow"}
     if settings.fast.model == settings.slow.model:
         roles = {settings.fast.model: "fast, slow"}
@@ -58,11 +57,11 @@ def _show_drift(settings: Settings, *, as_json: bool) -> None:
         click.echo("nothing is calibrated (odar calibrate), and nothing with log-probabilities was served yet")
         return
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("model", "step", "aligned by", "served", "calibrated", "running", "drift z"):
-        table.add_column(name, no_wrap=True)
+    from odar.cli.tables import plain_table
+
+    titles = ("model", "step", "aligned by", "served", "calibrated", "running", "drift z")
+    table = plain_table(*titles, no_wrap=True)
     for row in rows:
         z = "-" if row.drift_z is None else f"{row.drift_z:+.1f}" + (" drifts" if row.drifting else "")
         name = f"{row.model} by {row.scorer}" if row.scorer else row.model

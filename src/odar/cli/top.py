@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -241,15 +241,20 @@ def _keys(stop: asyncio.Event) -> Iterator[None]:
 
 
 @contextmanager
-def _signals(stop: asyncio.Event, draw: object) -> Iterator[None]:
+def _signals(stop: asyncio.Event, draw: Callable[[], object]) -> Iterator[None]:
     """Leave on Ctrl-C and SIGTERM as on q; draw again when the window changes."""
     loop = asyncio.get_running_loop()
-    wanted = {"SIGINT": stop.set, "SIGTERM": stop.set, "SIGHUP": stop.set, "SIGWINCH": draw}
+    wanted: dict[str, Callable[[], object]] = {
+        "SIGINT": stop.set,
+        "SIGTERM": stop.set,
+        "SIGHUP": stop.set,
+        "SIGWINCH": draw,
+    }
     known = {getattr(signal, name): what for name, what in wanted.items() if hasattr(signal, name)}
     try:
         for number, what in known.items():
             with suppress(NotImplementedError):  # Windows
-                loop.add_signal_handler(number, what)  # type: ignore[arg-type]
+                loop.add_signal_handler(number, what)
         yield
     finally:
         for number in known:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-WIDTH = 80
+from odar.cli.tables import plain_table
+from odar.cli.trace_sheet import WIDTH, CandidateLine, models, money, print_sheet, tokens
+from odar.types import Step
+
 _ID = 8
 _COLUMNS = (
     ("trace", _ID),
@@ -26,7 +28,7 @@ _COLUMNS = (
 
 def print_list(traces: Sequence[dict[str, Any]]) -> None:
     """A line for each trace."""
-    table = _table()
+    table = plain_table()
     for title, width in _COLUMNS:
         figures = title in ("d", "calls", "cost", "time")
         table.add_column(title, min_width=width, no_wrap=True, justify="right" if figures else "left")
@@ -49,75 +51,56 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
 def print_trace(trace: dict[str, Any]) -> None:
     """Everything a reader wants of one trace."""
     document = trace["document"]
-    console = Console(width=WIDTH, highlight=False)
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")
-    for name, value in _facts(trace, document):
-        facts.add_row(name, escape(value))
-    console.print(facts)
-    if document["candidates"]:
-        console.print()
-        console.print(_candidates(document))
-        console.print("E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen", style="dim")
+    winner = document["verdict"] and document["verdict"]["winner"]
+    candidates = [_line(each, chosen=index == winner) for index, each in enumerate(document["candidates"])]
+    print_sheet(_facts(trace, document), candidates)
 
 
-def _facts(trace: dict[str, Any], document: dict[str, Any]) -> list[tuple[str, str]]:
+def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     decision, verdict, answer = document["decision"], document["verdict"], document["answer"]
-    facts = [("trace", trace["id"]), ("started", trace["started_at"]), ("profile", trace["profile"])]
+    yield "trace", trace["id"]
+    yield "started", trace["started_at"]
+    yield "profile", trace["profile"]
     if trace["status"] != "ok":
-        facts.append((trace["status"], trace["error"] or "no reason given"))
-    facts.append(("question", _text(document["query"], "text")))
+        yield trace["status"], trace["error"] or "no reason given"
+    yield "question", _text(document["query"], "text")
     if answer is not None:
-        facts.append(("answer", _text(answer, "answer")))
+        yield "answer", _text(answer, "answer")
     if decision is not None:
-        estimate = decision["estimate"]
-        facts.append(("difficulty", f"{float(estimate['difficulty']):.3f} by {estimate['estimator']}"))
+        estimate, assignment = decision["estimate"], decision["assignment"]
+        yield "difficulty", f"{float(estimate['difficulty']):.3f} by {estimate['estimator']}"
         if decision.get("posterior") is not None:
-            facts.append(("posterior", f"{float(decision['posterior']):.3f} after the fast answer"))
-        facts.append(("path", f"{trace['path']} ({decision['reason']})"))
-        facts.append(("expert", f"{decision['assignment']['expert']} ({decision['assignment']['cue']})"))
+            yield "posterior", f"{float(decision['posterior']):.3f} after the fast answer"
+        yield "path", f"{trace['path']} ({decision['reason']})"
+        yield "expert", f"{assignment['expert']} ({assignment['cue']})"
+        yield "models", models(assignment["fast"], assignment["slow"])
     else:
-        facts.append(("path", trace["path"] or "none was chosen"))
-    facts.append(("models", ", ".join(trace["models"]) or "none"))
+        yield "path", trace["path"] or "none was chosen"
+        yield "models", ", ".join(trace["models"]) or "none"
     if verdict is not None:
-        facts.append(("decided by", f"{verdict['scorer']}: {verdict['reason']}"))
-    facts.append(("calls", str(trace["calls"])))
-    facts.append(("tokens", f"{_count(trace['tokens_in'])} in, {_count(trace['tokens_out'])} out"))
-    facts.append(("cost", _figure(trace["cost_usd"], "${:.6f}", "unknown")))
-    facts.append(("time", f"{trace['seconds']:.2f} s"))
-    facts += [("degraded", reason) for reason in document["degradations"]]
+        yield "decided by", f"{verdict['scorer']}: {verdict['reason']}"
+    yield "calls", str(trace["calls"])
+    yield "tokens", f"{tokens(trace['tokens_in'])} in, {tokens(trace['tokens_out'])} out"
+    yield "cost", money(trace["cost_usd"])
+    yield "time", f"{trace['seconds']:.2f} s"
+    for reason in document["degradations"]:
+        yield "degraded", reason
     if trace["key_id"] is not None:
-        facts.append(("key", trace["key_id"]))
+        yield "key", trace["key_id"]
     if (said := trace["feedback"]) is not None:
         note = f": {said['note']}" if said["note"] else ""
-        facts.append(("feedback", ("right" if said["correct"] else "wrong") + note))
-    return [(name, " ".join(value.split())) for name, value in facts]
+        yield "feedback", ("right" if said["correct"] else "wrong") + note
 
 
-def _candidates(document: dict[str, Any]) -> Table:
-    table = _table()
-    table.add_column("")
-    table.add_column("agent", no_wrap=True)
-    table.add_column("answer", ratio=1, overflow="ellipsis", no_wrap=True)
-    for name in ("E", "V", "F", "F̃"):
-        table.add_column(name, justify="right", no_wrap=True)
-    winner = document["verdict"] and document["verdict"]["winner"]
-    for index, candidate in enumerate(document["candidates"]):
-        energy = candidate["energy"] or {}
-        shown = [_figure(energy.get(name), form) for name, form in _ENERGIES]
-        text = " ".join(_text(candidate, "answer").split())
-        table.add_row(
-            "*" if index == winner else "", f"{candidate['step']} {candidate['model']}"[:24], escape(text), *shown
-        )
-    return table
+def _line(candidate: dict[str, Any], *, chosen: bool) -> CandidateLine:
+    known = candidate["energy"] or {}
+    # Earlier versions wrote an infinity as text.
+    energies = [None if known.get(name) is None else float(known[name]) for name in _ENERGIES]
+    answer = _text(candidate, "answer")
+    return CandidateLine(chosen, Step(candidate["step"]), candidate["judgment"], answer, energies)
 
 
-_ENERGIES = (("energy", "{:.4f}"), ("varentropy", "{:.3f}"), ("free_energy", "{:.4f}"), ("aligned", "{:+.2f}"))
-
-
-def _table() -> Table:
-    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+_ENERGIES = ("energy", "varentropy", "free_energy", "aligned")
 
 
 def _text(part: dict[str, Any], name: str) -> str:
@@ -125,12 +108,8 @@ def _text(part: dict[str, Any], name: str) -> str:
     return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
 
 
-def _figure(value: float | str | None, form: str, unknown: str = "-") -> str:
-    return unknown if value is None else form.format(float(value))
-
-
-def _count(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"
+def _figure(value: float | None, form: str, unknown: str = "-") -> str:
+    return unknown if value is None else form.format(value)
 
 
 def _marks(trace: dict[str, Any]) -> str:

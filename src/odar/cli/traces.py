@@ -17,8 +17,7 @@ import click
 from odar.cli.options import UserPath, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
-from odar.store.filters import Cursor, Filter
-from odar.types import Path
+from odar.store.filters import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 
 if TYPE_CHECKING:
     from odar.store.archive import Archive
@@ -33,14 +32,14 @@ def filter_options(command: F) -> F:
 
     @click.option("--since", metavar="TIME", help="Started then or later: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
-    @click.option("--path", type=click.Choice([*(path.value for path in Path), "direct"]), help="Took this path.")
-    @click.option("--status", type=click.Choice(["ok", "error", "cancelled"]), help="Ended so.")
+    @click.option("--path", type=click.Choice(PATHS), help="Took this path.")
+    @click.option("--status", type=click.Choice(STATUSES), help="Ended so.")
     @click.option("--degraded/--whole", default=None, help="Something failed on the way, or nothing did.")
     @click.option("--model", metavar="NAME", help="This model had a part in it.")
     @click.option("--key", metavar="ID", help="Asked with this API key.")
     @click.option("--min-cost", type=float, metavar="USD", help="Cost that much or more.")
     @click.option("--max-cost", type=float, metavar="USD", help="Cost that much or less.")
-    @click.option("--feedback", type=click.Choice(["right", "wrong", "none"]), help="Was marked so.")
+    @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="Was marked so.")
     @click.option("--text", metavar="TEXT", help="Has it in question or answer; needs store.content = true.")
     @functools.wraps(command)
     def wrapper(*args: Any, since: str | None, until: str | None, **kwargs: Any) -> Any:

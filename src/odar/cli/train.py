@@ -14,6 +14,7 @@ import click
 from odar import __version__
 from odar.cli.options import UserPath, command_line, settings_options
 from odar.errors import InputError
+from odar.files import written_whole
 from odar.settings import Settings
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def estimator(
         "odar": __version__,
         "held_out": report,
     }
-    _write(model, Path(out))
+    with written_whole(Path(out)) as draft:
+        model.save(draft)
     if not as_json:
         click.echo(f'\nwritten to {out}; use it with: routing.estimator = "{out}" in odar.toml')
     return 0
@@ -163,12 +165,3 @@ def _show(before: Score, after: Score, rows: int) -> None:
     click.echo(f"{'':8} {'Pearson r':>24} {'right path':>11} {'mean square error':>18}")
     for name, score in (("shipped", before), ("after", after)):
         click.echo(f"{name:8} {score.r!s:>24} {score.path_accuracy:>11.1%} {score.mse:>18.4f}")
-
-
-def _write(model: Any, path: Path) -> None:
-    try:
-        part = path.with_name(path.name + ".part")
-        model.save(part)
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None

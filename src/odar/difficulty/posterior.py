@@ -12,7 +12,6 @@ the fast answer is wrong, on the scale of d(x).
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -59,8 +58,14 @@ class AnswerStatistics:
         u, t = unsureness(probability), np.log1p(np.asarray(tokens, float))
         return cls(float(u.mean()), float(u.std()) or 1.0, float(t.mean()), float(t.std()) or 1.0)
 
+    def scores(self, probability: ArrayLike, tokens: ArrayLike) -> tuple[Array, Array]:
+        """u and t of answers of this model, from their mean token probability and length."""
+        u = (unsureness(probability) - self.unsureness_mean) / self.unsureness_scale
+        t = (np.log1p(np.asarray(tokens, float)) - self.log_tokens_mean) / self.log_tokens_scale
+        return u, t
 
-def unsureness(probability: ArrayLike) -> NDArray[np.float64]:
+
+def unsureness(probability: ArrayLike) -> Array:
     """−ln of the mean token probability.
 
     >>> unsureness([1.0]).tolist()
@@ -155,26 +160,6 @@ class PosteriorDifficulty:
         found = self.predict([prior], [unsureness], [log_tokens], unanswered=[unanswered], features=row)
         return float(found[0])
 
-    def observe(
-        self,
-        prior: float,
-        *,
-        mean_probability: float,
-        tokens: int,
-        statistics: AnswerStatistics,
-        unanswered: bool = False,
-        features: ArrayLike | None = None,
-    ) -> float:
-        """Posterior of one query from the raw fast answer and its model's statistics."""
-        u = -math.log(min(1.0, max(1e-6, mean_probability)))
-        return self.update(
-            prior,
-            unsureness=(u - statistics.unsureness_mean) / statistics.unsureness_scale,
-            log_tokens=(math.log1p(tokens) - statistics.log_tokens_mean) / statistics.log_tokens_scale,
-            unanswered=unanswered,
-            features=features,
-        )
-
     def _design(
         self,
         prior: ArrayLike,
@@ -260,11 +245,6 @@ def features_of(estimate: Estimate) -> Array | None:
     """
     values = {name: value for name, value, _ in estimate.contributions}
     return np.array([values[f] for f in FEATURES]) if set(FEATURES) <= values.keys() else None
-
-
-def shipped_statistics() -> dict[str, AnswerStatistics]:
-    """Answer statistics of the models the shipped coefficients were fitted on, on MMLU-Pro prompts."""
-    return {model: AnswerStatistics(**values) for model, values in _shipped()["statistics"].items()}
 
 
 @cache

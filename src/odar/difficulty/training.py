@@ -45,32 +45,6 @@ def d_star(failure: ArrayLike, effort: ArrayLike | None = None, alpha: float = A
     return np.where(known, alpha * share + (1 - alpha) * failed, failed)
 
 
-def fit_estimator(
-    queries: Sequence[Query],
-    targets: ArrayLike,
-    *,
-    weights: ArrayLike | None = None,
-    start: LearnedEstimator | None = None,
-    seed: int | Sequence[int] = SEEDS,
-    epochs: int | None = None,
-    on_progress: Callable[[int], None] | None = None,
-) -> LearnedEstimator:
-    """d(x) learned from queries and their d* in [0, 1] (SPEC 2.6).
-
-    Args:
-        queries: what was asked.
-        targets: how hard each turned out to be; see `d_star`.
-        weights: how much each row counts.
-        start: an estimator to begin with and stay near: for few rows, `shipped_estimator()`.
-        seed: one, or several whose runs are averaged.
-        epochs: passes over the data; None takes the paper's 50, more where rows are few.
-        on_progress: gets the number of queries whose features are computed.
-    """
-    check_enough(len(queries), start)
-    x = extract(queries, on_progress)
-    return fit_features(x, targets, weights=weights, start=start, seed=seed, epochs=epochs)
-
-
 def fit_features(
     x: ArrayLike,
     targets: ArrayLike,
@@ -80,7 +54,16 @@ def fit_features(
     seed: int | Sequence[int] = SEEDS,
     epochs: int | None = None,
 ) -> LearnedEstimator:
-    """`fit_estimator` for features that are already computed, (n, 24)."""
+    """d(x) learned from the features of queries and their d* in [0, 1] (SPEC 2.6).
+
+    Args:
+        x: φ of each query, (n, 24); see `extract`.
+        targets: how hard each turned out to be; see `d_star`.
+        weights: how much each row counts.
+        start: an estimator to begin with and stay near: for few rows, `shipped_estimator()`.
+        seed: one, or several whose runs are averaged.
+        epochs: passes over the data; None takes the paper's 50, more where rows are few.
+    """
     features = np.asarray(x, float)
     check_enough(len(features), start)
     return _fit(features, targets, weights, start, (seed,) if isinstance(seed, int) else seed, epochs)

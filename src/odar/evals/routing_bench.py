@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from odar.calibration.bootstrap import Interval
 from odar.calibration.part import folds
 from odar.difficulty.base import Estimator
-from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, features_of, unsureness
+from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty, features_of
 from odar.errors import InputError
 from odar.evals.benchmarks.files import arrow
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
@@ -136,8 +136,7 @@ def _posterior(outcomes: Outcomes, prior: Array, features: Array | None, seed: i
     for held_out in range(FOLDS):
         train, test = fold != held_out, fold == held_out
         known = AnswerStatistics.fit(outcomes.confidence[train], outcomes.tokens[train])
-        unsure = (unsureness(outcomes.confidence) - known.unsureness_mean) / known.unsureness_scale
-        length = (np.log1p(outcomes.tokens) - known.log_tokens_mean) / known.log_tokens_scale
+        unsure, length = known.scores(outcomes.confidence, outcomes.tokens)
         optional = {"unanswered": outcomes.unanswered, "features": features}
         seen, new = (
             {name: column[rows] for name, column in optional.items() if column is not None}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from odar.fusion.boxed import last_boxed
+
 _WORDS = "answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
 _MARKUP = r"[*_`#> \t]{0,8}"  # bounded, so that no input makes the search slow
 _MARKER = re.compile(
@@ -14,7 +16,6 @@ _SENTENCE = re.compile(
     r"\bthe (?:final |correct )?answer is[:：]?\s+(.+?)(?:[.!](?=\s|$)|$)", re.IGNORECASE | re.MULTILINE
 )
 _HASHES = re.compile(r"^####[ \t]*(\S[^\n]{0,80})\s*\Z", re.MULTILINE)
-_BOXED = "\\boxed{"
 _JUDGMENT = re.compile(
     r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(not[ ]+|in)?correct|(?<!not )\b(INCORRECT|CORRECT)\b", re.IGNORECASE
 )
@@ -49,7 +50,7 @@ def find_answer(text: str) -> str | None:
         if found := _first_block(text[match.end() : end]):
             return _unwrap(found)
         end = match.start()
-    if (boxed := _last_boxed(text)) is not None:
+    if (boxed := last_boxed(text)) is not None:
         return boxed
     if hashes := _HASHES.search(text):
         return _unwrap(hashes.group(1))
@@ -90,23 +91,9 @@ def _first_block(text: str) -> str:
 
 def _unwrap(answer: str) -> str:
     """Take off bold, code marks, the angle brackets of a copied template, and a box."""
-    if (boxed := _last_boxed(answer)) is not None:
+    if (boxed := last_boxed(answer)) is not None:
         return boxed
     bare = answer.strip() if _FENCE in answer else answer.strip(" \n*`")
     if bare.startswith("<") and bare.endswith(">") and bare.count("<") == 1:
         bare = bare[1:-1].strip()
     return bare or answer.strip()
-
-
-def _last_boxed(text: str) -> str | None:
-    """The content of the last complete \\boxed{…}, braces balanced; one pass, whatever the text."""
-    last: tuple[int, int] | None = None
-    open_braces: list[int] = []
-    for position in (match.start() for match in re.finditer(r"[{}]", text)):
-        if text[position] == "{":
-            open_braces.append(position)
-        elif open_braces:
-            start = open_braces.pop()
-            if text.endswith(_BOXED, 0, start + 1) and (last is None or start > last[0]):
-                last = start, position
-    return None if last is None else text[last[0] + 1 : last[1]].strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,18 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from odar.formats import dump_json
 from odar.gateway.chat import read_chat
 from odar.gateway.chat_reply import ChatStream, write_chat
 from odar.gateway.dashboard import dashboard_routes
 from odar.gateway.endpoint import Dialect, Endpoint
-from odar.gateway.exchange import ClientLeft, Receive, Scope, Send, read_body
-from odar.gateway.fields import Fields, read_json
-from odar.gateway.gate import identify
+from odar.gateway.exchange import ClientLeft, Receive, Scope, Send
+from odar.gateway.json_response import JsonResponse
 from odar.gateway.logs import Logs
 from odar.gateway.messages import read_messages
 from odar.gateway.messages_reply import MessageStream, write_message
-from odar.gateway.openapi import description
+from odar.gateway.plain import plain_routes
 from odar.gateway.ports import Keyring, Recorder, Traces
 from odar.gateway.refusals import Refusal, anthropic_body, openai_body, refusal_of
 from odar.gateway.responses import read_responses
@@ -36,7 +33,6 @@ from odar.settings import Settings
 CHAT = Dialect("chat.completions", read_chat, write_chat, ChatStream, openai_body)
 MESSAGES = Dialect("messages", read_messages, write_message, MessageStream, anthropic_body)
 RESPONSES = Dialect("responses", read_responses, write_response, ResponseStream, openai_body)
-_FEEDBACK_BYTES = 64_000
 
 
 def create_app(
@@ -69,7 +65,6 @@ def create_app(
         warming.cancel()
         await service.close()
 
-    plain = _Plain(service)
     questions = {
         "/v1/chat/completions": Endpoint(service, CHAT),
         "/v1/messages": Endpoint(service, MESSAGES),
@@ -77,13 +72,7 @@ def create_app(
     }
     routes = [
         *(Route(address, endpoint, methods=["POST"]) for address, endpoint in questions.items()),
-        Route("/v1/feedback", plain.feedback, methods=["POST"]),
-        Route("/v1/models", plain.models),
-        Route("/v1/models/{name:path}", plain.model),
-        Route("/healthz", plain.healthz),
-        Route("/readyz", plain.readyz),
-        Route("/metrics", plain.metrics),
-        Route("/openapi.json", plain.openapi),
+        *plain_routes(service),
         *dashboard_routes(service),
     ]
     handlers: Any = {HTTPException: _http_error, Refusal: _refused, ClientLeft: _refused}
@@ -106,85 +95,16 @@ class _Gateway(Starlette):
         )
 
 
-class _Plain:
-    """The addresses that ask no model."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._started = int(time.time())
-
-    async def models(self, request: Request) -> Response:
-        """Every model by name, in a shape that both SDKs read."""
-        identify(request.scope["headers"], self._service.keys)
-        listed = [self._model(name, owner) for name, owner in self._service.models()]
-        ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"], "has_more": False}
-        return _json({"object": "list", "data": listed, **ends})
-
-    async def model(self, request: Request) -> Response:
-        """One model."""
-        identify(request.scope["headers"], self._service.keys)
-        wanted = request.path_params["name"]
-        for name, owner in self._service.models():
-            if name == wanted:
-                return _json(self._model(name, owner))
-        raise Refusal(404, f"there is no model {wanted!r}; GET /v1/models lists them", "model_not_found", "model")
-
-    async def feedback(self, request: Request) -> Response:
-        """An answer marked right or wrong, by the key that asked or an admin's."""
-        grant = identify(request.scope["headers"], self._service.keys)
-        gateway = self._service.settings.gateway
-        body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
-        fields = Fields(read_json(body, gateway.max_depth))
-        trace_id = fields.needed("trace_id", fields.text("trace_id"))
-        correct = fields.needed("correct", fields.flag("correct"))
-        note = fields.text("note") or ""
-        for name in fields.rest():
-            raise fields.bad(name, "is unknown; known are trace_id, correct, note")
-        allowed = await self._service.may_see(trace_id, grant)
-        if not allowed or not await self._service.recorder.feedback(trace_id, correct, note):
-            raise Refusal(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
-        return _json({"trace_id": trace_id, "recorded": True})
-
-    async def healthz(self, request: Request) -> Response:
-        """The process is alive."""
-        return _json({"status": "ok"})
-
-    async def readyz(self, request: Request) -> Response:
-        """Requests are welcome; not while draining, nor before what the first one needs is loaded."""
-        if self._service.gate.draining:
-            return _json({"status": "draining"}, 503)
-        if not self._service.odar.warm:
-            return _json({"status": "loading"}, 503)
-        return _json({"status": "ready"})
-
-    async def metrics(self, request: Request) -> Response:
-        """Figures for Prometheus."""
-        metrics = self._service.metrics
-        return Response(metrics.text(), headers={"content-type": metrics.content_type})
-
-    async def openapi(self, request: Request) -> Response:
-        """This API, described."""
-        return _json(description())
-
-    def _model(self, name: str, owner: str) -> dict[str, Any]:
-        shared = {"id": name, "display_name": name, "created": self._started, "owned_by": owner}
-        return {**shared, "object": "model", "type": "model"}
-
-
-def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(dump_json(value), status, headers, "application/json")
-
-
 async def _http_error(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in OpenAI's shape."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     what = f"{request.method} {request.url.path}"
     message = f"there is no {what}" if status == 404 else f"{what}: {getattr(error, 'detail', 'error')}"
     headers = dict(getattr(error, "headers", None) or {})
-    return _json(openai_body(Refusal(status, message, "unknown_url")), status, headers)
+    return JsonResponse(openai_body(Refusal(status, message, "unknown_url")), status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     refusal = refusal_of(error)
     headers = {name.decode(): value.decode() for name, value in refusal.headers}
-    return _json(openai_body(refusal), refusal.status, headers)
+    return JsonResponse(openai_body(refusal), refusal.status, headers)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.conversation import NO_OPTIONS, Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import NO_OPTIONS, Format, Image, Message, Options, Tool, ToolCall, Wire
 from odar.gateway.ask import Ask, take_extras
-from odar.gateway.content import read_image, read_schema, read_tool
+from odar.gateway.content import read_image, read_schema, read_tool, read_tool_choice
 from odar.gateway.fields import Fields
 from odar.gateway.refusals import bad_field
 from odar.providers.openai_wire import PROTOCOL
@@ -50,7 +50,7 @@ def _options(fields: Fields) -> Options:
         n=fields.integer("n", at_least=1, at_most=128) or 1,
         top_logprobs=(top or 0) if wanted else None,
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(fields.items("tools") or ())),
-        tool_choice=_tool_choice(fields.any("tool_choice"), fields),
+        tool_choice=read_tool_choice(fields.any("tool_choice"), fields),
         parallel_tools=fields.flag("parallel_tool_calls"),
         format=_format(fields.table("response_format")),
         user=fields.text("user"),
@@ -120,17 +120,6 @@ def _tool(tool: Any, where: str) -> Tool:
         raise fields.bad("type", f"{kind!r} is not supported; only function tools can be compared between models")
     function = fields.needed("function", fields.table("function"))
     return read_tool(Fields(function, f"{where}.function"), "parameters", Wire(PROTOCOL, tool))
-
-
-def _tool_choice(choice: Any, fields: Fields) -> ToolChoice | None:
-    match choice:
-        case None:
-            return None
-        case "auto" | "none" | "required":
-            return ToolChoice(choice)
-        case {"type": "function", "function": {"name": str(name)}}:
-            return ToolChoice("tool", name)
-    raise fields.bad("tool_choice", 'must be "auto", "none", "required" or a function by name')
 
 
 def _format(body: dict[str, Any] | None) -> Format | None:

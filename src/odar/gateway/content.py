@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Any
 
-from odar.conversation import Format, Image, Tool, Wire
+from odar.conversation import Format, Image, Tool, ToolChoice, Wire
 from odar.fusion.forms import schema_fault
 from odar.gateway.fields import Fields
 from odar.gateway.refusals import Refusal, bad_field
@@ -45,6 +45,22 @@ def read_tool(fields: Fields, schema_name: str, wire: Wire | None) -> Tool:
     """A function of the client's."""
     name = fields.needed("name", fields.text("name"))
     return Tool(name, fields.text("description") or "", fields.table(schema_name), wire)
+
+
+def read_tool_choice(choice: Any, fields: Fields) -> ToolChoice | None:
+    """OpenAI's `tool_choice`; chat completions and responses name a function in two ways.
+
+    >>> read_tool_choice({"type": "function", "function": {"name": "f"}}, Fields({}))
+    ToolChoice(mode='tool', name='f')
+    """
+    match choice:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(choice)
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
+            return ToolChoice("tool", name)
+    raise fields.bad("tool_choice", 'must be "auto", "none", "required" or a function by name')
 
 
 def read_schema(schema: Any, where: str, name: str, wire: Wire | None) -> Format:

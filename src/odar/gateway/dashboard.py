@@ -23,6 +23,7 @@ from odar.formats import dump_json
 from odar.gateway.dashboard_query import read_cursor, read_filter, read_limit, read_step
 from odar.gateway.endpoint import Endpoint
 from odar.gateway.gate import identify
+from odar.gateway.json_response import JsonResponse
 from odar.gateway.model_report import report_models
 from odar.gateway.playground import PLAYGROUND
 from odar.gateway.ports import Grant, Traces
@@ -73,7 +74,7 @@ class _Data:
         grant = self._identify(request)
         settings, routing = self._service.settings, self._service.settings.routing
         key = None if grant is None else {"id": grant.key_id, "name": grant.name, "admin": grant.admin}
-        return _json(
+        return _private(
             {
                 "version": __version__,
                 "profile": settings.profile,
@@ -89,14 +90,14 @@ class _Data:
     async def overview(self, request: Request) -> Response:
         """Sums and distributions over the traces that match."""
         traces, wanted = self._scope(request)
-        return _json(await _read(traces.overview(wanted, read_step(request.query_params))))
+        return _private(await _read(traces.overview(wanted, read_step(request.query_params))))
 
     async def page(self, request: Request) -> Response:
         """A list of traces, newest first, and the cursor of the next."""
         traces, wanted = self._scope(request)
         params = request.query_params
         page = await _read(traces.page(wanted, read_cursor(params), read_limit(params)))
-        return _json({"traces": page.traces, "next": None if page.next is None else str(page.next)})
+        return _private({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
         """One trace with its document; another key's is as unknown as one that never was."""
@@ -105,7 +106,7 @@ class _Data:
         found = await _read(traces.get(trace_id), trace_id)
         if wanted.key is not None and found["key_id"] != wanted.key:
             raise _unknown(trace_id)
-        return _json(found)
+        return _private(found)
 
     async def export(self, request: Request) -> Response:
         """Every trace that matches, as JSONL, read while it is sent."""
@@ -118,7 +119,7 @@ class _Data:
     async def models(self, request: Request) -> Response:
         """Every configured model."""
         self._identify(request)
-        return _json(report_models(self._service))
+        return _private(report_models(self._service))
 
     def _identify(self, request: Request) -> Grant | None:
         return identify(request.scope["headers"], self._service.keys)
@@ -159,5 +160,6 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _json(value: Any) -> Response:
-    return Response(dump_json(value), headers=_PRIVATE, media_type="application/json")
+def _private(value: Any) -> Response:
+    """A figure that no cache may keep."""
+    return JsonResponse(value, headers=_PRIVATE)

@@ -7,17 +7,13 @@ from collections.abc import Mapping
 
 from odar.errors import InputError
 from odar.gateway.refusals import bad_field
-from odar.store.filters import Cursor, Filter
+from odar.store.filters import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 from odar.store.overview import STEPS
-from odar.types import Path
 
 MOST = 200
 """Traces a page, at most."""
 _LONGEST = 200
 """Characters of a parameter; nothing that can be looked for is longer."""
-_PATHS = (*(path.value for path in Path), "direct")
-_STATUSES = ("ok", "error", "cancelled")
-_MARKS = ("right", "wrong", "none")
 
 Params = Mapping[str, str]
 
@@ -33,8 +29,8 @@ max_cost=None, min_difficulty=None, max_difficulty=None, id=None, feedback=None,
     return Filter(
         since=_text(params, "since"),
         until=_text(params, "until"),
-        path=_choice(params, "path", _PATHS),
-        status=_choice(params, "status", _STATUSES),
+        path=_choice(params, "path", PATHS),
+        status=_choice(params, "status", STATUSES),
         degraded=None if degraded is None else degraded == "true",
         model=_text(params, "model"),
         key=_text(params, "key"),
@@ -43,7 +39,7 @@ max_cost=None, min_difficulty=None, max_difficulty=None, id=None, feedback=None,
         min_difficulty=_number(params, "min_difficulty"),
         max_difficulty=_number(params, "max_difficulty"),
         id=_text(params, "id"),
-        feedback=_choice(params, "feedback", _MARKS),
+        feedback=_choice(params, "feedback", (*MARKS, UNMARKED)),
         text=_text(params, "text"),
     )
 

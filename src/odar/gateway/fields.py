@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from odar.errors import one_line
 from odar.formats import deeper_than
 from odar.gateway.refusals import Refusal, bad_field
 
@@ -123,7 +124,7 @@ def read_json(body: bytes, max_depth: int) -> Any:
         if b"\\ud" in body or b"\\uD" in body:  # the only way to write half of a surrogate pair
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:120]
+        why = "nested too deeply" if isinstance(error, RecursionError) else one_line(error, 120)
         raise bad_field("body", f"is not valid JSON: {why}") from None
     if body.count(b"{") + body.count(b"[") > max_depth and deeper_than(max_depth, value):
         raise bad_field("body", f"is nested more than {max_depth} deep")

@@ -1,39 +1,29 @@
-"""Log lines for people (text) and machines (json): one for each question, and whatever else is worth a warning.
+"""Where log lines go: a queue that costs a request nothing, and a thread that writes it out.
 
-No line holds a prompt, an answer or a key, unless `store.content = true`. Lines are put into a queue and written by
-a thread: a reader of standard error that is slow, or has stopped, holds up no request.
+A reader of standard error that is slow, or has stopped, holds up no request: its lines are dropped and counted.
+What the lines say is in `log_lines`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from odar import errors
+from odar.gateway.log_lines import Line, as_json, as_text, record_line, request_line
 from odar.gateway.ports import Entry
-from odar.observer import outgoing_headers
-from odar.providers.failures import quotes
 
 MOST_LINES = 10_000
 """Lines that may wait for a reader; beyond it new ones are dropped, and counted."""
 _PAUSE_S = 0.1
 _CLOSE_S = 2.0
-_BARE = re.compile(r"[^\s\"'=\\]+")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-
-
-_OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"Refusal"}
-"""Kinds of errors whose messages are written here, and hold neither key nor prompt."""
 
 
 class Ids(NamedTuple):
@@ -82,10 +72,10 @@ class Logs(logging.Handler):
     ) -> None:
         super().__init__(logging.WARNING)
         self._write = write
-        self._render = _as_json if form == "json" else _as_text
+        self._render = as_json if form == "json" else as_text
         self._requests = requests
         self._content = content
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._waiting: deque[Line] = deque()
         self._dropped = 0
         self._counting = threading.Lock()
         self._stop = threading.Event()
@@ -107,43 +97,12 @@ class Logs(logging.Handler):
         """The line of one question; microseconds."""
         if not self._requests:
             return
-        spend = entry.trace.spend if entry.trace else entry.spend
-        decision = entry.trace.decision if entry.trace else entry.decision
-        line: dict[str, Any] = {
-            "level": "info" if entry.status < 500 else "error",
-            "logger": "odar.request",
-            "message": "request",
-            "request_id": entry.request_id,
-            "trace_id": entry.trace_id,
-            "key_id": entry.key_id,
-            "endpoint": entry.endpoint,
-            "model": entry.model[:100] if entry.trace or self._content else None,  # else it may be any text
-            "path": decision.path.value if decision else None,
-            "status": entry.status,
-            "seconds": round(entry.seconds, 4),
-            "stream": entry.stream,
-            "calls": spend.calls if spend else 0,
-            "cost_usd": spend.cost_usd if spend else 0.0,
-        }
-        if entry.trace and entry.trace.degradations:
-            line["degraded"] = True
-        if entry.error is not None:
-            line["error"] = self._error(entry)
-        if headers := outgoing_headers():
-            line["traceparent"] = headers.get("traceparent")
-        self._put(line)
+        self._put(request_line(entry, content=self._content))
 
     def emit(self, record: logging.LogRecord) -> None:
         """A line of the logging module's."""
-        line: dict[str, Any] = {"level": record.levelname.lower(), "logger": record.name}
-        message = record.getMessage()
-        # Whoever logs a failure puts its text after the first line; it may quote somebody.
-        line["message"] = message if self._content else message.partition("\n")[0]
-        if (ids := CURRENT.get()) is not None:
-            line |= ids._asdict()
-        if record.exc_info and record.exc_info[1] is not None:
-            line["exception"] = _exception(record.exc_info[1], content=self._content)
-        self._put(line)
+        ids = CURRENT.get()
+        self._put(record_line(record, ids._asdict() if ids else {}, content=self._content))
 
     def close(self) -> None:
         """Write what waits, for a moment at most."""
@@ -151,15 +110,7 @@ class Logs(logging.Handler):
         self._thread.join(_CLOSE_S)
         super().close()
 
-    def _error(self, entry: Entry) -> str:
-        """Why: in full only where the words are ours. A client's mistake may quote it, an upstream the prompt."""
-        error = entry.error or ""
-        texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
-        kind = error.partition(":")[0]
-        private = entry.status < 500 or kind not in _OURS or quotes(error, texts)
-        return kind if private and not self._content else error
-
-    def _put(self, line: dict[str, Any]) -> None:
+    def _put(self, line: Line) -> None:
         if len(self._waiting) >= MOST_LINES:
             self._drop(1)
             return
@@ -191,41 +142,3 @@ class Logs(logging.Handler):
                 self._write("".join(map(self._render, lines)))
             except (OSError, ValueError):
                 self._drop(len(lines))  # the reader has left
-
-
-def _as_json(line: Mapping[str, Any]) -> str:
-    return json.dumps({**line, "time": _clock(line["time"])}, ensure_ascii=False, default=str) + "\n"
-
-
-def _as_text(line: Mapping[str, Any]) -> str:
-    """`time LEVEL logger message key=value …`, unknown left out; a value that could be misread stands in quotes."""
-    known = ((key, value) for key, value in line.items() if value is not None and key not in _HEAD)
-    rest = "".join(f" {key}={_value(value)}" for key, value in known)
-    return f"{_clock(line['time'])} {line['level'].upper()} {line['logger']} {_flat(line['message'])}{rest}\n"
-
-
-_HEAD = ("time", "level", "logger", "message")
-
-
-def _value(value: Any) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return text if _BARE.fullmatch(text) and text.isprintable() else json.dumps(text, ensure_ascii=True)
-
-
-def _flat(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _exception(error: BaseException, *, content: bool) -> str:
-    """What was raised and where, innermost first; its message only with content, for it may quote somebody."""
-    if content:
-        return "".join(traceback.format_exception(error))
-    frames = reversed(traceback.extract_tb(error.__traceback__))
-    places = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-    cause = error.__cause__ or error.__context__
-    behind = f"; after {_exception(cause, content=False)}" if cause is not None else ""
-    return f"{type(error).__name__} at {places or 'no frame'}{behind}"

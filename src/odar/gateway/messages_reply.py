@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.formats import dump_json, load_json
+from odar.formats import dump_json
 from odar.gateway.ask import Ask
 from odar.gateway.refusals import Refusal, anthropic_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
-from odar.providers.anthropic_wire import PROTOCOL
+from odar.providers.anthropic_wire import PROTOCOL, tool_use
 from odar.providers.base import Piece
 from odar.types import Answer, Candidate, Usage
 
@@ -129,18 +129,7 @@ class MessageStream:
 
 def _blocks(candidate: Candidate) -> list[dict[str, Any]]:
     text = [{"type": "text", "text": candidate.text}] if candidate.text else []
-    calls = [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
-        for call in calls_of(candidate)
-    ]
-    return [*text, *calls]
-
-
-def _input(arguments: str) -> Any:
-    try:
-        return load_json(arguments or "{}")
-    except ValueError:
-        return {"arguments": arguments}  # broken JSON of a model's; the client shall see it
+    return [*text, *map(tool_use, calls_of(candidate))]
 
 
 def _event(kind: str, **fields: Any) -> bytes:

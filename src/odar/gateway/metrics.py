@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from odar.fusion.drift import AlignmentRow
+from odar.gateway.drift_metrics import DriftMetrics
 from odar.gateway.gate import Gate
 from odar.gateway.ports import Entry
 from odar.gateway.store_metrics import StoreMetrics
@@ -21,28 +19,6 @@ from odar.store.writer import Health
 M = TypeVar("M", Counter, Histogram)
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _STATES = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
-
-
-class _Drift(Collector):
-    """Drift by model and step; where several settings were served, the one that is farthest off."""
-
-    def __init__(self, report: Callable[[], list[AlignmentRow]]) -> None:
-        self._report = report
-
-    def collect(self) -> Iterable[Metric]:
-        """Asked for at every scrape."""
-        labels = ("model", "step")
-        z = GaugeMetricFamily("odar_energy_drift_z", "Served against calibrated energies.", labels=labels)
-        drifting = GaugeMetricFamily("odar_energy_drifting", "1 where they drift apart.", labels=labels)
-        rows = sorted((row for row in self._report() if row.drift_z is not None), key=lambda r: abs(r.drift_z or 0))
-        for (model, step), row in {(row.model, row.step): row for row in rows}.items():
-            z.add_metric([model, step], row.drift_z or 0.0)
-            drifting.add_metric([model, step], float(row.drifting))
-        return [z, drifting]
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing yet: asking now would read the file before anybody wants it."""
-        return []
 
 
 class Metrics:
@@ -83,7 +59,11 @@ class Metrics:
 
     def watch_energies(self, report: Callable[[], list[AlignmentRow]]) -> None:
         """Show how far served energies are from the calibrated ones."""
-        self.registry.register(_Drift(report))
+        self.registry.register(DriftMetrics(report))
+
+    def watch_store(self, health: Callable[[], Health]) -> None:
+        """Show how the store is doing."""
+        self.registry.register(StoreMetrics(health))
 
     def count(self, entry: Entry) -> None:
         """Count one request."""
@@ -93,7 +73,7 @@ class Metrics:
         self._of(self._seconds, path).observe(entry.seconds)
         for call in calls:
             self._of(self._calls, call.provider, call.model).inc(call.samples)
-            if call.error not in (None, "cancelled"):  # a sample that was no longer needed has not failed
+            if call.failed:
                 self._of(self._failures, call.provider, call.model).inc()
             self._of(self._tokens, call.model, "input").inc(call.usage.input or 0)
             self._of(self._tokens, call.model, "output").inc(call.usage.output or 0)
@@ -103,10 +83,6 @@ class Metrics:
                 self._cost.inc(call.cost_usd)
         if trace is not None and trace.degradations:
             self._degraded.inc()
-
-    def watch_store(self, health: Callable[[], Health]) -> None:
-        """Show how the store is doing."""
-        self.registry.register(StoreMetrics(health))
 
     def _of(self, metric: M, *labels: str) -> M:
         """A metric with its labels; looked up here, because the client library takes ten times as long."""

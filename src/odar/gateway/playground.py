@@ -10,7 +10,7 @@ from odar.gateway.chat_reply import ChatStream
 from odar.gateway.endpoint import Dialect
 from odar.gateway.fields import Fields
 from odar.gateway.refusals import openai_body
-from odar.store.document import dumps, loads, to_document
+from odar.store.document import to_document
 from odar.store.record import Record
 from odar.types import Answer
 
@@ -30,8 +30,7 @@ def read_question(body: Any) -> Ask:
 
 def write_document(answer: Answer, ask: Ask) -> dict[str, Any]:
     """The trace as the store would keep it with its texts: the page shows it as it shows a stored one."""
-    document = to_document(Record(ask.query, answer), content=True)
-    return {"id": answer.trace.id, "document": loads(dumps(document))}  # infinities as strings: JSON has none
+    return {"id": answer.trace.id, "document": to_document(Record(ask.query, answer), content=True)}
 
 
 PLAYGROUND = Dialect("playground", read_question, write_document, ChatStream, openai_body)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from odar.errors import KeyRefused, UnknownName
 from odar.gateway.ports import Entry, Grant, Stop
 from odar.gateway.refusals import CLIENT_LEFT
 from odar.store.keys import Key
-from odar.store.record import CANCELLED, ERROR, Attempt, Record, path_of
+from odar.store.record import CANCELLED, ERROR, Record, Unanswered, path_of
 from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Query, Spend
 
@@ -59,7 +59,7 @@ class StoredKeys:
 
 
 class StoredRecord:
-    """Every request as a trace in the store; one that came to nothing as an attempt."""
+    """Every request as a trace in the store; one that came to nothing as far as it came."""
 
     def __init__(self, store: Store, profile: str) -> None:
         self._store = store
@@ -82,14 +82,14 @@ class StoredRecord:
         """Write everything that is queued."""
         await self._store.close()
 
-    def _outcome(self, entry: Entry) -> Answer | Attempt:
+    def _outcome(self, entry: Entry) -> Answer | Unanswered:
         trace = entry.trace
         if trace is not None:
             winner = trace.candidates[trace.verdict.winner]
             return Answer(winner.answer, winner.text, trace)
-        return Attempt(
+        return Unanswered(
             id=entry.trace_id,
-            started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            started_at=_ago(entry.seconds),
             profile=self._profile,
             status=CANCELLED if entry.status == CLIENT_LEFT else ERROR,
             error=entry.error,
@@ -98,3 +98,7 @@ class StoredRecord:
             calls=entry.calls,
             spend=entry.spend or Spend(0, NO_USAGE, 0.0, entry.seconds),
         )
+
+
+def _ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")

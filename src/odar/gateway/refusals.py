@@ -33,6 +33,7 @@ from odar.errors import (
     SettingsError,
     UnknownName,
     UsageError,
+    one_line,
 )
 from odar.formats import load_json
 
@@ -96,13 +97,13 @@ def refusal_of(error: BaseException) -> Refusal:
             return _provider(error)
         case BudgetExceeded():
             late = "deadline" in str(error)
-            return Refusal(504 if late else 422, _line(error), "deadline" if late else "budget_exceeded")
+            return Refusal(504 if late else 422, one_line(error), "deadline" if late else "budget_exceeded")
         case UnknownName() | SettingsError():
-            return Refusal(404, _line(error), "model_not_found", "model")
+            return Refusal(404, one_line(error), "model_not_found", "model")
         case InputError() | UsageError():
-            return Refusal(400, _line(error), "invalid_value", "messages")
+            return Refusal(400, one_line(error), "invalid_value", "messages")
         case OdarError():
-            return Refusal(503, _line(error), "unavailable")
+            return Refusal(503, one_line(error), "unavailable")
     return Refusal(500, "internal error; the server's log has the details", INTERNAL)
 
 
@@ -130,14 +131,14 @@ def _all_failed(error: AllAgentsFailed) -> Refusal:
     """What both agents met: the first upstream's own words where it had any, else the kind that all share."""
     causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
     if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
-        return Refusal(504, _line(error), "timeout")
+        return Refusal(504, one_line(error), "timeout")
     told = next((cause for cause in causes if cause.status is not None), None)
     if told is None:
-        return Refusal(502, _line(error), "upstream_failed", retry_after=error.retry_after)
+        return Refusal(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
     refusal = _provider(told)
     return Refusal(
         refusal.status,
-        _line(error),
+        one_line(error),
         refusal.code,
         kind=refusal.kind,
         retry_after=refusal.retry_after,
@@ -147,12 +148,12 @@ def _all_failed(error: AllAgentsFailed) -> Refusal:
 
 def _provider(error: ProviderError) -> Refusal:
     if isinstance(error, ProviderTimeout):
-        return Refusal(504, _line(error), "timeout", retry_after=error.retry_after)
+        return Refusal(504, one_line(error), "timeout", retry_after=error.retry_after)
     # A redirect or a success that turned out to be none is the upstream's fault, not the client's.
     status = error.status if error.status is not None and error.status >= 400 else 502
     code = error.code or ("upstream_failed" if status == 502 else None)
     return Refusal(
-        status, _line(error), code, retry_after=error.retry_after, upstream=_upstream(error.body, error.provider)
+        status, one_line(error), code, retry_after=error.retry_after, upstream=_upstream(error.body, error.provider)
     )
 
 
@@ -168,7 +169,3 @@ def _upstream(body: str | None, provider: str) -> dict[str, Any]:
     if isinstance(error, dict):
         return {**error, "provider": provider}
     return {"provider": provider, "upstream": payload}
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice
+from odar.conversation import Format, Image, Message, Options, Tool, ToolCall
 from odar.gateway.ask import Ask, take_extras
-from odar.gateway.content import read_image, read_schema, read_tool
+from odar.gateway.content import read_image, read_schema, read_tool, read_tool_choice
 from odar.gateway.fields import Fields
 from odar.types import Query
 
@@ -58,7 +58,7 @@ def _options(fields: Fields) -> Options:
         max_tokens=fields.integer("max_output_tokens", at_least=1),
         top_logprobs=fields.integer("top_logprobs", at_most=20),
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)),
-        tool_choice=_tool_choice(fields.any("tool_choice"), fields),
+        tool_choice=read_tool_choice(fields.any("tool_choice"), fields),
         parallel_tools=fields.flag("parallel_tool_calls"),
         format=_format(fields.table("text")),
         user=fields.text("user"),
@@ -132,17 +132,6 @@ def _tool(tool: Any, where: str) -> Tool:
     if (kind := fields.text("type")) != "function":
         raise fields.bad("type", f"{kind!r} runs at one provider; only function tools can be used here")
     return read_tool(fields, "parameters", None)
-
-
-def _tool_choice(choice: Any, fields: Fields) -> ToolChoice | None:
-    match choice:
-        case None:
-            return None
-        case "auto" | "none" | "required":
-            return ToolChoice(choice)
-        case {"type": "function", "name": str(name)}:
-            return ToolChoice("tool", name)
-    raise fields.bad("tool_choice", 'must be "auto", "none", "required" or a function by name')
 
 
 def _format(body: dict[str, Any] | None) -> Format | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 from types import FrameType
 
 import uvicorn
@@ -38,10 +39,10 @@ class DrainingServer(uvicorn.Server):
         self._notice_s = notice_s
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the door."""
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)  # type: ignore[arg-type]
+        await super().startup(sockets)
         # What was imported will never be garbage, and a request leaves no cycles worth looking for that often.
         gc.collect()
         gc.freeze()

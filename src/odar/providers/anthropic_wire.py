@@ -227,11 +227,17 @@ def _turn(message: Message) -> dict[str, Any]:
     if not message.images and not message.tool_calls:
         return {"role": message.role, "content": message.text}
     text = [{"type": "text", "text": message.text}] if message.text else []
-    calls = [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
-        for call in message.tool_calls
-    ]
+    calls = map(tool_use, message.tool_calls)
     return {"role": message.role, "content": [*map(_image, message.images), *text, *calls]}
+
+
+def tool_use(call: ToolCall) -> dict[str, Any]:
+    """The block of a tool call.
+
+    >>> tool_use(ToolCall("t1", "weather", '{"city": "Rome"}'))
+    {'type': 'tool_use', 'id': 't1', 'name': 'weather', 'input': {'city': 'Rome'}}
+    """
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
 
 
 def _has_result(turn: Mapping[str, Any]) -> bool:
@@ -251,7 +257,7 @@ def _image(image: Image) -> dict[str, Any]:
 
 
 def _input(arguments: str) -> Any:
-    """A call's arguments as the object the API wants; what is no object is kept under a name of its own."""
+    """A call's arguments as the object the API wants; what is none, or broken, is kept under a name of its own."""
     try:
         value = load_json(arguments or "{}")
     except ValueError:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
+from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable, one_line
 from odar.formats import load_json
 
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
@@ -106,7 +106,7 @@ class Failures:
     def unconnected(self, why: str, *, retryable: bool = True) -> ProviderUnreachable:
         """No connection: the provider does not even know that it was asked."""
         return ProviderUnreachable(
-            f"{self.provider}: {_one_line(self.redact(why))}",
+            f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
             retryable=retryable,
             may_be_billed=False,
@@ -116,7 +116,7 @@ class Failures:
     def unreachable(self, why: str) -> ProviderUnreachable:
         """A connection that broke off."""
         return ProviderUnreachable(
-            f"{self.provider}: {_one_line(self.redact(why))}",
+            f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
             retryable=True,
         )
@@ -124,7 +124,7 @@ class Failures:
     def malformed(self, why: str, body: str | None = None, *, retryable: bool = True) -> ProviderProtocolError:
         """An answer that is not the protocol."""
         return ProviderProtocolError(
-            f"{self.provider}: {_one_line(self.redact(why))}",
+            f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
             retryable=retryable,
             body=None if body is None else self.redact(body)[:BODY_CHARS],
@@ -142,8 +142,8 @@ class Failures:
     ) -> ProviderError:
         if quotes(said, prompts):
             said = "(upstream message withheld: it quotes the prompt)"
-        message = f"{self.provider}: {what}{f' ({_one_line(code)})' if code else ''}"
-        message += f": {_one_line(said)}" if said else ""
+        message = f"{self.provider}: {what}{f' ({_short(code)})' if code else ''}"
+        message += f": {_short(said)}" if said else ""
         remedy = self._remedy(status, wait)
         return ProviderError(
             f"{message}; {remedy}" if remedy else message,
@@ -240,7 +240,5 @@ def _seconds(value: str | None) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def _one_line(text: str) -> str:
-    # Upstream text may hold line breaks and terminal escapes; a message holds neither.
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _MESSAGE_CHARS]).split())
-    return line if len(line) <= _MESSAGE_CHARS else line[: _MESSAGE_CHARS - 1] + "…"
+def _short(text: str) -> str:
+    return one_line(text[: 4 * _MESSAGE_CHARS], _MESSAGE_CHARS)

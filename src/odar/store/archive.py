@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, 
 from odar.errors import InputError, UnknownName
 from odar.store.database import Database
 from odar.store.document import loads
-from odar.store.filters import Cursor, Filter, Page
+from odar.store.filters import UNMARKED, Cursor, Filter, Page
 from odar.store.overview import overview
 from odar.store.record import utc
 from odar.store.rows import clean
@@ -123,7 +123,7 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
         found.append(_begins(wanted.id))
     if wanted.feedback is not None:
         said = select(feedback.c.trace_id)
-        if wanted.feedback == "none":
+        if wanted.feedback == UNMARKED:
             found.append(c.id.not_in(said))
         else:
             found.append(c.id.in_(said.where(feedback.c.correct.is_(wanted.feedback == "right"))))

@@ -114,7 +114,7 @@ class Database:
 
     def _postgres(self, patience_s: float) -> Engine:
         try:
-            import psycopg  # noqa: F401
+            import psycopg  # noqa: F401 - is it there?
         except ImportError:
             raise SettingsError(
                 f"store.url = {self.name!r} needs psycopg; run: pip install 'odar[postgres]'"

@@ -17,7 +17,7 @@ from odar.errors import StoreError
 from odar.formats import dump_json
 from odar.fusion.choose import Fusion
 from odar.fusion.scaffold import scaffold_mask
-from odar.store.record import OK, Attempt, Record, path_of
+from odar.store.record import OK, Record, Unanswered, path_of
 from odar.types import (
     Answer,
     Assignment,
@@ -111,14 +111,14 @@ def from_document(document: Mapping[str, Any]) -> Record:
     decision = None if document["decision"] is None else _read_decision(document["decision"])
     query, key, extra = _read_query(document["query"]), document["key_id"], document["extra"]
     if document["verdict"] is None or decision is None:
-        attempt = Attempt(
+        unanswered = Unanswered(
             **common,
             status=document["status"],
             error=document["error"],
             path=document["path"],
             decision=decision,
         )
-        return Record(query, attempt, key, extra)
+        return Record(query, unanswered, key, extra)
     verdict = document["verdict"]
     trace = Trace(
         **common,
@@ -261,8 +261,14 @@ def _read_candidate(tree: Mapping[str, Any]) -> Candidate:
 
 
 def _read_energy(tree: Mapping[str, Any]) -> Energy:
-    words = {name: tree.get(name, "") for name in ("origin", "scorer")}
-    return Energy(**{k: _number(v) for k, v in tree.items() if k not in words}, **words)  # type: ignore[arg-type]
+    return Energy(
+        energy=_certain(tree["energy"]),
+        varentropy=_certain(tree["varentropy"]),
+        free_energy=_certain(tree["free_energy"]),
+        aligned=_number(tree["aligned"]),
+        origin=tree.get("origin", ""),
+        scorer=tree.get("scorer", ""),
+    )
 
 
 def _read_tokens(texts: Sequence[str], logprobs: Sequence[Any], control: set[int]) -> tuple[Token, ...]:

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from odar.errors import InputError
+from odar.store.record import CANCELLED, DIRECT, ERROR, OK
+from odar.types import Path
+
+PATHS = (*(path.value for path in Path), DIRECT)
+STATUSES = (OK, ERROR, CANCELLED)
+MARKS = ("right", "wrong")
+UNMARKED = "none"
+"""What `feedback` looks for where nobody has said anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +25,9 @@ class Filter:
     until: str | None = None
     """Started before."""
     path: str | None = None
+    """One of `PATHS`."""
     status: str | None = None
+    """One of `STATUSES`."""
     degraded: bool | None = None
     model: str | None = None
     key: str | None = None
@@ -31,7 +41,7 @@ class Filter:
     id: str | None = None
     """The beginning of the trace's id."""
     feedback: str | None = None
-    """right, wrong or none."""
+    """One of `MARKS`, or `UNMARKED`."""
     text: str | None = None
     """In question or answer, whatever the case; finds only what was stored with content."""
 

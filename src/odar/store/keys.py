@@ -120,39 +120,21 @@ class Keyring:
                 found = key
         return found
 
-    def allow(
-        self, key: Key, *, model: str | None = None, path: str | None = None, now: float | None = None
-    ) -> None:
+    def allow(self, key: Key, *, now: float | None = None) -> None:
         """Let a request through and count it against the rate, or refuse it.
+
+        Which models and paths a key may use is for whoever knows them to check: `key.limits` says it.
 
         Args:
             key: from `verify`.
-            model: the model asked for, or None where that is not known yet.
-            path: the path asked for, or None likewise.
             now: seconds since 1970; the clock's if None.
 
         Raises:
             KeyRefused: with the kind of limit, and when it makes sense to come back.
         """
         now = self._clock() if now is None else now
-        self.allow_model(key, model)
-        self.allow_path(key, path)
         self._allow_budget(key, now)
         self._allow_rate(key, now)
-
-    def allow_model(self, key: Key, model: str | None) -> None:
-        """Refuse a model that is not the key's."""
-        allowed = key.limits.models
-        if model is not None and allowed is not None and model not in allowed:
-            raise KeyRefused(
-                f"key {key.name!r} may not use model {model!r}; allowed: {', '.join(allowed)}", "model"
-            )
-
-    def allow_path(self, key: Key, path: str | None) -> None:
-        """Refuse a path that is not the key's."""
-        allowed = key.limits.paths
-        if path is not None and allowed is not None and path not in allowed:
-            raise KeyRefused(f"key {key.name!r} may not take path {path!r}; allowed: {', '.join(allowed)}", "path")
 
     def spent(self, key: Key, now: float | None = None) -> tuple[Spent, Spent]:
         """What the key has spent today and this month, UTC."""

@@ -19,8 +19,11 @@ _TOKEN_BYTES = 150
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """What became of a query that has no full trace: it failed, was cancelled, or went straight to one model."""
+class Unanswered:
+    """What became of a query that has no answer: it failed, or was cancelled.
+
+    In records of early versions also one that went straight to one model, with its answer in `candidates`.
+    """
 
     id: str
     started_at: str
@@ -51,7 +54,7 @@ class Record:
     """One entry of the store."""
 
     query: Query
-    outcome: Answer | Attempt
+    outcome: Answer | Unanswered
     key_id: str | None = None
     """The API key it was asked with, if any."""
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 
-from odar.errors import OdarError
+from odar.errors import OdarError, one_line
 from odar.settings import Settings
 from odar.store.record import Record
 from odar.types import Answer, Query
@@ -31,7 +31,7 @@ def record(answer: Answer, query: Query, settings: Settings) -> str | None:
         with Database(settings.store, _PATIENCE_S) as database, database.write() as connection:
             write_rows(connection, [make_row(Record(query, answer), content=settings.store.content)])
     except OdarError as error:
-        return " ".join(str(error).split())
+        return one_line(error)
     except Exception as error:  # the answer stands, whatever becomes of its trace
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return f"{type(error).__name__}: {one_line(error)}"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -17,6 +18,8 @@ from odar.types import Answer, Role
 
 BINS = 100
 """Resolution of the difficulty histogram."""
+_EDGES = [i / BINS for i in range(1, BINS)]
+"""Where each bin after the first begins, compared as thresholds are; 0.29·100 would fall short of 29."""
 _INT_MAX = 2**63 - 1
 
 
@@ -50,7 +53,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "error": clean(document["error"]),
         "path": document["path"],
         "difficulty": difficulty,
-        "bin": None if difficulty is None else min(max(int(difficulty * BINS), 0), BINS - 1),
+        "bin": None if difficulty is None else bisect_right(_EDGES, difficulty),
         "expert": decision and decision["assignment"]["expert"],
         "scorer": document["verdict"]["scorer"] if answered else None,
         "degraded": bool(document["degradations"]),

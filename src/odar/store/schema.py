@@ -23,7 +23,7 @@ traces = Table(
     Column("error", Text),
     Column("path", Text),
     Column("difficulty", Float),
-    Column("bin", Integer),  # floor(100·d), because the databases do not agree on how to round
+    Column("bin", Integer),  # which hundredth of d; found by us: the databases do not agree on how to round
     Column("expert", Text),
     Column("scorer", Text),
     Column("degraded", Boolean, nullable=False),

@@ -16,22 +16,10 @@ from odar.evals.panel.parquet import read_entries
 from odar.types import Step
 from support.benchmarks import Sums
 from support.panels import opened
-from support.scripted import completion, step_of
+from support.scripted import even_fast, step_of
 from test_engine import MODELS, engine
 
 ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
-
-
-def asked(request):
-    return int(request.messages[-1].text.split()[2])
-
-
-def speak(request, index):
-    """Fast is right on even numbers, slow always."""
-    number = asked(request)
-    if step_of(request) == "answer":
-        return [completion(f"Answer: {number if number % 2 == 0 else 'no idea'}")]
-    return [completion(f"Judgment: CORRECT\nAnswer: {number}")] * request.n
 
 
 def jobs(size=8, seeds=(42,)):
@@ -60,7 +48,7 @@ def collected(folder):
 
 
 async def test_every_item_is_kept_with_all_its_answers(tmp_path):
-    odar, fast, slow = engine(fast=speak, slow=speak, difficulty=0.4)
+    odar, fast, slow = engine(fast=even_fast, slow=even_fast, difficulty=0.4)
     seen = []
     assert (await collect(odar, tmp_path, jobs(seeds=(42, 123)), on_progress=seen.append)).errors == []
     found = collected(tmp_path)
@@ -84,13 +72,13 @@ async def test_every_item_is_kept_with_all_its_answers(tmp_path):
 @pytest.mark.parametrize("models", [MODELS, ONE_BY_ONE])
 async def test_a_failure_costs_nothing_that_was_paid_for(tmp_path, models):
     def flaky(request, index):
-        return ProviderError("down", status=503) if step_of(request) == "solve" else speak(request, index)
+        return ProviderError("down", status=503) if step_of(request) == "solve" else even_fast(request, index)
 
-    odar, _, _ = engine(fast=speak, slow=flaky, models=models)
+    odar, _, _ = engine(fast=even_fast, slow=flaky, models=models)
     first = await collect(odar, tmp_path, jobs(3))
     assert [error["message"] for error in first.errors] == ["down"] * 3
     assert not (tmp_path / "panel.parquet").exists()
-    odar, fast, slow = engine(fast=speak, slow=speak, models=models)
+    odar, fast, slow = engine(fast=even_fast, slow=even_fast, models=models)
     await collect(odar, tmp_path, jobs(3))
     assert fast.requests == []
     assert {step_of(request) for request in slow.requests} == {"solve"}
@@ -100,11 +88,11 @@ async def test_a_failure_costs_nothing_that_was_paid_for(tmp_path, models):
 async def test_separate_samples_are_kept_one_by_one(tmp_path):
     def third_is_down(request, index):
         down = step_of(request) == "solve" and request.sampling.seed == 42 + 2
-        return ProviderError("down", status=503) if down else speak(request, index)
+        return ProviderError("down", status=503) if down else even_fast(request, index)
 
-    odar, _, _ = engine(fast=speak, slow=third_is_down, models=ONE_BY_ONE)
+    odar, _, _ = engine(fast=even_fast, slow=third_is_down, models=ONE_BY_ONE)
     await collect(odar, tmp_path, jobs(1))
-    odar, _, slow = engine(fast=speak, slow=speak, models=ONE_BY_ONE)
+    odar, _, slow = engine(fast=even_fast, slow=even_fast, models=ONE_BY_ONE)
     await collect(odar, tmp_path, jobs(1))
     assert [request.sampling.seed for request in slow.requests] == [44]
     (one,) = collected(tmp_path).values()
@@ -113,7 +101,7 @@ async def test_separate_samples_are_kept_one_by_one(tmp_path):
 
 
 async def test_interrupting_leaves_whole_answers_and_nothing_running(tmp_path):
-    odar, fast, slow = engine(fast=speak, slow=speak)
+    odar, fast, slow = engine(fast=even_fast, slow=even_fast)
     slow.delay_s = 0.03
     some = asyncio.Event()
 
@@ -135,7 +123,7 @@ async def test_interrupting_leaves_whole_answers_and_nothing_running(tmp_path):
 
 
 async def test_the_budget_covers_earlier_runs_too_and_is_not_passed(tmp_path):
-    odar, _, _ = engine(fast=speak, slow=speak)
+    odar, _, _ = engine(fast=even_fast, slow=even_fast)
     worst = make_items(odar, jobs(1))[0].worst_cost_usd
     each = ((10 * 1 + 5 * 4) + 2 * (10 * 3 + 5 * 15)) / 1e6
     first = await collect(odar, tmp_path, jobs(), concurrency=8, budget_usd=worst + 2.5 * each)
@@ -148,13 +136,13 @@ async def test_the_budget_covers_earlier_runs_too_and_is_not_passed(tmp_path):
 
 
 async def test_a_budget_needs_prices(tmp_path):
-    odar, fast, _ = engine(fast=speak, slow=speak, models={**MODELS, "deep": {"provider": "slow"}})
+    odar, fast, _ = engine(fast=even_fast, slow=even_fast, models={**MODELS, "deep": {"provider": "slow"}})
     with pytest.raises(BudgetExceeded, match="price is unknown"):
         await collect(odar, tmp_path, jobs(2), budget_usd=1.0)
     assert fast.requests == []
     await collect(odar, tmp_path, jobs(2))
     assert collected(tmp_path)["sums", "1", 42].attempts[1].output_usd is None
-    priced, fast, _ = engine(fast=speak, slow=speak)
+    priced, fast, _ = engine(fast=even_fast, slow=even_fast)
     with pytest.raises(BudgetExceeded, match="what earlier runs have cost is unknown"):
         await collect(priced, tmp_path, jobs(3), budget_usd=1.0)
     assert fast.requests == []
@@ -165,7 +153,7 @@ async def test_a_scorer_that_fails_costs_no_answer(tmp_path):
         def score(self, task, response, answer):
             raise InputError("the harness is not installed")
 
-    odar, fast, slow = engine(fast=speak, slow=speak)
+    odar, fast, slow = engine(fast=even_fast, slow=even_fast)
     broken = [Job(Strict(2), job.task, job.fold, job.seed) for job in jobs(2)]
     first = await collect(odar, tmp_path, broken)
     assert [error["message"] for error in first.errors] == ["the harness is not installed"] * 2

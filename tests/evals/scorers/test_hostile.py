@@ -9,7 +9,6 @@ import pytest
 
 from odar.evals.scorers import (
     bigbench,
-    boxed,
     choice,
     grids,
     ifeval,
@@ -21,6 +20,7 @@ from odar.evals.scorers import (
     swebench,
     verdict,
 )
+from odar.fusion.boxed import last_boxed
 
 LENGTH = 20_000
 SECONDS = 3.0
@@ -41,7 +41,7 @@ SCORERS = {
     "spans": partial(spans.f1, ["a b"]),
     "bigbench": partial(bigbench.bigbench, "(A)"),
     "grids": partial(grids.grid_match, [[1]]),
-    "boxed": boxed.last_boxed,
+    "boxed": partial(last_boxed, bare=True),
     "program": programs.extract_program,
     "patch": swebench.extract_patch,
     "grade": lambda text: proof.read_grade(text, 3),

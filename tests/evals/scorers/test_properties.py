@@ -15,7 +15,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from odar.evals.scorers.bigbench import bigbench
-from odar.evals.scorers.boxed import last_boxed
 from odar.evals.scorers.choice import LETTERS, choice, chosen
 from odar.evals.scorers.grids import grid_match, grids, show
 from odar.evals.scorers.livebench import livebench
@@ -25,6 +24,7 @@ from odar.evals.scorers.similarity import levenshtein, order_similarity, similar
 from odar.evals.scorers.spans import exact_match, f1, normal
 from odar.evals.scorers.truthful import mc1, mc2, truthful_letter
 from odar.evals.scorers.verdict import verdict
+from odar.fusion.boxed import last_boxed
 
 Dress = Callable[[str], str]
 words = st.text(string.ascii_lowercase, min_size=3, max_size=8)

@@ -8,8 +8,8 @@ from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
-from odar.evals.scorers.boxed import last_boxed
 from odar.evals.scorers.mathematics import math_equal
+from odar.fusion.boxed import last_boxed
 from odar.types import Query
 
 _SUBJECTS = (
@@ -20,7 +20,7 @@ _SUBJECTS = (
 
 def _tasks(row: Row, place: Place) -> Iterator[Task]:
     solution = row["solution"]
-    gold = last_boxed(solution)
+    gold = last_boxed(solution, bare=True)
     if gold is None:
         raise ValueError("the solution has no \\boxed answer")
     yield Task(

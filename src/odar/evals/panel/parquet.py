@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.batch.journal import sync_folder
-from odar.errors import InputError
+from odar.errors import InputError, one_line
 from odar.evals.benchmarks.files import arrow
 from odar.evals.panel.entry import Attempt, Entry, Key, add_up, attempt_from_json
 from odar.evals.panel.figures import Figures, figures_of
@@ -110,7 +110,7 @@ def sound(path: Path) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, pa.ArrowException) as error:
-        why = " ".join(str(error).split())[:200]
+        why = one_line(error, 200)
         raise InputError(f"{path} is damaged ({type(error).__name__}: {why}); collect it anew") from None
 
 

@@ -18,7 +18,8 @@ from odar.types import Step
 
 def raw(tape: Tape, setting: Setting) -> Array:
     """F = E + λ·V; NaN where an answer has no log-probabilities."""
-    return np.asarray(free_energy(tape.answers.energy, tape.answers.varentropy, setting.lam))  # type: ignore[arg-type]
+    energy, varentropy = tape.answers.energy, tape.answers.varentropy
+    return np.asarray(free_energy(energy, varentropy, setting.lam))  # type: ignore[arg-type]  # arrays add up alike
 
 
 def align(tape: Tape, setting: Setting) -> Array:

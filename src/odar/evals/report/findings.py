@@ -89,7 +89,7 @@ def gather(tape: Tape) -> Findings:
     prior = prior_of(tape, setting)
     wrong = 1 - tape.answers.score[:, FAST]
     estimates = {"prior": prior}
-    posterior, _ = posterior_of(tape, Setting.of(tape.header).changed({"mode": "posterior"}), prior)
+    posterior, _ = posterior_of(tape, setting.changed({"mode": "posterior"}), prior)
     if np.isfinite(posterior).any():
         estimates["posterior"] = np.where(np.isnan(posterior), prior, posterior)
     pair = odar.score, outcomes["single-fast"].score

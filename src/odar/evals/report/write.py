@@ -18,6 +18,7 @@ from odar.evals.report.findings import Findings, gather
 from odar.evals.report.gallery import gallery
 from odar.evals.report.page import Made, page
 from odar.evals.taxonomy import KINDS
+from odar.files import written_whole
 
 LIBRARIES = ("numpy", "scipy", "statsmodels", "matplotlib", "pyarrow")
 
@@ -37,11 +38,11 @@ def write_report(
         versions={"odar": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
         panel=str(panel),
     )
+    text = page(findings, _examples(findings, panel_file(panel)), made)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        part = out.with_name(out.name + ".part")
-        part.write_text(page(findings, _examples(findings, panel_file(panel)), made), encoding="utf-8")
-        part.replace(out)
+        with written_whole(out) as draft:
+            draft.write_text(text, encoding="utf-8")
         if figures is not None:
             figures.mkdir(parents=True, exist_ok=True)
             for slug, figure in gallery(findings).items():

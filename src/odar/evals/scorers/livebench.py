@@ -8,19 +8,21 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from odar.evals.scorers.boxed import last_boxed
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.mathematics import math_equal
 from odar.evals.scorers.programs import extract_program, passes, passes_script, read_tests
 from odar.evals.scorers.similarity import order_similarity, similarity
+from odar.fusion.boxed import last_boxed
 
 _SOLUTION = re.compile(r"<solution>(.*?)(?:</solution>|$)", re.DOTALL)
 _BOLD = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
 _FENCED = re.compile(r"```(?:\w+)?\n(.*?)```", re.DOTALL)
 _REPEATED = re.compile(r"(?<![A-Z])([A-E])\1{2,}(?![A-Z])")
 _GROUP = 4
+_boxed = partial(last_boxed, bare=True)  # what its answers are written in is LaTeX
 
 
 def livebench(task: str, gold: str, response: str, answer: str) -> float:
@@ -92,7 +94,7 @@ def _words(gold: str, final: str, response: str) -> float:
     """A short answer or a list of them, in the final answer or in the last bold text."""
     wanted = _plain(gold)
     bold = _BOLD.findall(response)
-    return float(wanted in (_plain(text) for text in (final, *bold[-1:], last_boxed(response) or "")))
+    return float(wanted in (_plain(text) for text in (final, *bold[-1:], _boxed(response) or "")))
 
 
 def _plain(text: str) -> str:
@@ -100,7 +102,7 @@ def _plain(text: str) -> str:
 
 
 def _exact(gold: str, final: str, response: str) -> float:
-    tail = re.sub(r"[\s*.\"'`]+", " ", (last_boxed(response) or final)).strip().lower()
+    tail = re.sub(r"[\s*.\"'`]+", " ", (_boxed(response) or final)).strip().lower()
     return float(tail == gold.strip().lower() or tail.endswith(f" {gold.strip().lower()}"))
 
 
@@ -108,7 +110,7 @@ def _competition(gold: str, final: str, response: str) -> float:
     """A letter written several times over (AMC), or a number at the end (AIME)."""
     if re.fullmatch(r"[A-E]", gold.strip()):
         repeated = _REPEATED.findall(response)
-        letter = repeated[-1] if repeated else (last_boxed(response) or final).strip("()*. ")
+        letter = repeated[-1] if repeated else (_boxed(response) or final).strip("()*. ")
         return float(letter == gold.strip())
     return float(
         math_equal(gold, final) or re.search(rf"(?<!\d){re.escape(gold.strip())}(?!\d)", response[-50:]) is not None
@@ -116,7 +118,7 @@ def _competition(gold: str, final: str, response: str) -> float:
 
 
 def _algebra(gold: str, final: str, response: str) -> float:
-    return math_equal(gold.strip("$"), (last_boxed(response) or final).strip("$"))
+    return math_equal(gold.strip("$"), (_boxed(response) or final).strip("$"))
 
 
 def _rearranged(gold: str, final: str, response: str) -> float:

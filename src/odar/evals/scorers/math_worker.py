@@ -25,7 +25,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     logging.disable(logging.CRITICAL)
     try:
-        import math_verify  # noqa: F401
+        import math_verify  # noqa: F401 - is it there?
     except ModuleNotFoundError:
         return
     out = sys.stdout

@@ -87,7 +87,7 @@ class Worker:
         if self._process is None or self._process.poll() is not None:
             self.close()
             command = [sys.executable, "-m", "odar.evals.scorers.math_worker"]
-            self._process = subprocess.Popen(  # noqa: S603
+            self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
             )
             ready = _line_within(self._process, 60.0)  # sympy takes a second to import, more on a busy machine

@@ -1,0 +1,99 @@
+"""The addresses that ask no model: models, feedback, health, metrics, and the API's own description."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from odar.gateway.exchange import read_body
+from odar.gateway.fields import Fields, read_json
+from odar.gateway.gate import identify
+from odar.gateway.json_response import JsonResponse
+from odar.gateway.openapi import description
+from odar.gateway.refusals import Refusal
+from odar.gateway.service import Service
+
+_FEEDBACK_BYTES = 64_000
+
+
+def plain_routes(service: Service) -> list[Route]:
+    """The routes to add to the gateway's."""
+    plain = _Plain(service)
+    return [
+        Route("/v1/feedback", plain.feedback, methods=["POST"]),
+        Route("/v1/models", plain.models),
+        Route("/v1/models/{name:path}", plain.model),
+        Route("/healthz", plain.healthz),
+        Route("/readyz", plain.readyz),
+        Route("/metrics", plain.metrics),
+        Route("/openapi.json", plain.openapi),
+    ]
+
+
+class _Plain:
+    """What answers there."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._started = int(time.time())
+
+    async def models(self, request: Request) -> Response:
+        """Every model by name, in a shape that both SDKs read."""
+        identify(request.scope["headers"], self._service.keys)
+        listed = [self._model(name, owner) for name, owner in self._service.models()]
+        ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"], "has_more": False}
+        return JsonResponse({"object": "list", "data": listed, **ends})
+
+    async def model(self, request: Request) -> Response:
+        """One model."""
+        identify(request.scope["headers"], self._service.keys)
+        wanted = request.path_params["name"]
+        for name, owner in self._service.models():
+            if name == wanted:
+                return JsonResponse(self._model(name, owner))
+        raise Refusal(404, f"there is no model {wanted!r}; GET /v1/models lists them", "model_not_found", "model")
+
+    async def feedback(self, request: Request) -> Response:
+        """An answer marked right or wrong, by the key that asked or an admin's."""
+        grant = identify(request.scope["headers"], self._service.keys)
+        gateway = self._service.settings.gateway
+        body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
+        fields = Fields(read_json(body, gateway.max_depth))
+        trace_id = fields.needed("trace_id", fields.text("trace_id"))
+        correct = fields.needed("correct", fields.flag("correct"))
+        note = fields.text("note") or ""
+        for name in fields.rest():
+            raise fields.bad(name, "is unknown; known are trace_id, correct, note")
+        allowed = await self._service.may_see(trace_id, grant)
+        if not allowed or not await self._service.recorder.feedback(trace_id, correct, note):
+            raise Refusal(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
+        return JsonResponse({"trace_id": trace_id, "recorded": True})
+
+    async def healthz(self, request: Request) -> Response:
+        """The process is alive."""
+        return JsonResponse({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Requests are welcome; not while draining, nor before what the first one needs is loaded."""
+        if self._service.gate.draining:
+            return JsonResponse({"status": "draining"}, 503)
+        if not self._service.odar.warm:
+            return JsonResponse({"status": "loading"}, 503)
+        return JsonResponse({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Figures for Prometheus."""
+        metrics = self._service.metrics
+        return Response(metrics.text(), headers={"content-type": metrics.content_type})
+
+    async def openapi(self, request: Request) -> Response:
+        """This API, described."""
+        return JsonResponse(description())
+
+    def _model(self, name: str, owner: str) -> dict[str, Any]:
+        shared = {"id": name, "display_name": name, "created": self._started, "owned_by": owner}
+        return {**shared, "object": "model", "type": "model"}

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from rich.console import Console
+
+from odar.cli.tables import plain_table
+
+
+def shown(table) -> list[str]:
+    console = Console(width=40)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().splitlines()
+
+
+def test_columns_stand_apart_by_the_gap_and_figures_at_the_right():
+    table = plain_table("name", "n", gap=2, right={"n"})
+    table.add_row("a", "1000")
+    assert shown(table) == ["name     n", "a     1000"]
+
+
+def test_options_are_those_of_every_column():
+    table = plain_table("name", "other", no_wrap=True)
+    table.add_row("a " * 10, "b " * 30)
+    assert len(shown(table)) == 2

@@ -1,0 +1,68 @@
+"""The sheet that `--explain` and `odar traces show` share."""
+
+from __future__ import annotations
+
+import re
+
+from odar.cli.trace_sheet import CandidateLine, models, money, print_sheet, tokens
+from odar.types import Step
+
+LINES = [
+    CandidateLine(True, Step.ANSWER, None, "8", (0.05661, 0.0051, 0.0571, -1.22)),
+    CandidateLine(False, Step.SOLVE, None, "The answer is a leg.", (0.0706, 0.22, 0.0926, 0.94)),
+]
+
+
+def shown(capsys, lines, facts=()):
+    print_sheet(facts, lines)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_it_is_what_the_documentation_shows(capsys):
+    assert [line.rstrip() for line in shown(capsys, LINES, [("path", "hard (asked for\nby the caller)")])] == [
+        "path  hard (asked for by the caller)",
+        "",
+        "  agent       answer                                  E       V       F       F̃",
+        "* fast answer 8                                  0.0566   0.005  0.0571   -1.22",
+        "  slow solve  The answer is a leg.               0.0706   0.220  0.0926   +0.94",
+        "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen",
+    ]
+
+
+def test_an_answer_is_cut_and_a_figure_never(capsys):
+    hostile = "[bold]漢字[/bold] \x1b[31m" + "word " * 100
+    line = CandidateLine(False, Step.VERIFY, False, hostile, (123.45678, None, 1e-9, float("inf")))
+    _, _, row, _ = shown(capsys, [line])[-4:]
+    assert row.split()[-4:] == ["123.4568", "-", "0.0000", "+inf"]
+    assert "disagrees: [bold]漢字[/bold]" in row
+    assert "…" in row
+    assert "\x1b" not in row
+
+
+def test_the_lines_are_within_80_columns(capsys):
+    facts = [("degraded", "x" * 300)]
+    wide = CandidateLine(True, Step.VERIFY, True, "y" * 300, (99999.9, 99999.9, 99999.9, 99999.9))
+    assert max(map(len, shown(capsys, [*LINES, wide], facts))) <= 80
+
+
+def test_without_candidates_there_is_no_table(capsys):
+    assert shown(capsys, [], [("error", "no agent")]) == ["error  no agent"]
+
+
+def test_what_is_unknown_is_said():
+    assert money(None).startswith("unknown")
+    assert (money(0.0), tokens(None), tokens(12_345)) == ("$0.000000", "unknown", "12,345")
+    assert models("gpt", "") == "gpt"
+    assert models("quick", "deep") == "fast quick, slow deep"
+
+
+def test_one_answer_looks_the_same_asked_and_recorded(odar, provider):
+    asked = odar("ask", "--explain", "--path", "hard", "--set", "store.content=true", "What is 2 + 2?")
+    trace_id = re.search(r"^trace +(\w+)", asked.err, re.MULTILINE)[1]
+    recorded = odar("traces", "show", trace_id)
+    table = asked.err.partition("  agent")[2]
+    assert table.count("slow solve") == 5
+    assert recorded.out.partition("  agent")[2] == table
+    facts = set(asked.err.splitlines()) & set(recorded.out.splitlines())
+    names = {line.split("  ")[0] for line in facts}
+    assert {"difficulty", "path", "expert", "models", "decided by", "calls", "cost", "trace"} <= names

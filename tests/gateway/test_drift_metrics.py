@@ -1,0 +1,47 @@
+"""Drift as Prometheus sees it: one figure a model and step, the worst of them."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from odar.fusion.drift import AlignmentRow
+from odar.gateway.drift_metrics import DriftMetrics
+
+
+def row(z: float | None, *, step: str = "answer", drifting: bool = False, model: str = "m") -> AlignmentRow:
+    return AlignmentRow(model, step, "", "calibrated", 50, 50, 0.1, 0.1, 0.1, 0.1, z, drifting)
+
+
+def shown(*rows: AlignmentRow) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(DriftMetrics(lambda: list(rows)))
+    return registry
+
+
+def values(registry: CollectorRegistry, step: str = "answer") -> tuple[float | None, float | None]:
+    labels = {"model": "m", "step": step}
+    return tuple(registry.get_sample_value(f"odar_energy_{name}", labels) for name in ("drift_z", "drifting"))
+
+
+def test_the_farthest_off_stands_for_its_step():
+    registry = shown(row(-5.0), row(2.0), row(1.0, step="solve"), row(9.0, model="other"))
+    assert values(registry) == (-5.0, 0.0)
+    assert values(registry, "solve") == (1.0, 0.0)
+
+
+def test_one_that_drifts_is_not_hidden_by_one_that_does_not():
+    """Its σ may have changed while its mean stood still."""
+    assert values(shown(row(0.1, drifting=True), row(3.0))) == (0.1, 1.0)
+    assert values(shown(row(3.0), row(0.1, drifting=True))) == (0.1, 1.0)
+
+
+def test_nothing_to_compare_is_no_figure():
+    assert values(shown(row(None))) == (None, None)
+    assert values(shown(row(0.5), row(None))) == (0.5, 0.0)
+
+
+def test_nothing_is_read_before_anybody_asks():
+    def report() -> list[AlignmentRow]:
+        raise AssertionError("read at registration")
+
+    CollectorRegistry().register(DriftMetrics(report))

@@ -1,0 +1,93 @@
+"""What a log line says and quotes, and that nobody's text can make two lines of one."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.gateway.log_lines import as_json, as_text, record_line, request_line
+from odar.types import Query
+from support.entries import entry
+
+WORDS = "xyzzy plugh 4711"
+HEAD = {"time": 0.0, "level": "info", "logger": "odar", "message": "ready"}
+
+
+def failure(error: BaseException | None, message: str = "it failed") -> logging.LogRecord:
+    info = None if error is None else (type(error), error, error.__traceback__)
+    return logging.LogRecord("odar.x", logging.ERROR, "x.py", 1, message, (), info)
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+@given(st.text(), st.text(), st.text())
+def test_a_line_is_one_line_whatever_it_holds(message, name, model):
+    line = {**HEAD, "message": message, "name": name, "model": model}
+    (text,) = as_text(line).splitlines() or [""]
+    assert text.isprintable()
+    if name.isascii() and name.isalnum():
+        assert f" name={name} " in text
+    (parsed,) = map(json.loads, as_json(line).rstrip("\n").split("\n"))
+    assert parsed == line | {"time": "1970-01-01T00:00:00.000Z"}
+
+
+def test_text_for_people_cannot_be_forged():
+    asked = entry(model='m"\n2026 INFO forged', status=500, error="E: two words", query=Query("q"))
+    (line,) = as_text({"time": 0.0, **request_line(asked, content=True)}).splitlines()
+    assert ' model="m\\"\\n2026 INFO forged" ' in line
+    assert " ERROR odar.request request request_id=" in line
+    assert line.endswith('error="E: two words"')
+
+
+def test_what_is_unknown_is_left_out_of_text_and_null_in_json():
+    line = {"time": 0.0, **request_line(entry(stream=True), content=False)}
+    assert " key_id=" not in as_text(line)
+    assert " stream=true " in as_text(line)
+    assert json.loads(as_json(line))["key_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "said"),
+    [
+        (400, f"Refusal: {WORDS}", "Refusal"),  # a client's mistake may quote the client
+        (500, f"RuntimeError: {WORDS}", "RuntimeError"),  # nobody knows whose words these are
+        (502, f"ProviderError: cannot answer {WORDS}", "ProviderError"),  # an upstream that quotes the question
+        (502, "ProviderError: no route to host", "ProviderError: no route to host"),
+    ],
+)
+def test_an_error_is_told_in_full_only_where_the_words_are_ours(status, error, said):
+    asked = entry(status=status, error=error, query=Query(WORDS))
+    assert request_line(asked, content=False)["error"] == said
+    assert request_line(asked, content=True)["error"] == error
+
+
+def test_a_model_that_answered_nothing_may_have_any_name():
+    assert request_line(entry(model=WORDS), content=False)["model"] is None
+    assert request_line(entry(model="x" * 300), content=True)["model"] == "x" * 100
+
+
+def test_a_failure_names_its_kind_and_place_and_what_came_before():
+    error = RuntimeError(WORDS)
+    error.__cause__ = KeyError(WORDS)
+    line = record_line(failure(raised(error)), {"request_id": "r"}, content=False)
+    assert line["exception"].startswith("RuntimeError at ")
+    assert "test_log_lines.py" in line["exception"]
+    assert line["exception"].endswith("; after KeyError at no frame")
+    assert (line["level"], line["logger"], line["request_id"]) == ("error", "odar.x", "r")
+    assert WORDS not in json.dumps(line)
+    told = record_line(failure(raised(error)), {}, content=True)
+    assert WORDS in told["exception"]
+
+
+def test_only_the_first_line_of_a_message_is_ours():
+    assert record_line(failure(None, f"failed\n{WORDS}"), {}, content=False)["message"] == "failed"
+    assert record_line(failure(None, f"failed\n{WORDS}"), {}, content=True)["message"].endswith(WORDS)

@@ -1,0 +1,117 @@
+"""The addresses that ask no model."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from odar.gateway.openapi import description
+from odar.gateway.ports import Grant
+from odar.types import Estimate
+from support.gateway import turn
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "odar", "messages": turn()}
+
+
+async def get(live, path, **options):
+    async with live.http.get(live.url + path, **options) as response:
+        return response.status, await response.json()
+
+
+async def test_models_are_listed_for_both_sdks(live):
+    status, listed = await get(live, "/v1/models")
+    names = [model["id"] for model in listed["data"]]
+    assert status == 200
+    assert {"odar", "odar-simple", "odar-medium", "odar-hard", "quick", "deep"} <= set(names)
+    assert (listed["object"], listed["has_more"]) == ("list", False)
+    assert (listed["first_id"], listed["last_id"]) == (names[0], names[-1])
+    for model in listed["data"]:
+        assert (model["object"], model["type"], model["display_name"]) == ("model", "model", model["id"])
+        assert await get(live, f"/v1/models/{model['id']}") == (200, model)
+
+
+async def test_a_model_that_is_not_there(live):
+    status, reply = await get(live, "/v1/models/meta-llama/Llama-4")
+    assert (status, reply["error"]["code"], reply["error"]["param"]) == (404, "model_not_found", "model")
+    assert "'meta-llama/Llama-4'" in reply["error"]["message"]
+    assert "/v1/models lists them" in reply["error"]["message"]
+
+
+async def test_feedback(live):
+    _, headers, _ = await live.post(CHAT, BODY)
+    mark = {"trace_id": headers["x-odar-trace"], "correct": False, "note": "it is five"}
+    assert (await live.post("/v1/feedback", mark))[0] == 200
+    assert live.notebook.marks == [(headers["x-odar-trace"], False, "it is five")]
+    assert (await live.post("/v1/feedback", mark | {"trace_id": "nobody"}))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"correct": True}, "trace_id"),
+        ({"trace_id": 7, "correct": True}, "trace_id"),
+        ({"trace_id": "t", "correct": "yes"}, "correct"),
+        ({"trace_id": "t", "correct": True, "why": "x"}, "why"),
+    ],
+)
+async def test_feedback_that_cannot_be_read(live, body, param):
+    status, _, reply = await live.post("/v1/feedback", body)
+    assert (status, reply["error"]["param"]) == (400, param)
+    assert live.notebook.marks == []
+
+
+async def test_feedback_is_short(live):
+    status, _, reply = await live.post("/v1/feedback", {"trace_id": "t", "correct": True, "note": "x" * 70_000})
+    assert (status, reply["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_what_needs_a_key_and_what_does_not(start):
+    class Keys:
+        def empty(self):
+            return False
+
+        def verify(self, secret):
+            return Grant("k1") if secret == "right" else None
+
+        def admit(self, grant):
+            return None
+
+    live = await start(keys=Keys())
+    for path in ("/v1/models", "/v1/models/quick"):
+        assert (await get(live, path))[0] == 401
+        assert (await get(live, path, headers={"x-api-key": "right"}))[0] == 200
+    assert (await live.post("/v1/feedback", {"trace_id": "t", "correct": True}))[0] == 401
+    assert await get(live, "/healthz") == (200, {"status": "ok"})
+    assert (await get(live, "/openapi.json")) == (200, description())
+
+
+async def test_it_is_not_ready_before_it_has_loaded(start):
+    """Alive from the first moment; ready when the first question would not wait."""
+    loaded = threading.Event()
+
+    class Slow:
+        name = "slow"
+
+        def estimate(self, query):
+            assert loaded.wait(10)
+            return Estimate(0.1, self.name)
+
+    live = await start(app_options={"estimator": Slow()})
+
+    async def status(path: str) -> tuple[int, str]:
+        async with live.http.get(live.url + path) as response:
+            return response.status, (await response.json())["status"]
+
+    assert await status("/healthz") == (200, "ok")
+    assert await status("/readyz") == (503, "loading")
+    body = {"model": "odar", "messages": turn(), "odar": {"deadline_s": 0.1}}
+    code, _, refused = await live.post("/v1/chat/completions", body)
+    assert (code, refused["error"]["code"]) == (504, "deadline")
+    loaded.set()
+    async with asyncio.timeout(5):
+        while (await status("/readyz"))[0] != 200:
+            await asyncio.sleep(0.01)
+    assert (await live.post("/v1/chat/completions", {"model": "odar", "messages": turn()}))[0] == 200

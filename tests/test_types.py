@@ -1,0 +1,15 @@
+"""The nouns, as far as they do more than hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from odar.types import CANCELLED, NO_USAGE, Call, Step
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"),
+    [(None, False), (CANCELLED, False), ("HTTP 500", True), ("", True), ("cancelled by a proxy", True)],
+)
+def test_a_call_that_was_no_longer_needed_has_not_failed(error, failed):
+    assert Call(Step.SOLVE, "p", "m", 1, NO_USAGE, None, 0.1, error=error).failed is failed
