@@ -1,6 +1,6 @@
-"""How much an HTTP client costs per chat completion: aiohttp, httpx2 and the openai SDK, in the same run.
+"""How much an HTTP client costs per chat completion: ours, aiohttp, httpx2 and the openai SDK, in the same run.
 
-python -m pip install httpx2 openai && python scripts/bench_http_clients.py
+python -m pip install aiohttp httpx2 openai && python scripts/bench_http_clients.py
 """
 
 from __future__ import annotations
@@ -74,12 +74,20 @@ async def main(port: int) -> None:
     import httpx2
     import openai
 
+    from odar.providers.address import Address
+    from odar.providers.connections import Connections
+
     base = f"http://127.0.0.1:{port}/v1"
     data = json.dumps(BODY).encode()
     headers = {"content-type": "application/json"}
     limits = httpx2.Limits(max_connections=100, max_keepalive_connections=100)
+    connections = Connections(Address.parse(base))
     sdk = openai.AsyncOpenAI(base_url=base, api_key="none")
     async with aiohttp.ClientSession() as session, httpx2.AsyncClient(limits=limits) as client:
+
+        async def by_ours() -> object:
+            async with connections.asked("POST", "/chat/completions", headers, data) as answer:
+                return json.loads(await answer.all())
 
         async def by_aiohttp() -> object:
             async with session.post(f"{base}/chat/completions", data=data, headers=headers) as response:
@@ -93,10 +101,12 @@ async def main(port: int) -> None:
         async def by_sdk() -> object:
             return await sdk.chat.completions.create(**BODY)
 
-        for connections, total in ((1, 1000), (32, 2000)):
-            await measure("aiohttp", by_aiohttp, connections, total)
-            await measure("httpx2", by_httpx2, connections, total)
-            await measure("openai", by_sdk, connections, total // 2)
+        for at_once, total in ((1, 1000), (32, 2000)):
+            await measure("ours", by_ours, at_once, total)
+            await measure("aiohttp", by_aiohttp, at_once, total)
+            await measure("httpx2", by_httpx2, at_once, total)
+            await measure("openai", by_sdk, at_once, total // 2)
+    connections.close()
 
 
 if __name__ == "__main__":

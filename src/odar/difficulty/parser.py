@@ -12,6 +12,7 @@ which is most of its time, and in a server with threads an invitation to each of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import add
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -97,6 +98,8 @@ class GreedyParser:
         """Take the best allowed transition until all tokens are off the queue and the stack.
 
         Both are chains: `under` a token on the stack lies the next one, `behind` one in the queue stands the next.
+        What lies under a token stays the same while it is on the stack: the rows of the three on top are added up
+        when it is pushed (`stacked`), and those of the first two in the queue beforehand (`queued`).
         "No token" has the number after the last: Python finds items by -1 more slowly.
         """
         first, second, top, below, third, child_of_first, left_of_top, right_of_top = places
@@ -107,15 +110,17 @@ class GreedyParser:
         for start in starts:
             begins[min(start, none)] = True
         behind = [*range(1, tokens + 1), none]
+        queued = list(map(add, first, second[1:]))
+        stacked = [top[none] + below[none] + third[none]] * (tokens + 1)
         s, b = none, 0
 
         while b != none or s != none:
             if b == none:
                 kind = REDUCE
             else:
-                after, second_of_stack = behind[b], under[s]
+                after = behind[b]
                 total = (
-                    first[b] + second[after] + top[s] + below[second_of_stack] + third[under[second_of_stack]]
+                    queued[b] + stacked[s]
                     + child_of_first[left[b]] + left_of_top[left[s]] + right_of_top[right[s]]
                 )  # fmt: skip
                 # the pieces of the maxout lie one after the other: the best score of all is the best transition's
@@ -133,13 +138,15 @@ class GreedyParser:
                     if not allowed:
                         scores = [score for score in scores if score & _NAME != name]
             if kind == SHIFT:
+                stacked[b] = top[b] + below[s] + third[under[s]]
                 under[b], s, b = s, b, after
             elif kind == REDUCE:
                 popped, s = s, under[s]
                 if heads[popped] == none and s != none:
                     # without a head it goes back, once
                     stuck[popped] = True
-                    behind[popped], b = b, popped
+                    behind[popped], queued[popped] = b, first[popped] + second[b]
+                    b = popped
             elif kind == LEFT:
                 popped, s = s, under[s]
                 if right[heads[popped]] == popped:
@@ -149,6 +156,7 @@ class GreedyParser:
             elif kind == RIGHT:
                 heads[b], clauses[b] = s, clause[name]
                 older[b], right[s] = right[s], b
+                stacked[b] = top[b] + below[s] + third[under[s]]
                 under[b], s, b = s, b, after
             else:
                 begins[after] = True
