@@ -54,6 +54,8 @@ def test_every_field_is_read(tmp_path):
         ({"query": "x", "path": ["hard"]}, "is not one of"),
         ({"query": "x", "max_cost": -1}, "max_cost is -1, not a number"),
         ('{"query": "x", "max_cost": NaN}', "max_cost is nan"),
+        ({"query": "x", "max_cost": 10**400}, "max_cost is 1000"),
+        ('{"query": "x", "max_cost": 1e999}', "max_cost is inf"),
         ({"query": "x", "seed": 1.5}, "seed is 1.5"),
         ({"query": "x", "id": ["a"]}, "id is a list"),
         ({"query": "x", "image": "none.png"}, "none.png' cannot be read"),

@@ -94,6 +94,60 @@ async def test_something_else_listens_there(tmp_path):
     assert "is not that of an odar gateway (status 200)" in err
 
 
+@pytest.mark.parametrize("text", [b"odar_in_flight one\n", b'odar_in_flight{a="b} 1\n', b"odar_in_flight \xff\n"])
+async def test_what_looks_like_figures_and_is_not(tmp_path, text):
+    async def page(exchange):
+        await exchange.send(text, content_type="text/plain")
+
+    async with FaultServer() as other:
+        other.behave(page)
+        code, out, err = await run(tmp_path, other.origin, "--once", "--json")
+    assert (code, err) == (2, "")
+    assert "is not that of an odar gateway (status 200)" in json.loads(out)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("ready", "said"),
+    [
+        ((b"<html>no such page</html>", 404), "/readyz answers with status 404"),
+        ((b"[1]", 200), "/readyz answers with status 200"),
+        ((b'{"status": "draining"}', 503), "draining"),
+    ],
+)
+async def test_a_proxy_that_lets_only_the_figures_through(tmp_path, ready, said):
+    async def proxy(exchange):
+        if exchange.path == "/metrics":
+            await exchange.send(b"odar_in_flight 2.0\n", content_type="text/plain")
+        else:
+            await exchange.send(ready[0], status=ready[1], content_type="text/html")
+
+    async with FaultServer() as server:
+        server.behave(proxy)
+        code, out, _ = await run(tmp_path, server.origin, "--once", "--json", "--every", "0.1")
+    told = json.loads(out)
+    assert (code, told["status"], told["now"]["in_flight"]) == (0, said, 2.0)
+
+
+async def test_a_gateway_that_leaves_between_two_looks(tmp_path):
+    async def once(exchange):
+        if len(server.requests) > 1:
+            exchange.reset()
+        else:
+            await exchange.send(b"odar_in_flight 0.0\n", content_type="text/plain")
+
+    async with FaultServer() as server:
+        server.behave(once)
+        code, out, err = await run(tmp_path, server.origin, "--once", "--every", "0.1")
+    assert (code, out) == (2, "")
+    assert "no gateway answers at" in err
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1:9", "http://[::1", "http://127.0.0.1:99999"])
+async def test_what_is_no_address(tmp_path, address):
+    code, _, err = await run(tmp_path, address, "--once")
+    assert (code, err) == (2, f"odar: {address} is not an address; write it like http://127.0.0.1:8088\n")
+
+
 async def test_a_key_from_the_environment(tmp_path):
     async def guarded(exchange):
         await exchange.send(b"who are you?", status=401)

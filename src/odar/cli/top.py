@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odar.cli.options import settings_options
+from odar.cli.options import Finite, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
 
@@ -33,12 +33,8 @@ _HISTORY = 120
 
 @click.command("top")
 @click.argument("url", required=False)
-@click.option(
-    "--every", type=click.FloatRange(0.1, 60), default=1.0, show_default=True, help="Seconds between looks."
-)
-@click.option(
-    "--window", type=click.FloatRange(1, 3600), default=30.0, show_default=True, help="Seconds summed up."
-)
+@click.option("--every", type=Finite(0.1, 60), default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--window", type=Finite(1, 3600), default=30.0, show_default=True, help="Seconds summed up.")
 @click.option("--once", is_flag=True, help="Look twice, print, and leave.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: print a JSON object.")
 @settings_options
@@ -78,33 +74,37 @@ class Gateway:
         Raises:
             InputError: nothing listens there, or not a gateway.
         """
-        import aiohttp
-
         from odar.cli.top_figures import Sample
 
+        status, text = await self._get("/metrics")
+        if status in (401, 403):
+            raise InputError(f"{self.url}/metrics wants a key (status {status}); set {KEY_VARIABLE}")
+        with suppress(ValueError):  # text in another form
+            if status == 200 and "odar_in_flight" in text:
+                return Sample.parse(text, time.monotonic())
+        raise InputError(f"{self.url}/metrics is not that of an odar gateway (status {status}); check the address")
+
+    async def status(self) -> str:
+        """Ready or draining; where something in front of it says neither, what it says."""
+        status, text = await self._get("/readyz")
         try:
-            async with self._session.get(f"{self.url}/metrics") as response:
-                text = await response.text()
-                status = response.status
-        except (aiohttp.InvalidURL, ValueError):
+            return str(json.loads(text)["status"])
+        except (ValueError, KeyError, TypeError):
+            return f"/readyz answers with status {status}"
+
+    async def _get(self, path: str) -> tuple[int, str]:
+        import aiohttp
+
+        try:
+            async with self._session.get(self.url + path) as response:
+                return response.status, await response.text(errors="replace")
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError):
             raise InputError(f"{self.url} is not an address; write it like http://127.0.0.1:8088") from None
         except (aiohttp.ClientError, TimeoutError) as error:
             why = getattr(getattr(error, "os_error", None), "strerror", None) or type(error).__name__
             raise InputError(
                 f"no gateway answers at {self.url} ({why}); start one with `odar serve`, or name its address"
             ) from None
-        if status in (401, 403):
-            raise InputError(f"{self.url}/metrics wants a key (status {status}); set {KEY_VARIABLE}")
-        if status != 200 or "odar_in_flight" not in text:
-            raise InputError(
-                f"{self.url}/metrics is not that of an odar gateway (status {status}); check the address"
-            )
-        return Sample.parse(text, time.monotonic())
-
-    async def status(self) -> str:
-        """Ready or draining."""
-        async with self._session.get(f"{self.url}/readyz") as response:
-            return str((await response.json()).get("status", response.status))
 
 
 @asynccontextmanager
