@@ -58,6 +58,7 @@ def test_every_field_is_read(tmp_path):
         ('{"query": "x", "max_cost": 1e999}', "max_cost is inf"),
         ({"query": "x", "seed": 1.5}, "seed is 1.5"),
         ({"query": "x", "id": ["a"]}, "id is a list"),
+        ({"query": "x", "image": 7}, "image is a number, not a file's name"),
         ({"query": "x", "image": "none.png"}, "none.png' cannot be read"),
         ({"query": "x", "pth": "hard"}, "unknown field 'pth'"),
         ({"query": "x", "id": "1"}, "id '1' is that of line 1 too"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import fcntl
 import io
 import json
@@ -14,13 +15,16 @@ import struct
 import sys
 import termios
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 from rich.console import Console
 
+from odar.cli.top import _gateway, _History
 from odar.cli.top_figures import Sample, figures
 from odar.cli.top_view import Page, page
+from odar.errors import InputError
 from support.environment import kept_environment
 from support.fault_server import FaultServer
 from support.gateway import turn
@@ -246,3 +250,74 @@ def test_a_page_fits_its_screen(width, height):
     if height >= 24:
         assert len(lines) <= height
         assert ("34 more on a taller screen" in text) is (height == 24)
+
+
+async def test_a_gateway_that_comes_back_counts_from_nothing():
+    """What it did before it was started anew must not be told as a negative rate, nor twice."""
+    told = {"count": 40.0, "up": True}
+
+    async def behave(exchange):
+        if not told["up"]:
+            exchange.reset()
+        elif exchange.path == "/metrics":
+            text = f'odar_in_flight 0.0\nodar_requests_total{{path="simple",status="200"}} {told["count"]}\n'
+            await exchange.send(text.encode(), content_type="text/plain")
+        else:
+            await exchange.send_json({"status": "ready"})
+
+    async with FaultServer() as server, _gateway(server.origin) as gateway:
+        server.behave(behave)
+        history = _History(gateway, window=30)
+        first = await history.next()
+        assert (first.status, first.figures.window_s, first.figures.requests) == ("ready", None, 40)
+        told["count"] = 44.0
+        second = await history.next()
+        assert (second.figures.requests, len(second.history)) == (4, 1)
+        told["up"] = False
+        for _ in range(2):
+            gone = await history.next()
+            assert (gone.status, gone.figures.requests) == ("gives no answer", 4)
+        told.update(up=True, count=1.0)
+        back = await history.next()
+        assert (back.status, back.figures.requests, len(back.history)) == ("ready", 1, 1)
+        told["count"] = 3.0
+        assert (await history.next()).figures.requests == 2
+
+
+async def test_looks_older_than_the_window_are_forgotten(monkeypatch):
+    now = iter(range(0, 1000, 10))
+    monkeypatch.setattr("odar.cli.top.time", SimpleNamespace(monotonic=lambda: float(next(now))))
+
+    async def behave(exchange):
+        if exchange.path == "/metrics":
+            await exchange.send(b"odar_in_flight 0.0\n", content_type="text/plain")
+        else:
+            await exchange.send_json({"status": "ready"})
+
+    async with FaultServer() as server, _gateway(server.origin) as gateway:
+        server.behave(behave)
+        history = _History(gateway, window=25)
+        windows = [(await history.next()).figures.window_s for _ in range(6)]
+    assert windows == [None, 10, 20, 20, 20, 20]
+
+
+async def test_the_first_look_at_nothing_is_an_error():
+    async with _gateway("http://127.0.0.1:9") as gateway:
+        with pytest.raises(InputError, match="no gateway answers"):
+            await _History(gateway, window=30).next()
+
+
+@pytest.mark.parametrize(
+    ("up", "queue", "lost", "said"),
+    [
+        (None, None, None, "store not reported"),
+        (True, 3.0, 0.0, "store writing, 3 waiting"),
+        (False, 12.0, 2.0, "store cannot write, 12 waiting 2 lost"),
+    ],
+)
+def test_the_line_on_the_store(up, queue, lost, said):
+    figure = figures(Sample.parse("odar_in_flight 1\n", 1.0))
+    shown = dataclasses.replace(figure, store_up=up, store_queue=queue, store_lost=lost)
+    console = Console(width=80, file=io.StringIO())
+    console.print(page(Page("http://h", "ready", shown, live=False), 80, 24))
+    assert said in console.file.getvalue()

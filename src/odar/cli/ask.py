@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from odar.cli.embedded import fetch_if_embedded
+from odar.cli.harmless import harmless
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.cli.stream import AnswerStream
 from odar.engine import Odar
@@ -93,7 +94,7 @@ def _show(answer: Answer, settings: Settings, *, shown: bool, as_json: bool, exp
         click.echo(json.dumps(summary(answer), ensure_ascii=False))
         return
     if not shown:
-        click.echo(answer.answer)
+        click.echo(harmless(answer.answer) if sys.stdout.isatty() else answer.answer)
     if explain:
         from odar.cli.explain import print_explanation
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from odar.cli.harmless import harmless
 from odar.settings import Settings
 from odar.types import Answer, Candidate, Usage
 
@@ -36,7 +37,7 @@ def print_explanation(answer: Answer, settings: Settings) -> None:
     facts.add_row("cost", Text(_money(trace.spend.cost_usd)))
     facts.add_row("time", Text(f"{trace.spend.seconds:.2f} s"))
     for reason in trace.degradations:
-        facts.add_row("degraded", Text(reason))
+        facts.add_row("degraded", Text(harmless(reason)))
     facts.add_row("profile", Text(f"{trace.profile} ({settings.profile_reason})"))
     facts.add_row("trace", Text(trace.id))
     console.print()
@@ -53,7 +54,7 @@ def _candidates(answer: Answer) -> Iterator[str]:
     for index, candidate in enumerate(answer.trace.candidates):
         mark = "*" if index == answer.trace.verdict.winner else ""
         verdict = {True: "agrees: ", False: "disagrees: ", None: ""}[candidate.judgment]
-        shown = verdict + " ".join(candidate.answer.split())
+        shown = verdict + harmless(" ".join(candidate.answer.split()))
         yield _line(mark, f"{candidate.role} {candidate.step}", shown, _energies(candidate))
 
 

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from odar.cli.harmless import harmless
+
 WIDTH = 80
 _ID = 8
 _COLUMNS = (
@@ -92,7 +94,7 @@ def _facts(trace: dict[str, Any], document: dict[str, Any]) -> list[tuple[str, s
     if (said := trace["feedback"]) is not None:
         note = f": {said['note']}" if said["note"] else ""
         facts.append(("feedback", ("right" if said["correct"] else "wrong") + note))
-    return [(name, " ".join(value.split())) for name, value in facts]
+    return [(name, harmless(" ".join(value.split()))) for name, value in facts]
 
 
 def _candidates(document: dict[str, Any]) -> Table:
@@ -106,7 +108,7 @@ def _candidates(document: dict[str, Any]) -> Table:
     for index, candidate in enumerate(document["candidates"]):
         energy = candidate["energy"] or {}
         shown = [_figure(energy.get(name), form) for name, form in _ENERGIES]
-        text = " ".join(_text(candidate, "answer").split())
+        text = harmless(" ".join(_text(candidate, "answer").split()))
         table.add_row(
             "*" if index == winner else "", f"{candidate['step']} {candidate['model']}"[:24], escape(text), *shown
         )
