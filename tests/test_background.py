@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 
 import pytest
@@ -76,3 +77,26 @@ async def test_a_loop_that_is_gone_by_then_does_not_matter():
     hold.set()
     await once.wait()
     assert once.done
+
+
+def test_an_interruption_cancels_the_work_before_it_goes_on(monkeypatch):
+    """Ctrl-C while `odar.ask` waits: whatever is under way must not go on spending in the background."""
+    cancelled = threading.Event()
+    begun = threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupted(future: concurrent.futures.Future[None], timeout: float | None = None) -> None:
+        assert begun.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_in_background(work())
+    assert cancelled.wait(10)

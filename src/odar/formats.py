@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from typing import Any, Literal
 
 import orjson
@@ -13,6 +14,8 @@ from odar.errors import InputError, OdarError
 
 DEEPEST = 200
 """Nothing that odar, its files or its upstreams write comes near it; what does is meant to break a parser."""
+LARGEST = sys.float_info.max
+"""JSON has whole numbers beyond it, which no float holds."""
 _NUMBERED = re.compile(r"(.+?)[-/](\d{1,9})")
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(i).isdecimal() else ord(" ") for i in range(128)).ljust(256)
 _TOO_LONG = b"0" * 19

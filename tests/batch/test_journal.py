@@ -252,3 +252,9 @@ def test_a_killed_process_lets_go_of_the_file(out):
         holder.communicate()
     with Journal(out) as journal:
         assert journal.entries == {}
+
+
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"out\.jsonl cannot be used: "), Journal(tmp_path / "file" / "out.jsonl"):
+        pass

@@ -48,12 +48,24 @@ def test_fields_of_ones_own_file(tmp_path):
         ({"query": "x"}, "line 1 is not a question with an answer: lacks 'answer'"),
         ({"query": "", "answer": "x"}, "query is ''"),
         ({"query": "x", "answer": None}, "answer is None"),
+        ({"query": "x", "answer": "y", "accept": "yes"}, "accept is 'yes', not a list of answers"),
+        ({"query": "x", "answer": "y", "accept": 7}, "accept is 7, not a list of answers"),
+        ({"query": "x", "answer": "y", "time": 10**400}, "time is 1000"),
+        ({"query": "x", "answer": "y", "time": -1}, "time is -1"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, row, message):
     with pytest.raises(InputError) as caught:
         load_items(write(tmp_path, row))
     assert message in str(caught.value)
+
+
+def test_what_is_null_is_left_out(tmp_path):
+    rows = [{"id": None, "query": q, "answer": "y", "accept": None, "time": None, "image": None} for q in "ab"]
+    assert [(item.id, item.answers, item.effort) for item in load_items(write(tmp_path, *rows))] == [
+        ("1", ("y",), None),
+        ("2", ("y",), None),
+    ]
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path):

@@ -53,8 +53,8 @@ def provider(tmp_path, monkeypatch):
 def odar(capsys, monkeypatch):
     """Runs a command line and returns exit code, output and errors."""
 
-    def run(*arguments: str, stdin: bytes | None = None) -> Result:
-        monkeypatch.setattr(sys, "stdin", Stdin(stdin))
+    def run(*arguments: str, stdin: bytes | None = None, typed: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "stdin", Stdin(stdin, typed))
         with pytest.raises(SystemExit) as exit_:
             main(list(arguments))
         captured = capsys.readouterr()
@@ -65,10 +65,10 @@ def odar(capsys, monkeypatch):
 
 
 class Stdin(io.TextIOWrapper):
-    """Standard input with these bytes, or a terminal with nobody at it."""
+    """Standard input with these bytes; without any, a terminal where this is typed, or with nobody at it."""
 
-    def __init__(self, content: bytes | None) -> None:
-        super().__init__(io.BytesIO(content or b""))
+    def __init__(self, content: bytes | None, typed: bytes = b"") -> None:
+        super().__init__(io.BytesIO(typed if content is None else content))
         self._terminal = content is None
 
     def isatty(self) -> bool:

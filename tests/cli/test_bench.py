@@ -123,8 +123,12 @@ def test_gateway_shows_what_is_known_and_says_what_is_not(odar, monkeypatch):
     ("arguments", "message"),
     [
         (("--peer", "http://h"), "--peer 'http://h' is not NAME=http://…"),
-        (("--peer", "a=ftp://h"), "--peer 'a' is not NAME=http://…"),
+        (("--peer", "a=ftp://h"), "--peer 'a=ftp://h' is not NAME=http://…"),
+        (("--peer", "=http://h"), "--peer '=http://h' is not NAME=http://…"),
         (("--connections", "1,x"), "--connections '1,x' is not a list of whole numbers"),
+        (("--connections", "0"), "--connections '0' is not a list of whole numbers of at least 1"),
+        (("--connections", "8,-3"), "--connections '8,-3' is not a list of whole numbers of at least 1"),
+        (("--connections", ""), "--connections '' is not a list"),
     ],
 )
 def test_gateway_refuses_what_it_cannot_measure(odar, arguments, message):

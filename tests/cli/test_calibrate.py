@@ -7,6 +7,7 @@ import pytest
 from odar.calibration.setup import Thresholds
 from odar.config import load_settings
 from odar.engine import Odar
+from odar.errors import ProviderError
 from support.scripted import unsure_where_wrong
 
 FREE = "price = { input = 0, output = 0 }"
@@ -138,3 +139,37 @@ def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypat
 def test_a_tolerance_is_a_share(odar, data, value):
     result = odar("calibrate", str(data), "--records", "r.jsonl", "--tolerance", value)
     assert (result.code, "--tolerance" in result.err) == (2, True)
+
+
+def test_a_place_that_cannot_be_written_costs_no_second_run(odar, data, provider, tmp_path):
+    result = odar("calibrate", str(data), "--records", "r.jsonl", "--out", "nowhere/c.json")
+    assert result.code == 2
+    assert "odar: nowhere/c.json cannot be written: No such file or directory" in result.err
+    asked = len(provider.requests)
+    assert odar("calibrate", str(data), "--records", "r.jsonl", "--out", "c.json").code == 0
+    assert len(provider.requests) == asked  # the answers were kept
+    assert sorted(path.name for path in tmp_path.glob("c.json*")) == ["c.json"]
+
+
+def test_a_provider_that_mostly_fails_leaves_too_little_to_fit(odar, data, provider, tmp_path):
+    speak = provider.script
+    provider.script = lambda request, index: (
+        speak(request, index)
+        if int(request.messages[-1].text.split()[2]) < 10
+        else ProviderError("overloaded", status=529)
+    )
+    result = odar("calibrate", str(data), "--records", "r.jsonl")
+    assert result.code == 2
+    assert "30 failed with" in result.err and "overloaded; the same command tries again" in result.err
+    assert "odar: 10 items have answers; at least 30 are needed to fit anything" in result.err
+    assert not (tmp_path / "calibration.json").exists()
+
+
+@pytest.mark.parametrize(("typed", "code"), [(b"y\n", 0), (b"n\n", 130), (b"", 130)])
+def test_somebody_at_the_terminal_is_asked_before_money_is_spent(odar, data, provider, tmp_path, typed, code):
+    toml = tmp_path / "odar.toml"
+    toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
+    result = odar("calibrate", str(data), "--records", "r.jsonl", typed=typed)
+    assert result.code == code
+    assert "go on? [y/N]" in result.err
+    assert bool(provider.requests) == (code == 0)

@@ -121,3 +121,23 @@ def test_traces_of_other_prompts_are_passed_over(odar, provider, store, tmp_path
     serve(provider, tmp_path, 5, path="simple")
     result = odar("calibrate", "--from-traces", "--set", "prompts=embedded")
     assert (result.code, "holds no trace" in result.err) == (2, True)
+
+
+def test_a_posterior_that_nobody_asks_is_said_not_to_be_in_use(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 90, path="simple")
+    result = odar("calibrate", "--from-traces", "--set", "routing.mode=prior")
+    assert "            not in use: routing.mode = prior" in result.out
+
+
+def test_traffic_without_feedback_has_no_mix_to_show(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 5, marked=0, path="hard")
+    result = odar("calibrate", "--from-traces")
+    assert result.code == 1
+    assert "of 0 it is known whether the fast answer was wrong (0 were)" in result.out
+    assert "simple / medium / hard of these" not in result.out
+
+
+def test_a_place_that_cannot_be_written(odar, provider, store, tmp_path):
+    serve(provider, tmp_path, 90, path="simple")
+    result = odar("calibrate", "--from-traces", "--out", "nowhere/c.json")
+    assert (result.code, "nowhere/c.json cannot be written: No such file" in result.err) == (2, True)

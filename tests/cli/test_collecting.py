@@ -21,6 +21,7 @@ from odar.cli.collecting import (
     engine_options,
     exit_code,
     failures,
+    open_copies,
     open_engine,
     patient,
     report_failures,
@@ -211,3 +212,15 @@ def test_each_kind_of_failure_is_told_once_with_its_first(capsys):
 )
 def test_the_exit_code_is_what_is_worst_to_miss(kinds, stopped, code):
     assert exit_code(failed(*kinds), stopped) == code
+
+
+async def test_the_embedded_model_is_opened_once_for_each_copy(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(3), raising=False)
+    opened = open_copies(
+        settings(embedded__threads=1, providers={"p": {"kind": "openai", "base_url": "http://h/v1"}})
+    )
+    assert set(opened) == {"embedded"}  # the others stay as they are
+    members = opened["embedded"]._members
+    assert [member.name for member in members] == ["embedded"] * 3
+    assert len({member._copy for member in members}) == 3  # none shares its weights with another
+    await opened["embedded"].close()  # nothing was loaded

@@ -116,6 +116,20 @@ def test_a_number_out_of_bounds_is_refused_before_anything_happens(odar, provide
     assert provider.requests == []
 
 
+FRACTIONS = [(name, option) for name, option in NUMBERS if isinstance(option.type, click.FloatRange)]
+
+
+@pytest.mark.parametrize(("name", "option"), FRACTIONS, ids=[f"{name} {option.name}" for name, option in FRACTIONS])
+@pytest.mark.parametrize("number", ["nan", "inf", "1e999"])
+def test_a_limit_that_nothing_passes_is_none(odar, provider, name, option, number):
+    """A budget of nan is below no cost and above none: the key or the batch would have had no limit at all."""
+    result = odar(*name.split(), *needed(COMMANDS[name]), option.opts[0], number)
+    assert result.code == 2
+    assert f"'{option.opts[0]}'" in result.err
+    assert "is not a finite number" in result.err or "not in the range" in result.err
+    assert provider.requests == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options_have_a_word_of_help_and_names_that_are_spoken(name):
     for option in COMMANDS[name].params:

@@ -37,6 +37,10 @@ def test_many_at_once(odar, provider, tmp_path):
     [
         (["difficulty"], "give a query or --file"),
         (["difficulty", "x", "--file", "y"], "give a query or --file"),
+        (["difficulty", ""], "the question is empty"),
+        (["difficulty", " \n"], "the question is empty"),
+        (["difficulty", "a\0b"], "NUL character at position 1"),
+        (["difficulty", "x\udc80"], "unpaired surrogate"),
         (["difficulty", "--file", "none.jsonl"], "cannot be read"),
         (["difficulty", "--file", "odar.toml"], "line 2 is not a JSON object with a query"),
         (["bench", "routing", "--data", "nowhere"], "cannot be read"),
@@ -48,3 +52,40 @@ def test_bad_input_is_one_clear_line(odar, provider, arguments, message):
     result = odar(*arguments)
     assert (result.code, message in result.err) == (2, True)
     assert len(result.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("difficulty", "--file"), ("train", "estimator"), ("calibrate",), ("sample",)])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"query": "a \\ud800", "answer": "b", "correct": 1}', "unpaired surrogate"),
+        ('{"query": "a\\u0000", "answer": "b", "correct": 1}', "NUL character at position 1"),
+        (
+            '{"query": "a", "image": "none.png", "answer": "b", "correct": 1}',
+            "none.png' cannot be read: No such file",
+        ),
+    ],
+    ids=["surrogate", "NUL", "no picture"],
+)
+def test_a_line_that_cannot_be_asked_is_named_before_anything_is_fetched(
+    odar, tmp_path, monkeypatch, command, line, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.jsonl").write_text('{"query": "Hi", "answer": "b", "correct": 1}\n' + line)
+    result = odar(*command, "q.jsonl")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("odar: q.jsonl, line 2 ")
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_a_long_query_is_cut_where_many_are_listed(odar, tmp_path):
+    (tmp_path / "q.jsonl").write_text(json.dumps({"query": "word " * 100}) + "\n" + json.dumps({"query": "a\n b"}))
+    long, short = odar("difficulty", "--file", str(tmp_path / "q.jsonl")).out.splitlines()
+    assert len(long) <= 80 and long.endswith("…")
+    assert short.endswith("  a b")
+
+
+def test_an_estimator_without_features_shows_its_score_alone(odar, provider):
+    result = odar("difficulty", "--set", "routing.estimator=constant", "Who wrote Hamlet?")
+    assert [line.split()[0] for line in result.out.splitlines()] == ["difficulty", "path", "expert"]

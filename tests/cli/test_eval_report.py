@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from support.panels import synthetic_panel
+import json
+
+import pytest
+
+from support.panels import handmade_panel, synthetic_panel
 
 
 def test_report_writes_a_page_and_its_figures(odar, tmp_path):
@@ -16,3 +20,86 @@ def test_report_writes_a_page_and_its_figures(odar, tmp_path):
 def test_no_panel_is_said(odar, tmp_path):
     result = odar("eval", "report", str(tmp_path))
     assert (result.code, "holds no panel" in result.err) == (2, True)
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(odar, tmp_path):
+    synthetic_panel(tmp_path, 30)
+    (tmp_path / "file").write_text("")
+    for options in (
+        ("--out", tmp_path / "file" / "r.html"),
+        ("--out", tmp_path / "r.html", "--figures", tmp_path / "file"),
+    ):
+        result = odar("eval", "report", str(tmp_path), *map(str, options))
+        assert result.code == 2
+        assert result.err.startswith("odar: the report cannot be written: ")
+        assert len(result.err.strip().splitlines()) == 1
+
+
+def test_a_damaged_panel_is_named(odar, tmp_path):
+    (tmp_path / "panel.parquet").write_bytes(b"PAR1 and then something else")
+    for command in ("report", "replay"):
+        result = odar("eval", command, str(tmp_path))
+        assert (result.code, result.out) == (2, "")
+        assert "panel.parquet cannot be read as a panel" in result.err
+
+
+FLAT = [0.2] * 7
+PANELS = {
+    "one item": [["4"] * 7],
+    "one item, wrong": [["5"] * 7],
+    "everything right": [["4"] * 7] * 8,
+    "everything wrong": [["5"] * 7] * 8,
+    "the fast one is better": [["4", *["5"] * 6]] * 6,
+}
+
+
+@pytest.mark.parametrize("answers", PANELS.values(), ids=PANELS)
+def test_panels_that_show_nothing_are_replayed_all_the_same(odar, tmp_path, answers):
+    handmade_panel(tmp_path, answers, [FLAT] * len(answers))
+    rows = json.loads(odar("eval", "replay", str(tmp_path), "--policy", "baselines", "--json").out)
+    right = [row.count("4") > 0 for row in answers]
+    oracle = next(row for row in rows if row["name"] == "oracle")
+    assert oracle["accuracy"]["value"] == sum(right) / len(right)
+    assert all(0 <= row["gain"]["p"] <= 1 for row in rows)
+    result = odar("eval", "compare", f"{tmp_path}#single-fast", f"{tmp_path}#single-slow", "--json")
+    found = json.loads(result.out)
+    assert (found["items"], found["left_out"]) == (len(answers), [0, 0])
+    assert found["only_first_right"] == sum(row[0] == "4" != row[2] for row in answers)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (PANELS["the fast one is better"], "there is no gap that a router could recover"),
+        ([["5", *["4"] * 6]], "Router quality cannot be measured here: "),
+    ],
+)
+def test_a_report_says_what_cannot_be_measured(odar, tmp_path, answers, said):
+    handmade_panel(tmp_path, answers, [FLAT] * len(answers))
+    page = tmp_path / "r.html"
+    assert odar("eval", "report", str(tmp_path), "--out", str(page)).code == 0
+    assert said in page.read_text(encoding="utf-8")
+
+
+def test_panels_that_share_nothing_cannot_be_compared(odar, tmp_path):
+    for name, items in (("a", 3), ("b", 3)):
+        (tmp_path / name).mkdir()
+        synthetic_panel(tmp_path / name, items, benchmarks=((name, "Mathematics"),))
+    result = odar("eval", "compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (result.code, result.out) == (2, "")
+    assert "share no item: benchmark, id and seed must be the same" in result.err
+
+
+def test_what_only_one_panel_holds_is_left_out_and_counted(odar, tmp_path):
+    for name, items in (("a", 9), ("b", 6)):
+        (tmp_path / name).mkdir()
+        synthetic_panel(tmp_path / name, items)
+    shown = odar("eval", "compare", str(tmp_path / "a"), str(tmp_path / "b")).out
+    assert shown.startswith("6 items in both, 3 left out\n")
+
+
+def test_an_unknown_policy_is_refused_with_a_hint(odar, tmp_path):
+    handmade_panel(tmp_path, PANELS["one item"], [FLAT])
+    for arguments in (("--policy", "odr"), ("--against", "odr")):
+        result = odar("eval", "replay", str(tmp_path), *arguments)
+        assert (result.code, "did you mean 'odar'" in result.err) == (2, True)

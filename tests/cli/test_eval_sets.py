@@ -53,3 +53,73 @@ def test_the_way_through_the_swe_bench_harness(tmp_path):
     assert body["mean"] == 1.0
     with pytest.raises(UsageError, match="--report is for swe_bench"):
         run(score_command, "starter", "--responses", responses, "--report", report)
+
+
+@pytest.fixture
+def responses(tmp_path):
+    """Two tasks of maths, one of another domain, and a prompt that differs a little from the starter set's."""
+    file = tmp_path / "r.jsonl"
+    rows = [{"id": "math-001", "response": "Answer: 13"}, {"id": "math-002", "response": "Answer: 1"}]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+def score(odar, name, file, *more):
+    return odar("eval", "score", name, "--responses", str(file), *map(str, more))
+
+
+def test_what_was_left_out_is_said_beside_the_figures(odar, responses):
+    result = score(odar, "starter", responses)
+    assert result.code == 0
+    assert result.out.startswith("starter: accuracy 50.00 over 2 tasks\n")
+    assert result.err == "234 tasks have no response and are left out\n"
+
+
+def test_figures_and_strata_of_their_own_are_listed(odar, tmp_path):
+    from odar.calibration.items import starter_items
+
+    picked = [*starter_items()[:2], *starter_items()[-2:]]
+    file = tmp_path / "r.jsonl"
+    file.write_text("\n".join(json.dumps({"id": i.id, "response": f"Answer: {i.answers[0]}"}) for i in picked))
+    lines = score(odar, "starter", file).out.splitlines()
+    assert lines[0] == "starter: accuracy 100.00 over 4 tasks"
+    strata = {line.split()[0]: line.split()[-2:] for line in lines[1:]}
+    assert strata == {domain: ["100.00", "2"] for domain in {item.domain for item in picked}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "none of the 0 responses has the id or the prompt of a starter task"),
+        ('{"id": "nobody", "response": "x"}', "none of the 1 responses has the id"),
+        ('{"id": "math-001"}', "needs response, and id or prompt"),
+        ("{", "r.jsonl"),
+    ],
+)
+def test_responses_that_cannot_be_scored_are_one_clear_line(odar, tmp_path, text, said):
+    (tmp_path / "r.jsonl").write_text(text)
+    result = score(odar, "starter", tmp_path / "r.jsonl")
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_predictions_are_for_the_harness_alone(odar, responses, tmp_path):
+    result = score(odar, "starter", responses, "--predictions", tmp_path / "p.jsonl")
+    assert (result.code, result.err) == (2, "odar: --predictions is for swe_bench, not starter\n")
+    assert not (tmp_path / "p.jsonl").exists()
+
+
+def test_predictions_of_nothing_are_refused(odar, responses, tmp_path):
+    (tmp_path / "swe_bench").mkdir()
+    issue = {"instance_id": "a__b-1", "repo": "a/b", "text": "Mend it."}
+    (tmp_path / "swe_bench" / "issues.jsonl").write_text(json.dumps(issue))
+    result = score(odar, "swe_bench", responses, "--data", tmp_path, "--predictions", tmp_path / "p.jsonl")
+    assert (result.code, result.err) == (2, "odar: none of the 2 responses belongs to a SWE-bench issue\n")
+    assert not (tmp_path / "p.jsonl").exists()
+
+
+def test_a_folder_without_the_benchmark_says_how_to_get_it(odar, responses, tmp_path):
+    result = score(odar, "gsm8k", responses, "--data", tmp_path)
+    assert result.code == 2
+    assert "gsm8k is not in" in result.err and "fetch it with `hf download" in result.err

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 
@@ -75,6 +77,8 @@ def test_a_revoked_key_is_listed_only_on_request(odar):
         (["--rate", "often"], "--rate 'often' is not a rate; write 60/min, 2/s or 30/hour"),
         (["--rate", "0/min"], "--rate '0/min' is not a rate"),
         (["--rate", "5/year"], "--rate '5/year' is not a rate"),
+        (["--models", " , "], "--models ' , ' names nothing; leave it out for all"),
+        (["--paths", ""], "--paths '' names nothing; leave it out for all"),
         (["--paths", "simple,easy"], "--paths: 'easy' is not one of: simple, medium, hard"),
     ],
 )
@@ -83,6 +87,28 @@ def test_bad_limits_are_one_clear_line(odar, options, message):
     assert (result.code, result.out) == (2, "")
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
+
+
+def test_a_key_of_a_bad_limit_is_not_made(odar):
+    assert odar("keys", "create", "ann", "--budget-day", "nan").code == 2
+    assert odar("keys", "create", "ann", "--models", ",").code == 2
+    assert json.loads(odar("keys", "list", "--json").out) == []
+
+
+def test_what_a_key_spent_is_listed_and_what_nobody_knows_is_counted(odar, store):
+    made = json.loads(odar("keys", "create", "ann", "--json").out)
+    odar("keys", "create", "bob")
+    today = datetime.now(UTC).date().isoformat()
+    another = today[:8] + ("02" if today.endswith("01") else "01")
+    with closing(sqlite3.connect(store)) as connection, connection:
+        for day, usd, unknown in ((today, 0.25, 3), (another, 3.25, 0)):
+            connection.execute("INSERT INTO spending VALUES (?, ?, 5, ?, ?)", (made["id"], day, usd, unknown))
+    ann, bob = json.loads(odar("keys", "list", "--json").out)
+    assert (ann["today"], ann["month"]) == ({"usd": 0.25, "unknown": 3}, {"usd": 3.5, "unknown": 3})
+    assert bob["today"] == {"usd": 0.0, "unknown": 0}
+    table = " ".join(odar("keys", "list").out.split())
+    assert "$0.2500 +3 unknown" in table
+    assert "$3.5000 +3 unknown" in table
 
 
 def test_a_store_that_cannot_be_opened_has_its_own_exit_code(odar, store):

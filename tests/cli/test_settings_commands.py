@@ -105,3 +105,36 @@ extra = { api_token = "s3cret", max_tokens = 7, nested = { key = "s3cret" }, sto
         assert "s3cret" not in shown
         assert "max_tokens" in shown
         assert "7" in shown
+
+
+def test_doctor_says_what_is_not_installed_and_how_to_mend_it(odar, provider, monkeypatch):
+    from odar.cli import doctor
+
+    def version(package):
+        if package == "xllamacpp":
+            raise doctor.PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(doctor, "version", version)
+    result = odar("doctor")
+    assert result.code == 1
+    assert "no   xllamacpp: not installed" in result.out
+    assert "-m pip install xllamacpp" in result.out
+    (missing,) = [each for each in json.loads(odar("doctor", "--json").out) if not each["ok"]]
+    assert (missing["topic"], missing["text"]) == ("xllamacpp", "not installed")
+
+
+def test_an_unknown_word_in_a_setting_gets_its_neighbours(odar, provider):
+    for key, word, known in (
+        ("gateway.image_urls", "publik", "public"),
+        ("gateway.log_format", "jsn", "json"),
+        ("routing.mode", "posteriour", "posterior"),
+    ):
+        result = odar("config", "--set", f"{key}={word}")
+        assert (result.code, result.out) == (2, "")
+        assert f"unknown {key} {word!r}" in result.err and known in result.err
+
+
+def test_a_model_of_a_provider_that_nobody_configured_is_refused(odar, provider):
+    result = odar("config", "--set", "models.x.provider=nobody", "--set", "slow.model=x")
+    assert (result.code, "unknown provider 'nobody'" in result.err) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import fcntl
 import io
 import json
@@ -14,13 +15,16 @@ import struct
 import sys
 import termios
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 from rich.console import Console
 
+from odar.cli.top import _gateway, _History
 from odar.cli.top_figures import Sample, figures
 from odar.cli.top_view import Page, page
+from odar.errors import InputError
 from support.environment import kept_environment
 from support.fault_server import FaultServer
 from support.gateway import turn
@@ -92,6 +96,60 @@ async def test_something_else_listens_there(tmp_path):
         code, _, err = await run(tmp_path, other.origin, "--once")
     assert code == 2
     assert "is not that of an odar gateway (status 200)" in err
+
+
+@pytest.mark.parametrize("text", [b"odar_in_flight one\n", b'odar_in_flight{a="b} 1\n', b"odar_in_flight \xff\n"])
+async def test_what_looks_like_figures_and_is_not(tmp_path, text):
+    async def page(exchange):
+        await exchange.send(text, content_type="text/plain")
+
+    async with FaultServer() as other:
+        other.behave(page)
+        code, out, err = await run(tmp_path, other.origin, "--once", "--json")
+    assert (code, err) == (2, "")
+    assert "is not that of an odar gateway (status 200)" in json.loads(out)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("ready", "said"),
+    [
+        ((b"<html>no such page</html>", 404), "/readyz answers with status 404"),
+        ((b"[1]", 200), "/readyz answers with status 200"),
+        ((b'{"status": "draining"}', 503), "draining"),
+    ],
+)
+async def test_a_proxy_that_lets_only_the_figures_through(tmp_path, ready, said):
+    async def proxy(exchange):
+        if exchange.path == "/metrics":
+            await exchange.send(b"odar_in_flight 2.0\n", content_type="text/plain")
+        else:
+            await exchange.send(ready[0], status=ready[1], content_type="text/html")
+
+    async with FaultServer() as server:
+        server.behave(proxy)
+        code, out, _ = await run(tmp_path, server.origin, "--once", "--json", "--every", "0.1")
+    told = json.loads(out)
+    assert (code, told["status"], told["now"]["in_flight"]) == (0, said, 2.0)
+
+
+async def test_a_gateway_that_leaves_between_two_looks(tmp_path):
+    async def once(exchange):
+        if len(server.requests) > 1:
+            exchange.reset()
+        else:
+            await exchange.send(b"odar_in_flight 0.0\n", content_type="text/plain")
+
+    async with FaultServer() as server:
+        server.behave(once)
+        code, out, err = await run(tmp_path, server.origin, "--once", "--every", "0.1")
+    assert (code, out) == (2, "")
+    assert "no gateway answers at" in err
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1:9", "http://[::1", "http://127.0.0.1:99999"])
+async def test_what_is_no_address(tmp_path, address):
+    code, _, err = await run(tmp_path, address, "--once")
+    assert (code, err) == (2, f"odar: {address} is not an address; write it like http://127.0.0.1:8088\n")
 
 
 async def test_a_key_from_the_environment(tmp_path):
@@ -192,3 +250,74 @@ def test_a_page_fits_its_screen(width, height):
     if height >= 24:
         assert len(lines) <= height
         assert ("34 more on a taller screen" in text) is (height == 24)
+
+
+async def test_a_gateway_that_comes_back_counts_from_nothing():
+    """What it did before it was started anew must not be told as a negative rate, nor twice."""
+    told = {"count": 40.0, "up": True}
+
+    async def behave(exchange):
+        if not told["up"]:
+            exchange.reset()
+        elif exchange.path == "/metrics":
+            text = f'odar_in_flight 0.0\nodar_requests_total{{path="simple",status="200"}} {told["count"]}\n'
+            await exchange.send(text.encode(), content_type="text/plain")
+        else:
+            await exchange.send_json({"status": "ready"})
+
+    async with FaultServer() as server, _gateway(server.origin) as gateway:
+        server.behave(behave)
+        history = _History(gateway, window=30)
+        first = await history.next()
+        assert (first.status, first.figures.window_s, first.figures.requests) == ("ready", None, 40)
+        told["count"] = 44.0
+        second = await history.next()
+        assert (second.figures.requests, len(second.history)) == (4, 1)
+        told["up"] = False
+        for _ in range(2):
+            gone = await history.next()
+            assert (gone.status, gone.figures.requests) == ("gives no answer", 4)
+        told.update(up=True, count=1.0)
+        back = await history.next()
+        assert (back.status, back.figures.requests, len(back.history)) == ("ready", 1, 1)
+        told["count"] = 3.0
+        assert (await history.next()).figures.requests == 2
+
+
+async def test_looks_older_than_the_window_are_forgotten(monkeypatch):
+    now = iter(range(0, 1000, 10))
+    monkeypatch.setattr("odar.cli.top.time", SimpleNamespace(monotonic=lambda: float(next(now))))
+
+    async def behave(exchange):
+        if exchange.path == "/metrics":
+            await exchange.send(b"odar_in_flight 0.0\n", content_type="text/plain")
+        else:
+            await exchange.send_json({"status": "ready"})
+
+    async with FaultServer() as server, _gateway(server.origin) as gateway:
+        server.behave(behave)
+        history = _History(gateway, window=25)
+        windows = [(await history.next()).figures.window_s for _ in range(6)]
+    assert windows == [None, 10, 20, 20, 20, 20]
+
+
+async def test_the_first_look_at_nothing_is_an_error():
+    async with _gateway("http://127.0.0.1:9") as gateway:
+        with pytest.raises(InputError, match="no gateway answers"):
+            await _History(gateway, window=30).next()
+
+
+@pytest.mark.parametrize(
+    ("up", "queue", "lost", "said"),
+    [
+        (None, None, None, "store not reported"),
+        (True, 3.0, 0.0, "store writing, 3 waiting"),
+        (False, 12.0, 2.0, "store cannot write, 12 waiting 2 lost"),
+    ],
+)
+def test_the_line_on_the_store(up, queue, lost, said):
+    figure = figures(Sample.parse("odar_in_flight 1\n", 1.0))
+    shown = dataclasses.replace(figure, store_up=up, store_queue=queue, store_lost=lost)
+    console = Console(width=80, file=io.StringIO())
+    console.print(page(Page("http://h", "ready", shown, live=False), 80, 24))
+    assert said in console.file.getvalue()

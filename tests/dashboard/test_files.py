@@ -69,3 +69,14 @@ def test_files_are_served_with_the_policy_and_are_not_sent_twice(empty):
         again = empty.file(address, if_none_match=reply.headers["etag"])
         assert (again.status, again.body) == (304, b"")
     assert empty.file("/dashboard/main.js").headers["content-type"] == "text/javascript; charset=utf-8"
+
+
+def test_a_file_of_no_known_type_is_not_served(tmp_path, monkeypatch):
+    """What an editor or a system leaves behind in the folder must not go out with the rest."""
+    (tmp_path / "static").mkdir()
+    for name in ("main.js", "main.js~", ".DS_Store", "notes", "key.pem"):
+        (tmp_path / "static" / name).write_text("x")
+    monkeypatch.setattr("odar.dashboard.files.resources.files", lambda package: tmp_path)
+    found = files.__wrapped__()  # without the memory of those that were read before
+    assert list(found) == ["main.js"]
+    assert found["main.js"].media_type == "text/javascript; charset=utf-8"

@@ -87,3 +87,10 @@ def test_pairs_are_matched_by_question(tmp_path: Path) -> None:
     assert pair.unanswered is not None and pair.unanswered.tolist() == [1.0]
     with pytest.raises(InputError, match="both fast and nobody"):
         load_mmlu_pair(tmp_path, "fast", "nobody")
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "mmlu_pro_outcomes").mkdir()
+    (tmp_path / "mmlu_pro_outcomes" / "items.jsonl").write_text('{"row": 0, "question": "x", "options": ["a"]}')
+    with pytest.raises(InputError, match=r"outcomes\.parquet cannot be read"):
+        load_mmlu_pair(tmp_path)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from odar.errors import SettingsError
-from odar.gateway.ports import Grant, NoKeys, Stop
+from odar.gateway.ports import Grant, NoKeys, NoRecord, Stop
 from odar.gateway.server import check_binding
 from support import fault_server as faults
 from support.gateway import turn
@@ -72,6 +72,14 @@ class Keys:
         ("/v1/responses", {"model": "odar"}, "input"),
         ("/v1/responses", {"model": "odar", "input": [{"type": "computer_call"}]}, "input[0].type"),
         ("/v1/feedback", {"trace_id": "x"}, "correct"),
+        ("/v1/feedback", {"trace_id": "x", "correct": "yes"}, "correct"),
+        ("/v1/feedback", {"trace_id": "x", "correct": True, "nte": "five"}, "nte"),
+        (CHAT, BODY | {"odar": {"deadline_s": 0}}, "odar.deadline_s"),
+        (CHAT, BODY | {"odar": {"deadline_s": -1}}, "odar.deadline_s"),
+        (CHAT, BODY | {"odar": {"max_cost": "1"}}, "odar.max_cost"),
+        (CHAT, BODY | {"odar": {"max_calls": 0}}, "odar.max_calls"),
+        (CHAT, BODY | {"odar": {"explain": "yes"}}, "odar.explain"),
+        (CHAT, BODY | {"odar": []}, "odar"),
     ],
 )
 async def test_bad_fields_are_named(live, up, path, body, param):
@@ -306,3 +314,27 @@ async def test_an_upstreams_own_500_is_passed_on_and_not_called_unforeseen(live,
     code, _ = await live.text(CHAT, {"model": "quick", "messages": turn(), "stream": stream})
     assert code == 500
     assert "unforeseen" not in caplog.text
+
+
+async def test_a_model_whose_key_is_missing_says_which_variable_to_set(live, up):
+    for more in ({}, {"stream": True}):
+        status, _, reply = await live.post(CHAT, {"model": "gpt-5.1", "messages": turn(), **more})
+        assert (status, reply["error"]["code"]) == (404, "model_not_found")
+        assert "set OPENAI_API_KEY where the gateway runs" in reply["error"]["message"]
+    async with live.http.get(live.url + "/v1/models") as response:
+        listed = {model["id"] for model in (await response.json())["data"]}
+    assert "gpt-5.1" not in listed and {"odar", "quick", "deep"} <= listed
+    assert up.requests == []
+
+
+async def test_a_gateway_that_keeps_no_book_knows_no_trace(start):
+    live = await start(recorder=NoRecord())
+    _, headers, _ = await live.post(CHAT, BODY)
+    mark = {"trace_id": headers["x-odar-trace"], "correct": True}
+    assert (await live.post("/v1/feedback", mark))[0] == 404
+
+
+def test_without_keys_no_secret_is_right_and_nobody_is_held_back():
+    assert NoKeys().empty()
+    assert NoKeys().verify("odar_sk_anything") is None
+    assert NoKeys().admit(Grant("k")) is None

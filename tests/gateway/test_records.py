@@ -88,3 +88,27 @@ async def test_a_key_made_elsewhere_opens_the_gateway(store, settings, recorded)
     assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 200
     other = dict(BODY, model="odar")
     assert (await recorded.post(CHAT, other, headers={"x-api-key": secret}))[0] == 403
+
+
+async def test_a_key_beyond_its_rate_is_told_when_to_come_back(store, settings, recorded, up):
+    secret = await make_key(store, settings, rate_per_min=1.0)
+    assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 200
+    asked = len(up.requests)
+    status_, headers, reply = await recorded.post(CHAT, BODY, headers={"x-api-key": secret})
+    assert status_ == 429
+    assert 1 <= int(headers["retry-after"]) <= 60
+    assert "tests" in reply["error"]["message"]
+    assert len(up.requests) == asked
+
+
+async def test_a_key_without_money_asks_nobody(store, settings, recorded, up):
+    secret = await make_key(store, settings, budget_day_usd=0.0)
+    status_, _, reply = await recorded.post(CHAT, BODY, headers={"x-api-key": secret})
+    assert status_ == 429
+    assert "has spent $0.0000 of its $0 a day" in reply["error"]["message"]
+    assert up.requests == []
+
+
+async def test_feedback_on_what_was_never_recorded(store):
+    record = StoredRecord(store, "embedded")
+    assert await record.feedback("nobody", True, "") is False

@@ -9,7 +9,10 @@ import sys
 
 import aiohttp
 import pytest
+import uvicorn
 
+from odar.gateway.gate import Gate
+from odar.gateway.server import DrainingServer
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn
 from support.gateway_process import CODE, Process
@@ -114,3 +117,22 @@ async def test_bench_measures_gateway_and_peer_in_one_run(tmp_path):
 async def test_bench_says_what_is_wrong(tmp_path):
     code, _, err = await run("bench", "gateway", "--peer", "nonsense", folder=tmp_path)
     assert (code, "--peer 'nonsense' is not NAME=http://…" in err) == (2, True)
+
+
+def test_a_signal_before_the_door_is_open_ends_it_at_once():
+    """There is nobody to say goodbye to."""
+    gate = Gate(1)
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), gate, 30.0)
+    server.handle_exit(signal.SIGTERM, None)
+    assert (server.should_exit, gate.draining) == (True, False)
+
+
+async def test_the_first_signal_gives_notice_and_the_second_none():
+    gate = Gate(1)
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), gate, 30.0)
+    server._loop = asyncio.get_running_loop()
+    server.handle_exit(signal.SIGTERM, None)
+    await asyncio.sleep(0)
+    assert (server.should_exit, gate.draining) == (False, True)
+    server.handle_exit(signal.SIGTERM, None)
+    assert server.should_exit

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from odar.errors import StoreError
 from odar.fusion.energy import Alignment
@@ -253,3 +254,26 @@ def test_what_was_served_while_the_disk_was_full_is_written_when_there_is_room(f
     assert file.load()[SOURCE].seen == len(DRAWS)
     known.sync()
     assert file.load()[SOURCE].seen == len(DRAWS), "once"
+
+
+def test_a_file_that_cannot_be_read_written_or_locked_is_named(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="folder cannot be read: Is a directory"):
+        AlignmentFile(tmp_path / "folder").load()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"odar\.json cannot be written: "):
+        AlignmentFile(tmp_path / "file" / "odar.json").add({}, 7.0)
+    monkeypatch.setattr("odar.store.alignment_file._PATIENCE_S", 0.05)
+    with FileLock(tmp_path / "odar.json.lock"), pytest.raises(StoreError, match="is locked by another process"):
+        AlignmentFile(tmp_path / "odar.json").add({}, 7.0)
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_count_that_is_none_is_damage(file, weight):
+    file.add({SOURCE: Running.of([0.1, 0.3], 1.0)}, 7.0)
+    body = json.loads(file.path.read_text())
+    bins = body["sources"][0]["bins"]
+    bins[next(iter(bins))] = weight
+    file.path.write_text(json.dumps(body))
+    with pytest.raises(StoreError, match="is damaged; delete it to start anew"):
+        file.load()

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -206,3 +209,30 @@ def test_a_database_that_another_holds_is_waited_for_and_then_named(sqlite_url):
         connection.execute(text("INSERT INTO meta VALUES ('x', 1)"))
     database.close()
     assert Path(sqlite_url).exists()
+
+
+def test_a_file_that_another_process_holds_is_waited_for(tmp_path):
+    """Turning on WAL takes the file for oneself, and SQLite does not wait for that by itself."""
+    file = tmp_path / "odar.db"
+    holder = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    holder.execute("CREATE TABLE other (x)")
+    holder.execute("BEGIN EXCLUSIVE")
+    released = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
+    released.start()
+    try:
+        database = Database(StoreSettings(url=str(file)), patience_s=20)
+        with database.read() as connection:
+            assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        database.close()
+    finally:
+        released.join()
+        holder.close()
+
+
+def test_a_file_that_is_never_let_go_is_named_in_time(tmp_path):
+    file = tmp_path / "odar.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as holder:
+        holder.execute("CREATE TABLE other (x)")
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match=rf"store {re.escape(str(file))}: database is locked"):
+            Database(StoreSettings(url=str(file)), patience_s=0.1)

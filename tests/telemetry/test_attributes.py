@@ -192,3 +192,13 @@ def test_attributes_are_of_the_kinds_that_spans_can_hold(usage, temperature):
     for value in {**of_reply(Reply((), usage)), **of_request(request, stream=False)}.values():
         assert isinstance(value, str | bool | int | float)
         assert value is not None and not (isinstance(value, float) and math.isnan(value))
+
+
+def test_what_is_not_aligned_is_left_out_and_not_told_as_nothing():
+    trace = make_answer().trace
+    partly, wholly = trace.candidates
+    assert "odar.aligned_free_energies" not in of_fusion((partly, wholly), trace.verdict)
+    assert of_fusion((wholly, wholly), trace.verdict)["odar.aligned_free_energies"] == [-0.5, -0.5]
+    unscored = replace(wholly, energy=None)
+    assert not [name for name in of_fusion((wholly, unscored), trace.verdict) if "free_energies" in name]
+    assert "odar.weights" not in of_fusion((wholly, wholly), replace(trace.verdict, weights=()))

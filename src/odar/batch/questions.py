@@ -12,7 +12,7 @@ from odar.batch.journal import digest_of
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import user_path
-from odar.formats import load_json
+from odar.formats import LARGEST, load_json
 from odar.images import load_image
 from odar.question import check_text
 from odar.types import Path, Query
@@ -126,7 +126,7 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
     value = row.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
         raise ValueError(f"{name} is {value!r}, not a number of at least 0")
     return float(value)
 

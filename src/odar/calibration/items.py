@@ -60,10 +60,13 @@ def _item(row: dict[str, Any], number: int, folder: Path) -> Item:
     query, answer = query_of(row, folder), row["answer"]
     if not isinstance(answer, str | int | float) or isinstance(answer, bool):
         raise ValueError(f"answer is {answer!r}")
+    accepted = row.get("accept") or ()
+    if not isinstance(accepted, list | tuple):
+        raise ValueError(f"accept is {accepted!r}, not a list of answers")
     return Item(
-        id=str(row.get("id", number)),
+        id=str(number if row.get("id") is None else row["id"]),
         query=query,
-        answers=(str(answer), *map(str, row.get("accept", ()))),
+        answers=(str(answer), *map(str, accepted)),
         effort=effort_of(row),
         domain=str(row.get("domain", "")),
     )

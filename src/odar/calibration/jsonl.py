@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 
 from odar.errors import InputError
 from odar.files import user_path
-from odar.formats import load_json
+from odar.formats import LARGEST, load_json
 from odar.images import load_image
+from odar.question import check_text
 from odar.types import Query
 
 T = TypeVar("T")
 Decode = Callable[[dict[str, Any], int, Path], T]
 """An object, the number of its line and the file's folder in; raises ValueError, KeyError, TypeError or
-AttributeError where it is none of ours."""
+AttributeError, or InputError, where it is none of ours."""
 
 
 def load_lines(path: str | Path, decode: Decode[T], fault: str, things: str) -> list[T]:
@@ -48,7 +49,7 @@ def parse_lines(text: str, source: str, folder: Path, decode: Decode[T], fault: 
             continue
         try:
             yield decode(load_json(line), number, folder)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{source}, line {number} {fault}: {why}") from None
 
@@ -58,6 +59,7 @@ def query_of(row: dict[str, Any], folder: Path) -> Query:
     text = row["query"]
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"query is {text!r}")
+    check_text(text)
     return Query(text, (load_image(folder / row["image"]),) if row.get("image") else ())
 
 
@@ -70,6 +72,6 @@ def effort_of(row: dict[str, Any]) -> float | None:
     effort = row.get("time")
     if effort is None:
         return float(len(row["reasoning"].split())) if row.get("reasoning") else None
-    if isinstance(effort, bool) or not isinstance(effort, int | float) or not 0 <= effort < float("inf"):
+    if isinstance(effort, bool) or not isinstance(effort, int | float) or not 0 <= effort <= LARGEST:
         raise ValueError(f"time is {effort!r}")
     return float(effort)

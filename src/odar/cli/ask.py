@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from odar.cli.embedded import fetch_if_embedded
-from odar.cli.options import UserPath, announce_profile, settings_options
+from odar.cli.harmless import harmless
+from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.cli.stream import AnswerStream
 from odar.engine import Odar
 from odar.errors import InputError
@@ -42,8 +43,8 @@ from odar.types import Answer, Decision, Path, Query
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answer, where the provider can.")
 @click.option("--max-calls", type=click.IntRange(min=1), help="Model invocations, at most.")
-@click.option("--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Money, at most.")
-@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Seconds, at most.")
+@click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Money, at most.")
+@click.option("--deadline", type=Finite(min=0, min_open=True), metavar="S", help="Seconds, at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with answer, candidates and costs.")
 @click.option("--explain", is_flag=True, help="Show how the answer came about.")
 @settings_options
@@ -93,7 +94,7 @@ def _show(answer: Answer, settings: Settings, *, shown: bool, as_json: bool, exp
         click.echo(json.dumps(summary(answer), ensure_ascii=False))
         return
     if not shown:
-        click.echo(answer.answer)
+        click.echo(harmless(answer.answer) if sys.stdout.isatty() else answer.answer)
     if explain:
         from odar.cli.explain import print_explanation
 

@@ -26,7 +26,7 @@ from odar.cli.collecting import (
     shown,
 )
 from odar.cli.embedded import fetch_if_embedded, uses_embedded
-from odar.cli.options import UserPath, announce_profile, settings_options
+from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.settings import Settings
 from odar.types import Query
@@ -38,7 +38,7 @@ from odar.types import Query
 @click.option(
     "--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Questions at a time."
 )
-@click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Stop before this is spent on OUT.")
+@click.option("--budget", type=Finite(min=0), metavar="USD", help="Stop before this is spent on OUT.")
 @click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answers, where the provider can.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")

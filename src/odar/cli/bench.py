@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odar.cli.bench_quality import difficulty, fusion, routing
+from odar.cli.options import Finite
 from odar.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def command() -> None:
 
 @command.command("gateway")
 @click.option("--connections", default="1,32", show_default=True, metavar="N,…", help="Connections, one load each.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Length of a load.")
+@click.option("--seconds", type=Finite(min=0.1), default=5.0, show_default=True, help="Length of a load.")
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds; the median counts."
 )
@@ -46,7 +47,7 @@ def command() -> None:
 @click.option("--peer-model", default="stub", show_default=True, help="Model to ask the peers for.")
 @click.option("--peer-key-env", default="", metavar="NAME", help="Variable that holds the peers' key.")
 @click.option("--stub-port", type=int, default=0, help="Port of the stub, for the peers' own settings.")
-@click.option("--delay", type=click.FloatRange(min=0), default=0.0, metavar="S", help="The stub's time to answer.")
+@click.option("--delay", type=Finite(min=0), default=0.0, metavar="S", help="The stub's time to answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def gateway(
     connections: str,
@@ -76,15 +77,11 @@ def gateway(
     from odar.gateway.bench.run import run
 
     pairs = [peer.partition("=") for peer in peers]
-    if bad := [name for name, equals, url in pairs if not (equals and url.startswith("http://"))]:
+    if bad := ["".join(pair) for pair in pairs if not (pair[0] and pair[2].startswith("http://"))]:
         raise InputError(f"--peer {bad[0]!r} is not NAME=http://…")
-    try:
-        counts = [int(part) for part in connections.split(",")]
-    except ValueError:
-        raise InputError(f"--connections {connections!r} is not a list of whole numbers") from None
     rows = run(
         {name: url.rstrip("/") for name, _, url in pairs},
-        connections=counts,
+        connections=_counts(connections),
         seconds=seconds,
         rounds=rounds,
         models=models,
@@ -98,6 +95,17 @@ def gateway(
         click.echo(json.dumps([dataclasses.asdict(row) for row in rows]))
     else:
         _print(rows)
+
+
+def _counts(text: str) -> list[int]:
+    """How many connections each load opens."""
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise InputError(f"--connections {text!r} is not a list of whole numbers of at least 1, such as 1,32")
+    return counts
 
 
 def _print(rows: list[Row]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odar.cli.embedded import fetch_if_embedded
-from odar.cli.options import UserPath, announce_profile, command_line, settings_options
+from odar.cli.options import Finite, UserPath, announce_profile, command_line, settings_options
 from odar.errors import InputError
 from odar.files import cache_folder, written_whole
 from odar.settings import Settings
@@ -45,11 +45,11 @@ FEWEST = 30
     "--limit", type=click.IntRange(min=1), default=160, show_default=True, help="Starter questions to use."
 )
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
-@click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Stop before this is spent.")
+@click.option("--budget", type=Finite(min=0), metavar="USD", help="Stop before this is spent.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0, max=1),
+    type=Finite(min=0, max=1),
     default=0.05,
     show_default=True,
     help="Accuracy that a clear saving may cost, at worst.",

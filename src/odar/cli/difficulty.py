@@ -14,6 +14,7 @@ from odar.dispatch.experts import route_expert
 from odar.dispatch.strategy import Strategy
 from odar.errors import InputError, one_line
 from odar.fusion.calibration import load_calibration
+from odar.question import check_text
 from odar.settings import Settings
 from odar.types import Decision, Query
 
@@ -39,10 +40,13 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     """
     if (query is None) == (file is None):
         raise InputError('give a query or --file; try: odar difficulty "Who wrote Hamlet?"')
+    if query is not None:
+        check_text(query)
+    queries = _queries(file or "") if query is None else [Query(query)]
     fitted = load_calibration(settings.calibration).estimator
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
     strategy = Strategy(settings.routing.tau1, settings.routing.tau2, settings.routing.samples)
-    for asked in _queries(file) if file else [Query(query or "")]:
+    for asked in queries:
         decision = strategy.decide(estimator.estimate(asked))
         if as_json:
             click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))

@@ -23,7 +23,7 @@ from odar.cli.collecting import (
     shown,
 )
 from odar.cli.embedded import fetch_if_embedded, uses_embedded
-from odar.cli.options import UserPath, announce_profile, settings_options
+from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.evals.benchmarks.base import BENCHMARKS
@@ -52,9 +52,7 @@ REQUESTS = 3
 @click.option(
     "--data", type=UserPath(), metavar="DIR", help="Read the benchmarks from this folder, not from the hub."
 )
-@click.option(
-    "--budget", type=click.FloatRange(min=0), metavar="USD", help="All the panel may cost, earlier runs too."
-)
+@click.option("--budget", type=Finite(min=0), metavar="USD", help="All the panel may cost, earlier runs too.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
 @engine_options
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")

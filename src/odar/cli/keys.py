@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odar.cli.options import settings_options
+from odar.cli.options import Finite, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
 from odar.types import Path
@@ -38,8 +38,8 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("name")
-@click.option("--budget-day", type=click.FloatRange(min=0), metavar="USD", help="Dollars a UTC day, at most.")
-@click.option("--budget-month", type=click.FloatRange(min=0), metavar="USD", help="Dollars a UTC month, at most.")
+@click.option("--budget-day", type=Finite(min=0), metavar="USD", help="Dollars a UTC day, at most.")
+@click.option("--budget-month", type=Finite(min=0), metavar="USD", help="Dollars a UTC month, at most.")
 @click.option("--rate", metavar="N/min", help="Requests a minute (or N/s, N/hour), per server process.")
 @click.option("--models", metavar="A,B", help="Only these models.")
 @click.option("--paths", metavar="A,B", help="Only these paths: simple, medium, hard.")
@@ -67,7 +67,11 @@ def create(
     from odar.store.keytable import create_key
 
     limits = Limits(
-        budget_day, budget_month, None if rate is None else parse_rate(rate), _names(models), _paths(paths)
+        budget_day,
+        budget_month,
+        None if rate is None else parse_rate(rate),
+        _names(models, "--models"),
+        _paths(paths),
     )
     with Database(settings.store) as database:
         key, secret = create_key(database, name, limits, admin=admin)
@@ -148,12 +152,17 @@ def parse_rate(text: str) -> float:
     return rate
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+def _names(text: str | None, option: str) -> tuple[str, ...] | None:
+    """What a list names; one that names nothing would make a key that may do nothing."""
+    if text is None:
+        return None
+    if not (names := tuple(part.strip() for part in text.split(",") if part.strip())):
+        raise InputError(f"{option} {text!r} names nothing; leave it out for all")
+    return names
 
 
 def _paths(text: str | None) -> tuple[str, ...] | None:
-    names = _names(text)
+    names = _names(text, "--paths")
     for name in names or ():
         if name not in list(Path):
             raise InputError(f"--paths: {name!r} is not one of: {', '.join(Path)}")

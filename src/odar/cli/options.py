@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shlex
 import sys
 import tomllib
@@ -28,6 +29,17 @@ class UserPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as the system knows it; whatever does not begin with ~ is left as it was typed."""
         return super().convert(str(user_path(value)) if str(value).startswith("~") else value, param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A number within bounds. click's own takes nan for one: a budget that nothing is above, a price below none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; what has no end, and what is none, is refused by name."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def settings_options(command: F) -> F:

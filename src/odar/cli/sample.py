@@ -12,7 +12,7 @@ from odar.calibration.items import Item, load_items
 from odar.calibration.provenance import provenance
 from odar.cli.collecting import collect, confirm
 from odar.cli.embedded import fetch_if_embedded
-from odar.cli.options import UserPath, announce_profile, settings_options
+from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.evals.samples import FORMAT, sample
 from odar.settings import Settings
@@ -30,7 +30,7 @@ from odar.types import Step
     help="Where the answers are written.",
 )
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
-@click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Stop before this is spent.")
+@click.option("--budget", type=Finite(min=0), metavar="USD", help="Stop before this is spent.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @settings_options
 def command(data: str, out: str, concurrency: int, budget: float | None, yes: bool, settings: Settings) -> None:
@@ -43,9 +43,10 @@ def command(data: str, out: str, concurrency: int, budget: float | None, yes: bo
     odar sample questions.jsonl --out samples.jsonl
     odar fuse samples.jsonl
     """
+    items = load_items(data)  # before a profile is announced or weights are fetched for nothing
     announce_profile(settings)
     fetch_if_embedded(settings, quiet=False)
-    count = _run(settings, load_items(data), Path(out), concurrency, budget, yes)
+    count = _run(settings, items, Path(out), concurrency, budget, yes)
     click.echo(f"{count} questions in {out}; compare the rules with: odar fuse {out}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+from odar.cli.harmless import harmless
 from odar.fusion.answers import find_answer
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -22,7 +23,7 @@ class AnswerStream:
         if not self._text:
             text = text.lstrip()
         self._text += text
-        self._out.write(f"{_DIM}{text}{_PLAIN}" if text else "")
+        self._out.write(f"{_DIM}{harmless(text)}{_PLAIN}" if text else "")
         self._out.flush()
 
     def finish(self, answer: str) -> bool:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich import markup
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from odar.cli.harmless import harmless
 from odar.cli.top_figures import Figures
 
 _PATHS = ("simple", "medium", "hard")
@@ -74,7 +75,7 @@ def _head(content: Page, width: int) -> Table:
     table = Table.grid(expand=True)
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     table.add_column(justify="right", no_wrap=True)
-    left = f"[bold]odar top[/] {escape(content.url)} [{colour}]{escape(content.status)}[/] [dim]{span}[/]"
+    left = f"[bold]odar top[/] {_plain(content.url)} [{colour}]{_plain(content.status)}[/] [dim]{span}[/]"
     table.add_row(left, f"{time.strftime('%H:%M:%S')}{' [dim]q quits[/]' if content.live else ''}")
     return table
 
@@ -116,7 +117,7 @@ def _paths(shown: Figures, width: int) -> Table:
     known = [*_PATHS, *(path for path in shown.paths if path not in _PATHS)]
     for path in known:
         each = shown.paths.get(path)
-        name = "no answer" if path == "none" else escape(path)
+        name = "no answer" if path == "none" else _plain(path)
         if each is None:
             table.add_row(name, "", "-", "0", "-", "-", style="dim")
             continue
@@ -140,8 +141,8 @@ def _models(shown: Figures, rows: int) -> Table:
     for name, model in list(shown.models.items())[:rows]:
         failed = _rate(model.failures_per_s)
         table.add_row(
-            escape(name),
-            escape(model.provider),
+            _plain(name),
+            _plain(model.provider),
             _breaker(shown.breakers.get(model.provider)),
             _rate(model.calls_per_s),
             f"[red]{failed}[/]" if model.failures_per_s else failed,
@@ -149,7 +150,7 @@ def _models(shown: Figures, rows: int) -> Table:
         )
     idle = {p: s for p, s in shown.breakers.items() if p not in {m.provider for m in shown.models.values()}}
     for provider, state in list(idle.items())[: max(0, rows - len(shown.models))]:
-        table.add_row("[dim]-[/]", escape(provider), _breaker(state), "-", "-", "-")
+        table.add_row("[dim]-[/]", _plain(provider), _breaker(state), "-", "-", "-")
     if len(shown.models) > rows:
         table.caption = f"{len(shown.models) - rows} more on a taller screen"
     return table
@@ -173,6 +174,11 @@ def _table(*columns: tuple[str, str]) -> Table:
     for title, side in columns:
         table.add_column(title, justify="right" if side == "right" else "left", no_wrap=True)
     return table
+
+
+def _plain(text: str) -> str:
+    """What a gateway, or whoever answers in its place, calls its models: neither markup nor commands."""
+    return markup.escape(harmless(text))
 
 
 def _rate(value: float | None) -> str:

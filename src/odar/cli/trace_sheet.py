@@ -6,7 +6,6 @@ was recorded of one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from odar.cli.harmless import harmless
 from odar.cli.tables import plain_table
 from odar.types import Step
 
 WIDTH = 80
 _ENERGIES = (("E", ".4f"), ("V", ".3f"), ("F", ".4f"), ("F̃", "+.2f"))
 _LEGEND = "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _JUDGMENTS = {True: "agrees: ", False: "disagrees: ", None: ""}
 
 
@@ -83,7 +82,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> Table:
 
 def _flat(text: str) -> str:
     """Without line breaks, and without what a terminal would obey."""
-    return " ".join(_CONTROL.sub(" ", text).split())
+    return " ".join(harmless(text).split())
 
 
 def _candidates(candidates: Iterable[CandidateLine]) -> Table:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from odar.cli.options import UserPath, settings_options
+from odar.cli.options import Finite, UserPath, settings_options
 from odar.errors import InputError
 from odar.settings import Settings
 from odar.store.filters import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
@@ -37,8 +37,8 @@ def filter_options(command: F) -> F:
     @click.option("--degraded/--whole", default=None, help="Something failed on the way, or nothing did.")
     @click.option("--model", metavar="NAME", help="This model had a part in it.")
     @click.option("--key", metavar="ID", help="Asked with this API key.")
-    @click.option("--min-cost", type=float, metavar="USD", help="Cost that much or more.")
-    @click.option("--max-cost", type=float, metavar="USD", help="Cost that much or less.")
+    @click.option("--min-cost", type=Finite(min=0), metavar="USD", help="Cost that much or more.")
+    @click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Cost that much or less.")
     @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="Was marked so.")
     @click.option("--text", metavar="TEXT", help="Has it in question or answer; needs store.content = true.")
     @functools.wraps(command)

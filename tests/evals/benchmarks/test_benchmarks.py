@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import huggingface_hub
@@ -14,7 +15,8 @@ from pyarrow import parquet
 
 from evals.benchmarks.rows import SAMPLES
 from odar.errors import InputError
-from odar.evals.benchmarks.base import BENCHMARKS, NAMES
+from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Task
+from odar.types import Query
 
 PAPER = {
     "Mathematics": ["math", "gsm8k", "imo_2025", "mathvista"],
@@ -286,3 +288,46 @@ def test_starter_needs_nothing():
     assert len(tasks) == 236
     assert BENCHMARKS["starter"].score(tasks[0], "", "13.0") == 1.0
     assert BENCHMARKS["starter"].score(tasks[0], "", "12") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fault"),
+    [
+        ("gsm8k", {"answer": "There are 3."}, "the answer has no ####"),
+        ("math", {"solution": "It is 3."}, "the solution has no"),
+    ],
+)
+def test_a_row_without_its_answer_is_named(tmp_path, name, change, fault):
+    (file, rows), *_ = SAMPLES[name].files.items()
+    write(tmp_path / name, file, [{**rows[0], **change}])
+    with pytest.raises(InputError, match=fault):
+        list(BENCHMARKS[name].load(tmp_path))
+
+
+def test_files_without_a_row_hold_no_tasks(tmp_path):
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / "gsm8k" / "test.jsonl").write_text("\n")
+    with pytest.raises(InputError, match="gsm8k: its files hold no tasks"):
+        list(BENCHMARKS["gsm8k"].load(tmp_path))
+
+
+def test_without_the_hubs_client_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"loading openai/gsm8k from the hub needs: pip install 'odar\[evals\]'"):
+        list(BENCHMARKS["gsm8k"].load())
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "kind", "precision", "score"),
+    [
+        ("Red", "red.", "text", None, 1.0),
+        ("Red", "blue", "text", None, 0.0),
+        ("1.2", "1.24", "float", 1, 1.0),
+        ("1.2", "1.26", "float", 1, 0.0),
+        ("7", "7", "integer", None, 1.0),
+        ("7", "7.4", "integer", None, 0.0),
+    ],
+)
+def test_mathvista_scores_words_exactly_and_numbers_to_their_precision(gold, answer, kind, precision, score):
+    task = Task("t", Query("?"), gold, meta={"answer_type": kind, "precision": precision})
+    assert BENCHMARKS["mathvista"].score(task, answer, answer) == score

@@ -48,3 +48,10 @@ def test_what_is_shown_is_read_back(grid):
 @given(st.text(alphabet="0123456789[], \nx", max_size=200))
 def test_any_text_can_be_read(text):
     assert all(row for grid in grids(text) for row in grid)
+
+
+def test_brackets_that_hold_no_grid_are_passed_over():
+    assert grids("[[1, 2], [3, oops]]") == []
+    assert grids("[[], []]") == []
+    assert grids("[[1.5, 2]]") == []
+    assert grids("[[1, oops]] but [[1, 2]]") == [[[1, 2]]]

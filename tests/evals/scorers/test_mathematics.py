@@ -84,3 +84,22 @@ def test_a_forked_child_gets_a_worker_of_its_own():
         os._exit(0 if math_equal("x+2", "2+x") == 1.0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert math_equal("x+3", "3+x") == 1.0
+
+
+def test_a_worker_that_has_died_is_replaced():
+    worker = Worker()
+    try:
+        assert worker.equal("4", "2+2", 10.0)
+        first = worker._process
+        first.kill()
+        first.wait()
+        assert worker.equal("4", "2+2", 10.0)
+        assert worker._process is not first
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize(("gold", "answer"), [("(1, 2]", "(1,  2]"), ("\\{a\\}", " \\{a\\} ")])
+def test_the_same_words_are_equal_without_a_worker(gold, answer, monkeypatch):
+    monkeypatch.setattr(Worker, "equal", lambda *_: pytest.fail("asked"))
+    assert math_equal(gold, answer) == 1.0

@@ -115,3 +115,17 @@ def test_a_hostile_pickle_runs_nothing(tmp_path):
     assert not Path("/tmp/odar-evil-pickle").exists()
     with pytest.raises(InputError, match="cannot be read"):
         read_tests("not base 64 at all!")
+
+
+def test_a_result_that_is_no_json_is_wrong():
+    nan = "def add(a, b):\n    import sys\n    sys.stdout.write('\\x00}')\n    sys.stdout.flush()\n    import os\n    os._exit(0)"
+    assert passes(nan, [Case("1\n2", "3", "add")]) == 0.0
+
+
+def test_words_are_compared_as_numbers_only_where_both_are():
+    assert passes("print('1e3')", [Case("", "1000")]) == 1.0
+    assert passes("print('one')", [Case("", "1")]) == 0.0
+
+
+def test_no_program_passes_no_script():
+    assert passes_script("  \n", "pass") == 0.0

@@ -94,10 +94,6 @@ class Tape:
         mask[:, list(wanted)] = True
         return mask
 
-    def benchmarks(self) -> Array:
-        """(N,): the benchmark of each item."""
-        return np.array([key.benchmark for key in self.items.keys])
-
 
 def load_tape(place: str | Path, calibration: str | None = None) -> Tape:
     """The panel in a folder or file, a row group at a time.

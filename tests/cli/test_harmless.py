@@ -1,0 +1,89 @@
+"""A hostile model, or a page it has read, must not command the terminal of whoever asks."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from odar.cli.harmless import harmless
+from odar.cli.stream import AnswerStream
+from odar.cli.top_figures import Sample, figures
+from odar.cli.top_view import Page, page
+from odar.config import load_settings
+from odar.store.database import Database
+from odar.store.rows import make_row, write_rows
+from support.scripted import completion
+from support.traces import make_record
+
+TITLE, CLIPBOARD, CLEAR, EIGHT_BIT = "\x1b]0;pwned\x07", "\x1b]52;c;cHduZWQ=\x07", "\x1b[2J\x1b[H", "\x9b2J"
+HOSTILE = f"4{TITLE}{CLIPBOARD}{CLEAR}{EIGHT_BIT}\rrm -rf"
+
+
+def commands_in(text: str) -> set[str]:
+    """Control characters but those that a line needs, and but the dimming that is ours."""
+    plain = text.replace("\x1b[2m", "").replace("\x1b[0m", "")
+    return {c for c in plain if (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0) and c not in "\n\t"}
+
+
+@given(st.text())
+def test_no_text_commands_a_terminal_and_ordinary_text_stays(text):
+    shown = harmless(text)
+    assert commands_in(shown) == set()
+    if not commands_in(text):
+        assert shown == text
+
+
+@given(st.text(), st.integers(0, 50))
+def test_a_text_in_pieces_is_as_harmless_as_the_whole(text, cut):
+    assert harmless(text[:cut]) + harmless(text[cut:]) == harmless(text)
+
+
+def test_a_stream_is_harmless_and_still_knows_its_answer():
+    out = io.StringIO()
+    stream = AnswerStream(out)
+    for character in HOSTILE:
+        stream.feed(character)
+    assert stream.finish(HOSTILE) is True
+    assert commands_in(out.getvalue()) == set()
+    assert "rm -rf" in out.getvalue().replace("\x1b[2m", "").replace("\x1b[0m", "")
+
+
+def test_a_terminal_gets_text_and_a_pipe_gets_what_was_said(odar, provider, monkeypatch):
+    provider.script = lambda request, index: [completion(f"Answer: {HOSTILE.replace(' ', '_')}")] * request.n
+    raw = odar("ask", "--path", "hard", "What?").out
+    assert "\x1b]0;pwned\x07" in raw
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert commands_in(odar("ask", "--path", "hard", "What?").out) == set()
+
+
+@pytest.mark.parametrize("path", ["simple", "medium", "hard"])
+def test_an_explanation_holds_no_command(odar, provider, path):
+    provider.script = lambda request, index: [completion(f"Judgment: CORRECT\nAnswer: {HOSTILE}")] * request.n
+    result = odar("ask", "--explain", "--path", path, "What?")
+    assert result.code == 0
+    assert commands_in(result.err) == set()
+
+
+def test_a_recorded_trace_holds_none_when_it_is_shown(odar, tmp_path, monkeypatch):
+    monkeypatch.setenv("ODAR_STORE_URL", str(tmp_path / "odar.db"))
+    record = make_record(f"What is {CLEAR}?", id="abcd", text=HOSTILE, cue=CLEAR)
+    with Database(load_settings("embedded").store) as database, database.write() as connection:
+        write_rows(connection, [make_row(record, content=True)])
+    shown = odar("traces", "show", "abcd")
+    assert (shown.code, "question" in shown.out) == (0, True)
+    assert commands_in(shown.out) == set()
+    assert commands_in(odar("traces").out) == set()
+
+
+def test_nor_do_the_names_that_a_strange_gateway_gives_its_models():
+    text = f'odar_in_flight 1\nodar_calls_total{{model="m{CLEAR}[red]",provider="p{TITLE}"}} 3\n'
+    console = Console(width=100, file=io.StringIO())
+    console.print(page(Page(f"http://h/{CLEAR}", f"up{TITLE}", figures(Sample.parse(text, 1.0))), 100, 30))
+    shown = console.file.getvalue()
+    assert commands_in(shown) == set()
+    assert "[red]" in shown

@@ -1,0 +1,75 @@
+"""Ctrl-C in the middle of work that costs money: it ends at once, says so, and what was paid for is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from odar.evals.benchmarks.base import BENCHMARKS
+from support.benchmarks import Sums
+from support.scripted import completion
+
+ITEMS = 36
+PRICE, FREE = "price = { input = 1, output = 2 }", "price = { input = 0, output = 0 }"
+COMMANDS = {
+    "batch": ("batch", "data.jsonl", "out.jsonl", "--concurrency", "1"),
+    "sample": ("sample", "qa.jsonl", "--out", "out.jsonl", "--concurrency", "1"),
+    "calibrate": ("calibrate", "qa.jsonl", "--records", "out.jsonl", "--concurrency", "1", "--force"),
+    "eval collect": ("eval", "collect", "sums", "--out", "panel", "--concurrency", "1"),
+}
+
+
+@pytest.fixture
+def ctrl_c(provider, tmp_path, monkeypatch):
+    """Data for every command; the user presses Ctrl-C while this request, counted from 0, is under way."""
+    rows = [{"query": f"What is {i} + 0 ?", "answer": i} for i in range(ITEMS)]
+    (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "data.jsonl").write_text("\n".join(json.dumps({"query": row["query"]}) for row in rows))
+    monkeypatch.setitem(BENCHMARKS._things, "sums", Sums(ITEMS))
+    toml = tmp_path / "odar.toml"
+    toml.write_text(toml.read_text().replace(PRICE, FREE))
+
+    def press(at: int | None) -> None:
+        def speak(request, index):
+            if index == at:
+                os.kill(os.getpid(), signal.SIGINT)
+            number = int(request.messages[-1].text.split()[2])
+            return [completion(f"Judgment: CORRECT\nAnswer: {number}", -0.1 - 0.01 * i) for i in range(request.n)]
+
+        provider.script = speak
+
+    return press
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("at", [0, 17])
+def test_it_ends_at_once_and_the_same_command_goes_on_from_there(odar, provider, ctrl_c, name, at):
+    ctrl_c(at)
+    result = odar(*COMMANDS[name])
+    assert result.code == 130
+    assert result.err.strip().endswith("odar: interrupted")
+    asked = len(provider.requests)
+    assert at < asked <= at + 2  # nobody was asked after it but who was being asked
+    ctrl_c(None)
+    assert odar(*COMMANDS[name]).code == 0
+    twice = [how for how, count in Counter(map(repr, provider.requests)).items() if count > 1]
+    assert len(twice) <= asked - at  # only what was under way is asked again
+    assert odar(*COMMANDS[name]).code == 0
+    assert len(provider.requests) == len(set(map(repr, provider.requests))) + len(twice)  # and then nobody
+
+
+def test_a_question_is_given_up_and_nothing_is_printed_as_its_answer(odar, provider, ctrl_c):
+    ctrl_c(0)
+    result = odar("ask", "--path", "hard", "What is 2 + 2 ?")
+    assert (result.code, result.out, result.err.strip()) == (130, "", "odar: interrupted")
+    assert provider.closed or provider.in_flight == 0
+
+
+def test_for_machines_too_it_is_an_exit_code_and_no_half_an_object(odar, ctrl_c):
+    ctrl_c(0)
+    result = odar("ask", "--json", "What is 2 + 2 ?")
+    assert (result.code, result.out) == (130, "")

@@ -1,0 +1,68 @@
+"""What `odar serve` says and refuses before it serves; the rest is in tests/gateway/test_server.py."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import pytest
+
+from odar.cli.serve import _bind, _chosen, _news
+from odar.config import load_settings
+from odar.errors import SettingsError
+from odar.gateway.ports import NoKeys
+
+
+class SomeKeys(NoKeys):
+    def empty(self) -> bool:
+        return False
+
+
+def test_where_it_listens_and_to_whom():
+    with closing(_bind("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+        listening = f"listening on http://127.0.0.1:{port} (open it in a browser for the dashboard)"
+        assert list(_news(bound, SomeKeys())) == [listening]
+        assert list(_news(bound, NoKeys())) == [
+            listening,
+            "no key is configured: only this machine can connect (make keys with `odar keys`)",
+        ]
+
+
+def test_an_address_of_six_is_written_so_that_a_browser_takes_it():
+    try:
+        bound = _bind("::1", 0)
+    except SettingsError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    with closing(bound):
+        assert next(_news(bound, SomeKeys())).startswith(f"listening on http://[::1]:{bound.getsockname()[1]} ")
+
+
+def test_a_port_in_use_is_known_before_anything_else_is_done(odar, provider):
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        result = odar("serve", "--port", str(port))
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        f"odar: gateway.port = {port} on 127.0.0.1 cannot be used: Address already in use; choose another --port\n"
+    )
+
+
+def test_a_host_that_is_not_ours_is_refused(odar, provider):
+    result = odar("serve", "--host", "no such host")
+    assert (result.code, result.out) == (2, "")
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_without_keys_only_this_machine_may_connect(odar, provider):
+    result = odar("serve", "--host", "0.0.0.0", "--port", "0")
+    assert result.code == 2
+    assert "no key is configured; make one with `odar keys`" in result.err
+
+
+def test_options_count_for_more_than_settings():
+    given = load_settings("embedded", environ={}, gateway__port=1234, gateway__host="::1")
+    assert _chosen(given, None, None, None).gateway == given.gateway
+    chosen = _chosen(given, "127.0.0.2", 0, "json").gateway
+    assert (chosen.host, chosen.port, chosen.log_format) == ("127.0.0.2", 0, "json")
+    assert chosen.max_body_mb == given.gateway.max_body_mb
