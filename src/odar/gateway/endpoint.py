@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from odar.agents.ledger import Ledger
+from odar.errors import one_line
 from odar.formats import dump_json
 from odar.gateway.addresses import check_addresses
 from odar.gateway.ask import Ask
@@ -263,7 +264,7 @@ class Endpoint:
                 decision=visit.decision,
                 calls=tuple(ledger.calls) if ledger else (),
                 spend=trace.spend if trace else ledger.spend() if ledger else None,
-                error=None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
+                error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 request_id=visit.exchange.request_id,
             )
         )

@@ -48,6 +48,6 @@ class GatheredTransport:
 class GatheringProtocol(HttpToolsProtocol):
     """uvicorn's protocol over gathered transports."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own has it
         """A client has come. uvicorn calls a handful of a transport's methods; all of them are there."""
-        super().connection_made(GatheredTransport(transport))  # type: ignore[arg-type]
+        super().connection_made(GatheredTransport(transport))  # type: ignore[arg-type]  # one by its methods, no subclass

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from odar.errors import OdarError, StoreError
+from odar.errors import OdarError, StoreError, one_line
 from odar.settings import StoreSettings
 from odar.store.database import Database
 from odar.store.record import Record
@@ -216,7 +216,7 @@ class Writer:
 
     def _failed(self, error: Exception) -> None:
         with self._wake:
-            self._error = " ".join(str(error).split())
+            self._error = one_line(error)
             self._pause = min(_LONGEST_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
             self._retry_at = time.monotonic() + self._pause
 
