@@ -11,48 +11,26 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
 from odar.errors import one_line
 from odar.formats import dump_json
 from odar.gateway.addresses import check_addresses
 from odar.gateway.ask import Ask
-from odar.gateway.exchange import EVENTS, JSON, ClientLeft, Exchange, Receive, Scope, Send
+from odar.gateway.event_stream import EventStream, Told, Writer
+from odar.gateway.exchange import JSON, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import read_json
 from odar.gateway.gate import identify
 from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import Entry, Grant
-from odar.gateway.refusals import CLIENT_LEFT, INTERNAL, Refusal, refusal_of
-from odar.gateway.reply import answer_headers, decision_headers
+from odar.gateway.refusals import CLIENT_LEFT, CUT_OFF, INTERNAL, Refusal, refusal_of
+from odar.gateway.reply import answer_headers
 from odar.gateway.service import Service
 from odar.observer import Observer, observing
-from odar.providers.base import Piece
-from odar.types import Answer, Decision, Path
+from odar.types import Answer, Decision
 
 LOG = logging.getLogger("odar.gateway")
-
-
-class Writer(Protocol):
-    """Writes one answer as a stream of events."""
-
-    keepalive: bytes
-
-    def begin(self) -> bytes:
-        """What comes before any text."""
-        ...
-
-    def piece(self, piece: Piece) -> bytes:
-        """A piece of the answer, as it is generated."""
-        ...
-
-    def end(self, answer: Answer) -> bytes:
-        """What is left to say when the answer is whole."""
-        ...
-
-    def error(self, refusal: Refusal) -> bytes:
-        """What is said when there will be no answer after all."""
-        ...
 
 
 class Dialect(NamedTuple):
@@ -114,9 +92,9 @@ class Endpoint:
         except asyncio.CancelledError:
             # The server's patience is at its end: the client shall at least know, and the record too.
             if not visit.exchange.status:
-                await self._refuse(visit, _CUT_OFF)
-            visit.exchange.status = _CUT_OFF.status
-            self._record(visit, _CUT_OFF)
+                await self._refuse(visit, CUT_OFF)
+            visit.exchange.status = CUT_OFF.status
+            self._record(visit, CUT_OFF)
             raise
         except Exception as failure:
             error = failure
@@ -143,70 +121,10 @@ class Endpoint:
         await visit.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
 
     async def _stream(self, visit: _Visit, ask: Ask, options: dict[str, Any]) -> None:
-        """Pieces as they come; signs of life while none do; an error as an event once the head is out.
-
-        On the Simple path the head waits for the first piece, so that a refusal still has its status.
-        """
-        exchange, writer = visit.exchange, self._dialect.stream(ask, visit.trace_id)
-        loop = asyncio.get_running_loop()
-        arrived: list[Piece] = []
-        decided: list[Decision] = []
-        woken = loop.create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        def on_text(text: str) -> None:
-            arrived.append(text if isinstance(text, Piece) else Piece(text))
-            wake()
-
-        def on_decision(decision: Decision) -> None:
-            decided.append(decision)
-            wake()
-
-        async def start() -> None:
-            if not exchange.status:
-                known = decision_headers(decided[0], visit.trace_id) if decided else []
-                await exchange.start(200, [*EVENTS, *known])
-                await exchange.write(writer.begin() + writer.keepalive)
-
-        work = asyncio.ensure_future(self._ask(visit, ask, options, on_text=on_text, on_decision=on_decision))
-        gone = asyncio.ensure_future(exchange.gone())
-        try:
-            while not work.done() or arrived:
-                if arrived or (decided and decided[0].path is not Path.SIMPLE):
-                    await start()
-                if arrived:
-                    batch, arrived[:] = list(arrived), []
-                    await exchange.write(b"".join(map(writer.piece, batch)))
-                    continue
-                wait = {work, gone, woken}
-                done, _ = await asyncio.wait(
-                    wait, timeout=self._gateway.keepalive_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                if gone in done and not work.done():
-                    raise ClientLeft
-                if woken.done():
-                    woken = loop.create_future()
-                if not done:
-                    await start()
-                    await exchange.write(writer.keepalive)
-            answer = work.result()
-            await start()
-            await exchange.write(writer.end(answer), more=False)
-        except Exception as error:
-            if not exchange.status or isinstance(error, ClientLeft):
-                raise
-            await exchange.write(writer.error(self._refusal(error)), more=False)
-            exchange.status = self._refusal(error, quiet=True).status  # for the record: the head said 200
-            raise _Told from error
-        except asyncio.CancelledError:
-            if exchange.status:
-                await exchange.write(writer.error(_CUT_OFF), more=False)
-            raise
-        finally:
-            await _end(work, gone)
+        writer = self._dialect.stream(ask, visit.trace_id)
+        stream = EventStream(visit.exchange, writer, visit.trace_id, self._gateway.keepalive_s)
+        asking = self._ask(visit, ask, options, on_text=stream.on_text, on_decision=stream.on_decision)
+        await stream.send(asking, self._refusal)
 
     async def _ask(
         self,
@@ -234,21 +152,21 @@ class Endpoint:
         return visit.answer
 
     async def _refuse(self, visit: _Visit, error: Exception) -> None:
-        if isinstance(error, _Told):
+        if isinstance(error, Told):
             return
         refusal = self._refusal(error)
         headers = [*JSON, *refusal.headers, (b"x-odar-trace", visit.trace_id.encode())]
         await visit.exchange.respond(refusal.status, dump_json(self._dialect.error(refusal)), headers)
 
-    def _refusal(self, error: BaseException, *, quiet: bool = False) -> Refusal:
+    def _refusal(self, error: BaseException) -> Refusal:
         refusal = refusal_of(error)
-        if refusal.code == INTERNAL and not quiet:  # not an upstream's own 500, which is foreseen
+        if refusal.code == INTERNAL:  # not an upstream's own 500, which is foreseen
             LOG.error("unforeseen error in %s", self._dialect.name, exc_info=error)
         return refusal
 
     def _record(self, visit: _Visit, error: BaseException | None) -> None:
         ask, ledger, trace = visit.ask, visit.ledger, visit.answer.trace if visit.answer else None
-        if isinstance(error, _Told):
+        if isinstance(error, Told):
             error = error.__cause__
         self._service.finish(
             Entry(
@@ -268,13 +186,6 @@ class Endpoint:
                 request_id=visit.exchange.request_id,
             )
         )
-
-
-_CUT_OFF = Refusal(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
-
-
-class _Told(Exception):
-    """A failure that the client already knows of."""
 
 
 class _Listening:
@@ -311,12 +222,3 @@ class _Listening:
         self._left = True
         assert self._task is not None
         self._task.cancel()
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what still runs, and wait until it is gone."""
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)

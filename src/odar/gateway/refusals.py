@@ -81,6 +81,10 @@ class Refusal(Exception):
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
 
 
+CUT_OFF = Refusal(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
+"""The server's patience is at its end."""
+
+
 def bad_field(param: str, message: str) -> Refusal:
     """A 400 that names the field."""
     return Refusal(400, f"{param}: {message}", "invalid_value", param)
