@@ -46,7 +46,10 @@ def pid(estimates: Beside) -> int:
 
 async def gone(process: int) -> None:
     for _ in range(200):
-        if not Path(f"/proc/{process}").exists() or " Z " in Path(f"/proc/{process}/stat").read_text("ascii"):
+        try:
+            if " Z " in Path(f"/proc/{process}/stat").read_text("ascii"):
+                return
+        except (FileNotFoundError, ProcessLookupError):  # it may go between any two looks, and while it is read
             return
         await asyncio.sleep(0.05)
     pytest.fail(f"process {process} lives on")
