@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 # Processes that share the tests, file by file; WORKERS= runs them in one.
 WORKERS ?= 3
 SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile)
+# Modules are compiled when they are first imported: most of what comes with the tools never is.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 FUZZ := .venv-fuzz
@@ -23,12 +25,12 @@ ask: $(VENV)/.run
 	@$(BIN)/odar ask "$$QUESTION"
 
 test: check chromium
-	$(BIN)/pytest $(SPREAD)
+	$(BIN)/pytest $(SPREAD) --ignore=tests/architecture # which `check` has run
 
 # What is too large to install for everybody: inspect_ai and Ray (400 MB with what they pull in). After it nothing is
 # skipped but lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
 test-extras: $(VENV)/.dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[inspect,ray]'
+	@$(INSTALL) -e '.[inspect,ray]'
 	$(BIN)/pytest -rs tests/integrations $(RAY_TESTS)
 
 # The browser that the dashboard's tests drive. Where it cannot be had they are skipped, and say so.
@@ -114,12 +116,13 @@ mutants: $(VENV)/.dev
 # A user's installation, then the tools that only developers need.
 $(VENV)/.run: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing odar into $(VENV) (once)" && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "installing odar into $(VENV) (once)" && $(INSTALL) -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@
+$(VENV)/.dev: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing odar and its tools into $(VENV) (once)" && $(INSTALL) -e '.[dev]'
+	@touch $(VENV)/.run $@
 
 # Apart from the developers' tools: 200 MB, most of it the schemas of every Kubernetes.
 $(LINT)/.tools: Makefile

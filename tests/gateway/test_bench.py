@@ -160,7 +160,8 @@ def test_the_median_round_counts():
     assert whole._median(loads[:2]).per_second == 10.0, "of two, the slower"
 
 
-def test_rounds_are_taken_turn_about():
+def test_rounds_are_taken_turn_about(monkeypatch):
+    monkeypatch.setattr(whole, "_WARM_UP_S", 0.1)
     notes: list[str] = []
     rows = whole.run({}, connections=(1,), seconds=0.1, rounds=2, models=("odar-simple",), note=notes.append)
     assert [note.split(" at ")[0] for note in notes] == ["upstream", "odar-simple"] * 2

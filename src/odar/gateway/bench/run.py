@@ -55,7 +55,7 @@ def run(
         for number in range(rounds):
             for target in targets:
                 note(f"{target.name} at {target.url}" + (f", round {number + 1} of {rounds}" if rounds > 1 else ""))
-                measured[target.name].append(run_fast(_measure(target, connections, seconds)))
+                measured[target.name].append(run_fast(_measure(target, connections, seconds, cold=number == 0)))
         return [
             Row(
                 target.name,
@@ -93,10 +93,13 @@ def bodies(model: str) -> Iterator[bytes]:
         yield json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
 
 
-async def _measure(target: _Target, connections: Sequence[int], seconds: float) -> tuple[Load, ...]:
+async def _measure(
+    target: _Target, connections: Sequence[int], seconds: float, *, cold: bool = True
+) -> tuple[Load, ...]:
     loads: list[Load] = []
     try:
-        await measure(target.url, target.asked, max(connections), _WARM_UP_S, target.key)
+        if cold:
+            await measure(target.url, target.asked, max(connections), _WARM_UP_S, target.key)
         for each in connections:
             before = cpu_s(target.pid)
             load = await measure(target.url, target.asked, each, seconds, target.key)
