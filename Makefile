@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Processes that share the tests, file by file; WORKERS= runs them in one.
-WORKERS ?= 3
+WORKERS ?= 4
 SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile)
 # Modules are compiled when they are first imported: most of what comes with the tools never is.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
