@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from odar.providers import connection as module
 from odar.providers.connection import Answer, Broken, Connection, NotHttp
+from support.wire import Wire
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -238,29 +239,6 @@ async def test_a_closed_connection_gives_no_answer() -> None:
 def cuts(raw: bytes) -> st.SearchStrategy[list[bytes]]:
     places = st.lists(st.integers(0, len(raw)), max_size=6).map(lambda found: [0, *sorted(found), len(raw)])
     return places.map(lambda ends: [raw[a:b] for a, b in pairwise(ends)])
-
-
-class Wire(asyncio.Transport):
-    """A transport that goes nowhere: the protocol is fed by hand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
 
 
 def fed(pieces: Sequence[bytes]) -> tuple[Connection, Answer, Wire]:

@@ -13,9 +13,11 @@ import pytest
 
 from odar.providers import connections as module
 from odar.providers.address import Address
+from odar.providers.connection import Connection
 from odar.providers.connections import Connections, Unconnected
 from support import fault_server as faults
 from support.fault_server import FaultServer
+from support.wire import Wire
 
 
 @pytest.fixture
@@ -49,6 +51,33 @@ async def test_an_answer_that_was_not_read_costs_its_connection(server: FaultSer
     async with pool.asked("POST", "/x", {}, b"{}"):
         pass
     await server.until_idle(connections=0)
+
+
+async def test_a_long_answer_that_nobody_read_does_not_hold_up_the_next(
+    server: FaultServer, pool: Connections
+) -> None:
+    """Reading is paused behind so much; a connection that is still paused would never hear the next answer."""
+    server.enqueue(lambda exchange: exchange.send(b"x" * 2_000_000))
+    async with pool.asked("POST", "/x", {}, b"{}") as answer:
+        for _ in range(200):
+            await asyncio.sleep(0.005)
+            if answer.whole or answer._unread > 2**18:
+                break
+    async with asyncio.timeout(5):
+        assert (await get(pool))[0] == 200
+
+
+def test_a_connection_that_is_paused_is_not_used_again() -> None:
+    """However the end of the answer came in: with the piece that was too much, as well."""
+    connection = Connection()
+    connection.connection_made(Wire())
+    answer = connection.ask(b"")
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n"
+    connection.data_received(head + b"x" * 300_000)
+    assert answer.whole
+    assert not connection.reusable
+    assert asyncio.run(answer.all()) == b"x" * 300_000
+    assert connection.reusable
 
 
 async def test_idle_connections_are_let_go(

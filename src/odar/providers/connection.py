@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether another request may follow: the last answer is whole, and the server stays."""
-        done = self._answer is None or self._answer.whole
+        done = (self._answer is None or self._answer.whole) and not self._paused  # paused: nobody read the answer
         return done and self._keep and self._transport is not None and not self._transport.is_closing()
 
     def ask(self, request: bytes) -> Answer:
