@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-SOURCE = TESTS.parent / "src" / "odar"
 FILES = sorted(TESTS.rglob("*.py"))
 _SHORTEST_REASON = 10
 
@@ -47,11 +46,3 @@ def test_no_test_is_left_out_without_a_reason_in_words(file):
 def test_no_test_is_left_out_or_expected_to_fail_for_good(file):
     for call, called in skips(file):
         assert called not in ("pytest.mark.skip", "pytest.mark.xfail"), f"line {call.lineno}: mend it or delete it"
-
-
-def test_there_are_at_least_as_many_lines_of_tests_as_of_code():
-    """Issue 7: a ratio of at least one over the whole tree."""
-    code, tests = (
-        sum(len(file.read_text().splitlines()) for file in root.rglob("*.py")) for root in (SOURCE, TESTS)
-    )
-    assert tests >= code
