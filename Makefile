@@ -18,7 +18,7 @@ DOCS := .venv-docs
 RAY_TESTS := tests/batch/test_cluster.py tests/batch/test_cluster_limits.py tests/evals/panel/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test test-extras check chromium bench audit coverage dist smoke chaos fuzz mutants lint-deploy docs site docs-reference clean
+.PHONY: ask test test-extras check chromium bench audit coverage dist smoke chaos attack fuzz mutants lint-deploy docs site docs-reference clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -89,6 +89,10 @@ smoke: dist
 # Breaks what the gateway depends on, under load, and shows what came of it: docs/reference/chaos.md.
 chaos: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m chaos --out docs/reference/chaos.md
+
+# Attacks a running gateway while healthy clients ask it, and shows whether one succeeded: docs/reference/attack.md.
+attack: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m attack --out docs/reference/attack.md
 
 # atheris on each parser for SECONDS, then the hypothesis tests of tests/fuzz with ten times as many examples.
 fuzz: $(FUZZ)/.tools $(VENV)/.dev

@@ -61,7 +61,7 @@ flush_interval_s = {flush}
 """
 _COMPLAINT = re.compile(r"unforeseen|never retrieved|never awaited|Traceback|Unclosed|was destroyed but")
 """What asyncio, aiohttp and we ourselves write where something was forgotten or not foreseen."""
-_CODE = "from odar.cli.main import main; main()"
+CODE = "from odar.cli.main import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,27 @@ class Gateway:
             environ: further variables of its environment.
             prefix: a command to start it under.
         """
+        toml = _TOML.format(fast=fast.url, slow=slow.url, store=store, deadline=DEADLINE_S, flush=FLUSH_S)
+        return await cls.launch(folder, toml, environ=environ, prefix=prefix)
+
+    @classmethod
+    async def launch(
+        cls,
+        folder: Path,
+        toml: str,
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> Gateway:
+        """Start one with these settings and further arguments of `odar serve`; wait until it answers."""
         folder.mkdir(exist_ok=True)
         config = folder / "odar.toml"
-        config.write_text(
-            _TOML.format(fast=fast.url, slow=slow.url, store=store, deadline=DEADLINE_S, flush=FLUSH_S)
-        )
+        config.write_text(toml)
         port, log = _free_port(), folder / "log"
         own = {"ODAR_CONFIG": str(config), "XDG_DATA_HOME": str(folder), **(environ or {})}
         with log.open("ab") as said:
             process = await asyncio.create_subprocess_exec(
-                *prefix, sys.executable, "-c", _CODE, "serve", "--port", str(port),
+                *prefix, sys.executable, "-c", CODE, "serve", "--port", str(port), *arguments,
                 stdin=asyncio.subprocess.DEVNULL, stderr=said, cwd=folder, env=os.environ | own,
             )  # fmt: skip
         gateway = cls(process, f"http://127.0.0.1:{port}", log)
@@ -173,6 +184,17 @@ class Gateway:
             await asyncio.sleep(0.2)
             now = await self.footprint()
         return now
+
+    def memory_mb(self, field: str = "VmRSS") -> float:
+        """Its resident memory in megabytes; `VmHWM` is the most it had since `forget_peak`."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None, field
+        return int(found.group(1)) / 1024
+
+    def forget_peak(self) -> None:
+        """Measure `VmHWM` from now on."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def children(self) -> list[int]:
         """The processes it started."""

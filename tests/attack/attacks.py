@@ -1,0 +1,8 @@
+"""Every attack there is. A module with attacks is imported here, which registers them."""
+
+from __future__ import annotations
+
+from attack import availability
+from attack.scene import ATTACKS
+
+__all__ = ["ATTACKS", "availability"]

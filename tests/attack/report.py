@@ -1,0 +1,46 @@
+"""The table of attacks, as a run found them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attack.scene import DEADLINE_S, HEALTH_P99_MS, MEMORY_MB, Result
+from chaos.report import machine
+
+_HEAD = """# Attacks on a running gateway
+
+Made by `make attack` on {date}, in {minutes:.1f} minutes; do not edit. {machine}.
+
+Each attack is made over HTTP against a real `odar serve` of its own (deadline {deadline:g} s, store on) with two model servers on the same
+machine. Healthy clients ask questions from another address meanwhile, and `/healthz` is asked for 50 times a second. An attack
+succeeds, and the run fails, where the attacker gets what it wants, a healthy client gets no answer, the 99th percentile of
+`/healthz` exceeds {p99:g} ms, or the gateway keeps tasks, sockets or more than {memory:g} MB of memory. The numbers in the first column
+are those of the threats in issue 14; [Security](../security.md) says what protects against each.
+
+| | attack | healthy answers | `/healthz` median, p99, longest | memory before, peak, after | seen | |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def render(results: Sequence[Result], *, date: str, minutes: float) -> str:
+    """The whole page."""
+    head = _HEAD.format(
+        date=date, minutes=minutes, machine=machine(), deadline=DEADLINE_S, p99=HEALTH_P99_MS, memory=MEMORY_MB
+    )
+    notes = [f"- **{result.attack.name}**: {result.attack.what}" for result in results]
+    return head + "\n".join(map(_row, results)) + "\n\n## The attacks\n\n" + "\n".join(notes) + "\n"
+
+
+def _row(result: Result) -> str:
+    health = [f"{result.health(share):.0f}" for share in (0.5, 0.99, 1.0)] if result.health_ms else ["–"]
+    memory = [f"{figure:.0f}" for figure in result.memory_mb]
+    cells = (
+        str(result.attack.item),
+        f"**{result.attack.name}**",
+        f"{result.answers:,}" if result.attack.healthy else "not asked",
+        f"{', '.join(health)} ms",
+        f"{', '.join(memory)} MB",
+        "; ".join(result.notes).replace("|", "\\|"),
+        "held" if result.held else "**succeeded**: " + "; ".join(result.problems).replace("|", "\\|"),
+    )
+    return f"| {' | '.join(cells)} |"
