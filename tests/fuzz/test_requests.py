@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fuzz.strategies import examples, json_values, mutated, texts
 from odar.config import load_settings
 from odar.gateway.app import create_app
+from odar.gateway.errors import ApiError
 from odar.gateway.fields import read_json
-from odar.gateway.refusals import Refusal
 from support.scripted import ScriptedProvider, completion
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
@@ -158,7 +158,7 @@ def test_any_bytes(app, path, body):
 def test_bodies_are_json_or_refused(body):
     try:
         value = read_json(body, max_depth=8)
-    except Refusal as refusal:
+    except ApiError as refusal:
         assert refusal.status == 400
     else:
         json.dumps(value, ensure_ascii=False).encode()

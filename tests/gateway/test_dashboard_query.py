@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.gateway.dashboard_query import MOST, read_cursor, read_filter, read_limit, read_step
-from odar.gateway.refusals import Refusal
+from odar.gateway.errors import ApiError
 from odar.store.filters import Cursor, Filter
 
 NAMES = [field.name for field in dataclasses.fields(Filter)]
@@ -60,7 +60,7 @@ def test_what_is_left_out_or_empty_does_not_narrow(params):
     ],
 )
 def test_what_is_wrong_is_named(name, value, why):
-    with pytest.raises(Refusal, match=why) as raised:
+    with pytest.raises(ApiError, match=why) as raised:
         read_filter({name: value})
     assert (raised.value.status, raised.value.param) == (400, name)
 
@@ -72,7 +72,7 @@ def test_so_many_a_page(text, limit):
 
 @pytest.mark.parametrize("text", ["0", "201", "-1", "+5", "5.0", "1e2", "ten", "٣", " 5", "9" * 150])
 def test_no_other_number_a_page(text):
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(ApiError) as raised:
         read_limit({"limit": text})
     assert raised.value.param == "limit"
 
@@ -83,7 +83,7 @@ def test_steps(text, step):
 
 
 def test_no_other_step():
-    with pytest.raises(Refusal, match="'week' is not one of: day, hour, minute"):
+    with pytest.raises(ApiError, match="'week' is not one of: day, hour, minute"):
         read_step({"step": "week"})
 
 
@@ -97,7 +97,7 @@ def test_a_cursor_that_a_page_gave_is_read_again(moment, trace):
 
 @pytest.mark.parametrize("text", ["x", "2026-11-15", "2026_", "x" * 201, "a\0_b"])
 def test_a_cursor_that_none_gave_is_refused(text):
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(ApiError) as raised:
         read_cursor({"after": text})
     assert (raised.value.status, raised.value.param) == (400, "after")
     assert read_cursor({"after": ""}) is None
@@ -108,6 +108,6 @@ def test_any_query_is_read_or_refused(params):
     for read in (read_filter, read_cursor, read_limit, read_step):
         try:
             read(params)
-        except Refusal as refusal:
+        except ApiError as refusal:
             assert refusal.status == 400
             assert refusal.param in params

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from odar.errors import SettingsError
-from odar.gateway.ports import Grant, NoKeys, NoRecord, Stop
+from odar.gateway.ports import ApiKey, NoKeys, NoRecord, Stop
 from odar.gateway.server import check_binding
 from support import fault_server as faults
 from support.gateway import turn
@@ -25,19 +25,19 @@ class Keys:
     """A keyring with three keys."""
 
     grants: ClassVar = {
-        "any": Grant("k1"),
-        "limited": Grant("k2", models=frozenset({"odar"}), paths=frozenset({"simple"})),
-        "spent": Grant("k3"),
-        "poor": Grant("k4", left_usd=0.0),
+        "any": ApiKey("k1"),
+        "limited": ApiKey("k2", models=frozenset({"odar"}), paths=frozenset({"simple"})),
+        "spent": ApiKey("k3"),
+        "poor": ApiKey("k4", left_usd=0.0),
     }
 
     def empty(self) -> bool:
         return False
 
-    def verify(self, secret: str) -> Grant | None:
+    def verify(self, secret: str) -> ApiKey | None:
         return self.grants.get(secret)
 
-    def admit(self, grant: Grant) -> Stop | None:
+    def admit(self, grant: ApiKey) -> Stop | None:
         return Stop("the budget of this key is used up until tomorrow", 3600) if grant.key_id == "k3" else None
 
 
@@ -337,4 +337,4 @@ async def test_a_gateway_that_keeps_no_book_knows_no_trace(start):
 def test_without_keys_no_secret_is_right_and_nobody_is_held_back():
     assert NoKeys().empty()
     assert NoKeys().verify("odar_sk_anything") is None
-    assert NoKeys().admit(Grant("k")) is None
+    assert NoKeys().admit(ApiKey("k")) is None

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.gateway.errors import ApiError
 from odar.gateway.gate import RETRY_S, Gate, identify, is_loopback
-from odar.gateway.ports import Grant, NoKeys
-from odar.gateway.refusals import Refusal
+from odar.gateway.ports import ApiKey, NoKeys
 
-ANN = Grant("key_1", name="ann")
+ANN = ApiKey("key_1", name="ann")
 
 
 class OneKey(NoKeys):
@@ -17,7 +17,7 @@ class OneKey(NoKeys):
     def empty(self) -> bool:
         return False
 
-    def verify(self, secret: str) -> Grant | None:
+    def verify(self, secret: str) -> ApiKey | None:
         return ANN if secret == "odar-ann-é" else None
 
 
@@ -33,7 +33,7 @@ def test_no_more_are_inside_than_there_is_room_for(limit, comings):
             gate.enter()
             inside += 1
         else:
-            with pytest.raises(Refusal) as raised:
+            with pytest.raises(ApiError) as raised:
                 gate.enter()
             assert (raised.value.status, raised.value.code) == (429, "overloaded")
         assert gate.in_flight == inside <= limit
@@ -43,7 +43,7 @@ def test_nobody_comes_in_while_it_closes_and_everybody_may_leave():
     gate = Gate(2)
     gate.enter()
     gate.draining = True
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(ApiError) as raised:
         gate.enter()
     assert (raised.value.status, raised.value.code, raised.value.retry_after) == (503, "draining", RETRY_S)
     gate.leave()
@@ -79,7 +79,7 @@ def test_a_key_is_found_wherever_clients_put_it(headers):
 
 @pytest.mark.parametrize(("headers", "code"), UNKNOWN)
 def test_without_a_key_that_is_known_nobody_is_anybody(headers, code):
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(ApiError) as raised:
         identify(headers, OneKey())
     assert (raised.value.status, raised.value.code) == (401, code)
     assert "odar-ann" not in str(raised.value)
@@ -118,7 +118,7 @@ def test_without_keys_this_machine_may_ask(headers):
     ],
 )
 def test_without_keys_no_other_machine_and_no_other_page(headers):
-    with pytest.raises(Refusal) as raised:
+    with pytest.raises(ApiError) as raised:
         identify(headers, NoKeys())
     assert (raised.value.status, raised.value.code) == (403, "loopback_only")
     assert "odar keys" in raised.value.message

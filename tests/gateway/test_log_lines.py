@@ -58,7 +58,7 @@ def test_what_is_unknown_is_left_out_of_text_and_null_in_json():
 @pytest.mark.parametrize(
     ("status", "error", "said"),
     [
-        (400, f"Refusal: {WORDS}", "Refusal"),  # a client's mistake may quote the client
+        (400, f"ApiError: {WORDS}", "ApiError"),  # a client's mistake may quote the client
         (500, f"RuntimeError: {WORDS}", "RuntimeError"),  # nobody knows whose words these are
         (502, f"ProviderError: cannot answer {WORDS}", "ProviderError"),  # an upstream that quotes the question
         (502, "ProviderError: no route to host", "ProviderError: no route to host"),

@@ -88,7 +88,7 @@ async def test_refusals_say_what_kind_and_quote_nobody(start, up, slow):
         server.behave(faults.status(500, message=f"cannot answer {SECRET}"))
     await live.post(CHAT, {"model": "odar", "messages": turn(f"Tell me about {SECRET}")}, headers=key)
     unknown, bad, failed = page.lines()
-    assert (unknown["status"], unknown["error"], unknown["model"]) == (404, "Refusal", None)
+    assert (unknown["status"], unknown["error"], unknown["model"]) == (404, "ApiError", None)
     assert bad["status"] == 400
     assert (failed["status"], failed["level"]) == (500, "error")
     assert failed["error"].startswith("AllAgentsFailed")

@@ -8,12 +8,12 @@ import json
 import pytest
 
 from odar.conversation import ToolCall
-from odar.gateway.ask import Ask
+from odar.gateway.chat_request import ChatRequest
 from odar.gateway.messages_reply import MessageStream, usage_of, write_message
 from odar.types import Answer, Query, Usage
 from support.traces import make_answer
 
-ASK = Ask("odar", Query("2 + 2?"))
+ASK = ChatRequest("odar", Query("2 + 2?"))
 
 
 def answered(text: str = "Answer: 4", finish: str = "stop", *calls: ToolCall) -> Answer:

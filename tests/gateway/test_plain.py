@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from odar.gateway.openapi import description
-from odar.gateway.ports import Grant
+from odar.gateway.ports import ApiKey
 from odar.types import Estimate
 from support.gateway import turn
 
@@ -74,7 +74,7 @@ async def test_what_needs_a_key_and_what_does_not(start):
             return False
 
         def verify(self, secret):
-            return Grant("k1") if secret == "right" else None
+            return ApiKey("k1") if secret == "right" else None
 
         def admit(self, grant):
             return None

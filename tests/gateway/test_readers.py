@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import ToolChoice
-from odar.gateway.ask import Ask
 from odar.gateway.chat import read_chat
+from odar.gateway.chat_request import ChatRequest
+from odar.gateway.errors import ApiError
 from odar.gateway.messages import read_messages
-from odar.gateway.refusals import Refusal
 from odar.gateway.responses import read_responses
 
 READERS = {"chat": read_chat, "messages": read_messages, "responses": read_responses}
@@ -20,15 +20,15 @@ TURN = {"role": "user", "content": "Hi"}
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
-def chat(**fields) -> Ask:
+def chat(**fields) -> ChatRequest:
     return read_chat({"model": "odar", "messages": [TURN], **fields})
 
 
-def messages(**fields) -> Ask:
+def messages(**fields) -> ChatRequest:
     return read_messages({"model": "odar", "max_tokens": 9, "messages": [TURN], **fields})
 
 
-def responses(**fields) -> Ask:
+def responses(**fields) -> ChatRequest:
     return read_responses({"model": "odar", "input": "Hi", **fields})
 
 
@@ -176,7 +176,7 @@ def test_what_an_assistant_said_thought_and_called():
     ],
 )
 def test_messages_name_the_field_that_is_wrong(fields, param):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         messages(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)
 
@@ -281,7 +281,7 @@ def test_responses_choose_tools(choice):
     ],
 )
 def test_responses_name_the_field_that_is_wrong(fields, param):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         responses(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)
 
@@ -313,7 +313,7 @@ def test_responses_name_the_field_that_is_wrong(fields, param):
     ],
 )  # fmt: skip
 def test_chat_names_the_field_that_is_wrong(fields, param):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         chat(**fields)
     assert (refused.value.status, refused.value.param) == (400, param)
 
@@ -355,7 +355,7 @@ def test_anything_is_read_or_refused(body, protocol):
     for given_ in (body, {**known, **body} if isinstance(body, dict) else known):
         try:
             ask = READERS[protocol](given_)
-        except Refusal as refusal:
+        except ApiError as refusal:
             assert 400 <= refusal.status < 500
             assert refusal.param
         else:

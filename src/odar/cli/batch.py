@@ -94,11 +94,11 @@ def command(
 def _read_conversation(messages: list[Any]) -> Query:
     """Messages as OpenAI's clients write them."""
     from odar.gateway.chat import read_chat
-    from odar.gateway.refusals import Refusal
+    from odar.gateway.errors import ApiError
 
     try:
         return read_chat({"model": "odar", "messages": messages}).query
-    except Refusal as refusal:
+    except ApiError as refusal:
         raise ValueError(refusal.message) from None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from odar.conversation import Message
-from odar.gateway.refusals import bad_field
+from odar.gateway.errors import bad_field
 from odar.types import Query
 
 _INNER = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "private", "arpa", "svc", "test")

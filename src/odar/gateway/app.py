@@ -16,7 +16,8 @@ from starlette.routing import Route
 from odar.gateway.chat import read_chat
 from odar.gateway.chat_reply import ChatStream, write_chat
 from odar.gateway.dashboard import dashboard_routes
-from odar.gateway.endpoint import Dialect, Endpoint
+from odar.gateway.endpoint import Endpoint, WireProtocol
+from odar.gateway.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.gateway.exchange import ClientLeft, Receive, Scope, Send
 from odar.gateway.json_response import JsonResponse
 from odar.gateway.logs import Logs
@@ -24,15 +25,14 @@ from odar.gateway.messages import read_messages
 from odar.gateway.messages_reply import MessageStream, write_message
 from odar.gateway.plain import plain_routes
 from odar.gateway.ports import Keyring, Recorder, Traces
-from odar.gateway.refusals import Refusal, anthropic_body, openai_body, refusal_of
 from odar.gateway.responses import read_responses
 from odar.gateway.responses_reply import ResponseStream, write_response
 from odar.gateway.service import Service
 from odar.settings import Settings
 
-CHAT = Dialect("chat.completions", read_chat, write_chat, ChatStream, openai_body)
-MESSAGES = Dialect("messages", read_messages, write_message, MessageStream, anthropic_body)
-RESPONSES = Dialect("responses", read_responses, write_response, ResponseStream, openai_body)
+CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
+MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
+RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
 
 
 def create_app(
@@ -75,7 +75,7 @@ def create_app(
         *plain_routes(service),
         *dashboard_routes(service),
     ]
-    handlers: Any = {HTTPException: _http_error, Refusal: _refused, ClientLeft: _refused}
+    handlers: Any = {HTTPException: _http_error, ApiError: _refused, ClientLeft: _refused}
     app = _Gateway(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.questions = questions
     app.state.service = service
@@ -101,10 +101,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     what = f"{request.method} {request.url.path}"
     message = f"there is no {what}" if status == 404 else f"{what}: {getattr(error, 'detail', 'error')}"
     headers = dict(getattr(error, "headers", None) or {})
-    return JsonResponse(openai_body(Refusal(status, message, "unknown_url")), status, headers)
+    return JsonResponse(openai_body(ApiError(status, message, "unknown_url")), status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    refusal = refusal_of(error)
+    refusal = api_error_of(error)
     headers = {name.decode(): value.decode() for name, value in refusal.headers}
     return JsonResponse(openai_body(refusal), refusal.status, headers)

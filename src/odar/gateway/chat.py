@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from odar.conversation import NO_OPTIONS, Format, Image, Message, Options, Tool, ToolCall, Wire
-from odar.gateway.ask import Ask, take_extras
+from odar.gateway.chat_request import ChatRequest, take_extras
 from odar.gateway.content import read_image, read_schema, read_tool, read_tool_choice
+from odar.gateway.errors import bad_field
 from odar.gateway.fields import Fields
-from odar.gateway.refusals import bad_field
 from odar.providers.openai_wire import PROTOCOL
 from odar.types import Query
 
@@ -16,7 +16,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 _PLAIN = frozenset({"role", "content", "tool_calls", "tool_call_id"})
 
 
-def read_chat(body: Any) -> Ask:
+def read_chat(body: Any) -> ChatRequest:
     """A chat-completions request; fields nobody here knows go into `options.extra`."""
     fields = Fields(body)
     model = fields.needed("model", fields.text("model"))
@@ -27,7 +27,7 @@ def read_chat(body: Any) -> Ask:
     stream = fields.flag("stream") or False
     stream_options = fields.table("stream_options") or {}
     extras = take_extras(fields)
-    return Ask(
+    return ChatRequest(
         model, Query.of(turns, _options(fields)), extras, stream, stream_options.get("include_usage") is True
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from odar.conversation import Options
 from odar.formats import dump_json
-from odar.gateway.ask import Ask
-from odar.gateway.refusals import Refusal, openai_body
+from odar.gateway.chat_request import ChatRequest
+from odar.gateway.errors import ApiError, openai_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.base import Piece
 from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
@@ -18,7 +18,7 @@ from odar.types import Answer, Candidate, Usage
 DONE = b"data: [DONE]\n\n"
 
 
-def write_chat(answer: Answer, ask: Ask) -> dict[str, Any]:
+def write_chat(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """A whole chat completion."""
     options = ask.query.options
     return {
@@ -50,7 +50,7 @@ class ChatStream:
 
     keepalive = b": odar is working\n\n"
 
-    def __init__(self, ask: Ask, trace_id: str) -> None:
+    def __init__(self, ask: ChatRequest, trace_id: str) -> None:
         self._ask = ask
         self._head = {
             "id": f"chatcmpl-{trace_id}",
@@ -98,7 +98,7 @@ class ChatStream:
             out += b"data: " + dump_json({**self._head, "choices": [], "usage": usage}) + b"\n\n"
         return out + DONE
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """What went wrong after the stream had begun; no [DONE], because it is not."""
         return b"data: " + dump_json(openai_body(refusal)) + b"\n\n"
 

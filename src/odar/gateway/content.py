@@ -8,8 +8,8 @@ from typing import Any
 
 from odar.conversation import Format, Image, Tool, ToolChoice, Wire
 from odar.fusion.forms import schema_fault
+from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.fields import Fields
-from odar.gateway.refusals import Refusal, bad_field
 from odar.images import MAX_BYTES
 
 
@@ -37,7 +37,7 @@ def decode(data: Any, where: str) -> bytes:
     except (binascii.Error, ValueError, TypeError):
         raise bad_field(where, "is not valid base64") from None
     if len(picture) > MAX_BYTES:
-        raise Refusal(413, f"{where}: a picture may have {MAX_BYTES // 1024**2} MB", "image_too_large", where)
+        raise ApiError(413, f"{where}: a picture may have {MAX_BYTES // 1024**2} MB", "image_too_large", where)
     return picture
 
 

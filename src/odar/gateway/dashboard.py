@@ -22,12 +22,12 @@ from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json
 from odar.gateway.dashboard_query import read_cursor, read_filter, read_limit, read_step
 from odar.gateway.endpoint import Endpoint
+from odar.gateway.errors import ApiError
 from odar.gateway.gate import identify
 from odar.gateway.json_response import JsonResponse
 from odar.gateway.model_report import report_models
 from odar.gateway.playground import PLAYGROUND
-from odar.gateway.ports import Grant, Traces
-from odar.gateway.refusals import Refusal
+from odar.gateway.ports import ApiKey, Traces
 from odar.gateway.service import Service
 from odar.store.filters import Filter
 
@@ -56,7 +56,7 @@ async def _file(request: Request) -> Response:
     name = request.path_params.get("name", INDEX)
     file = files().get(name)
     if file is None:
-        raise Refusal(404, f"there is no GET /dashboard/{name}", "unknown_url")
+        raise ApiError(404, f"there is no GET /dashboard/{name}", "unknown_url")
     headers = {**HEADERS, "etag": file.etag}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)
@@ -121,14 +121,14 @@ class _Data:
         self._identify(request)
         return _private(report_models(self._service))
 
-    def _identify(self, request: Request) -> Grant | None:
+    def _identify(self, request: Request) -> ApiKey | None:
         return identify(request.scope["headers"], self._service.keys)
 
     def _scope(self, request: Request) -> tuple[Traces, Filter]:
         """Where to read, and what of it may be read."""
         grant = self._identify(request)
         if self._service.traces is None:
-            raise Refusal(503, "this gateway keeps no traces: it was started without a store", "no_store")
+            raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
         wanted = read_filter(request.query_params)
         if grant is not None and not grant.admin:
             wanted = dataclasses.replace(wanted, key=grant.key_id)
@@ -142,13 +142,13 @@ async def _read(work: Awaitable[Any], trace_id: str = "") -> Any:
     except UnknownName:
         raise _unknown(trace_id) from None
     except InputError as error:
-        raise Refusal(400, str(error), "invalid_value", "since") from None
+        raise ApiError(400, str(error), "invalid_value", "since") from None
     except StoreError as error:
-        raise Refusal(503, f"the store cannot be read: {error}", "store_unavailable", retry_after=2.0) from None
+        raise ApiError(503, f"the store cannot be read: {error}", "store_unavailable", retry_after=2.0) from None
 
 
-def _unknown(trace_id: str) -> Refusal:
-    return Refusal(404, f"there is no trace {trace_id[:64]!r} that this key may see", "trace_not_found", "id")
+def _unknown(trace_id: str) -> ApiError:
+    return ApiError(404, f"there is no trace {trace_id[:64]!r} that this key may see", "trace_not_found", "id")
 
 
 def _lines(traces: Iterator[dict[str, Any]]) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from odar.errors import InputError
-from odar.gateway.refusals import bad_field
+from odar.gateway.errors import bad_field
 from odar.store.filters import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 from odar.store.overview import STEPS
 

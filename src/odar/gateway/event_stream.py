@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from odar.gateway.errors import CUT_OFF, ApiError
 from odar.gateway.exchange import EVENTS, ClientLeft, Exchange
-from odar.gateway.refusals import CUT_OFF, Refusal
 from odar.gateway.reply import decision_headers
 from odar.providers.base import Piece
 from odar.types import Answer, Decision, Path
@@ -30,12 +30,12 @@ class Writer(Protocol):
         """What is left to say when the answer is whole."""
         ...
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """What is said when there will be no answer after all."""
         ...
 
 
-class Told(Exception):
+class AlreadyReported(Exception):
     """A failure that the client already knows of; its cause is what failed."""
 
 
@@ -71,13 +71,13 @@ class EventStream:
         self._wake()
 
     async def send(
-        self, asking: Coroutine[Any, Any, Answer], refusal_of: Callable[[BaseException], Refusal]
+        self, asking: Coroutine[Any, Any, Answer], api_error_of: Callable[[BaseException], ApiError]
     ) -> None:
         """Send what comes of it. A client that leaves cancels it.
 
         Raises:
             ClientLeft: nobody listens any more.
-            Told: it failed, and the client has been told.
+            AlreadyReported: it failed, and the client has been told.
             Exception: it failed before anything was said.
         """
         work = asyncio.ensure_future(asking)
@@ -90,10 +90,10 @@ class EventStream:
         except Exception as error:
             if not self._exchange.status or isinstance(error, ClientLeft):
                 raise
-            refusal = refusal_of(error)
+            refusal = api_error_of(error)
             await self._exchange.write(self._writer.error(refusal), more=False)
             self._exchange.status = refusal.status  # for the record: the head said 200
-            raise Told from error
+            raise AlreadyReported from error
         except asyncio.CancelledError:
             if self._exchange.status:
                 await self._exchange.write(self._writer.error(CUT_OFF), more=False)

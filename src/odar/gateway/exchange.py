@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from odar.gateway.errors import ApiError
 from odar.gateway.logs import request_id
-from odar.gateway.refusals import Refusal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -78,7 +78,7 @@ async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: f
         async with asyncio.timeout(timeout_s):
             return await _read_rest(message, receive, limit)
     except TimeoutError:
-        raise Refusal(408, f"the request did not arrive within {timeout_s:g} s", "body_timeout") from None
+        raise ApiError(408, f"the request did not arrive within {timeout_s:g} s", "body_timeout") from None
 
 
 async def _read_rest(message: MutableMapping[str, Any], receive: Receive, limit: int) -> bytes:
@@ -94,6 +94,6 @@ async def _read_rest(message: MutableMapping[str, Any], receive: Receive, limit:
         message = await receive()
 
 
-def _too_large(limit: int) -> Refusal:
+def _too_large(limit: int) -> ApiError:
     message = f"the request is larger than gateway.max_body_mb = {limit / 1e6:g} allows"
-    return Refusal(413, message, "request_too_large")
+    return ApiError(413, message, "request_too_large")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from odar.errors import one_line
 from odar.formats import deeper_than
-from odar.gateway.refusals import Refusal, bad_field
+from odar.gateway.errors import ApiError, bad_field
 
 T = TypeVar("T")
 _SHOWN = 40
@@ -102,7 +102,7 @@ class Fields:
         """What nobody took."""
         return self._left
 
-    def bad(self, name: str, message: str) -> Refusal:
+    def bad(self, name: str, message: str) -> ApiError:
         """A refusal that names this field."""
         return bad_field(f"{self.where}.{name}" if self.where else name, message)
 

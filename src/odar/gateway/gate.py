@@ -6,8 +6,8 @@ import ipaddress
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from odar.gateway.ports import Grant, Keyring
-from odar.gateway.refusals import Refusal
+from odar.gateway.errors import ApiError
+from odar.gateway.ports import ApiKey, Keyring
 
 RETRY_S = 1.0
 """What a client that is shed is told to wait: load passes quickly or not at all."""
@@ -32,10 +32,10 @@ class Gate:
     def enter(self) -> None:
         """Come in, or be told why not."""
         if self.draining:
-            raise Refusal(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
+            raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
         if self.in_flight >= self.limit:
             message = f"{self.limit} requests are in flight, which is the most gateway.max_in_flight allows"
-            raise Refusal(429, message, "overloaded", retry_after=RETRY_S)
+            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
         self.in_flight += 1
 
     def leave(self) -> None:
@@ -43,7 +43,7 @@ class Gate:
         self.in_flight -= 1
 
 
-def identify(headers: Headers, keys: Keyring) -> Grant | None:
+def identify(headers: Headers, keys: Keyring) -> ApiKey | None:
     """The grant behind a request's key; None where no keys exist and the request is from this machine."""
     found = {name: value for name, value in headers if name in _WANTED}
     if keys.empty():
@@ -54,10 +54,10 @@ def identify(headers: Headers, keys: Keyring) -> Grant | None:
     if not secret and scheme.lower() == b"bearer":
         secret = token.strip()
     if not secret:
-        raise Refusal(401, "no key: send it as `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
+        raise ApiError(401, "no key: send it as `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
     grant = keys.verify(secret.decode("latin-1"))
     if grant is None:
-        raise Refusal(401, "this key is not known here; `odar keys` makes one", "invalid_api_key")
+        raise ApiError(401, "this key is not known here; `odar keys` makes one", "invalid_api_key")
     return grant
 
 
@@ -90,4 +90,4 @@ def _check_local(headers: dict[bytes, bytes]) -> None:
             message = (
                 f"without keys only this machine may ask, not {name.decode()} {host or 'unknown'!r}; make a key"
             )
-            raise Refusal(403, f"{message} with `odar keys`", "loopback_only")
+            raise ApiError(403, f"{message} with `odar keys`", "loopback_only")

@@ -22,7 +22,7 @@ Line = Mapping[str, Any]
 """Its level, logger and message, and figures by name; None where one is unknown."""
 _HEAD = ("time", "level", "logger", "message")
 _BARE = re.compile(r"[^\s\"'=\\]+")
-_OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"Refusal"}
+_OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"ApiError"}
 """Kinds of errors whose messages are written here, and hold neither key nor prompt."""
 
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
-from odar.gateway.ask import Ask, take_extras
+from odar.gateway.chat_request import ChatRequest, take_extras
 from odar.gateway.content import decode, read_image, read_schema, read_tool
+from odar.gateway.errors import bad_field
 from odar.gateway.fields import Fields
-from odar.gateway.refusals import bad_field
 from odar.providers.anthropic_wire import PROTOCOL
 from odar.types import Query
 
@@ -18,7 +18,7 @@ _PRIVATE = frozenset({"thinking", "redacted_thinking"})
 """A model's own notes: meant for the provider that wrote them, and for no other."""
 
 
-def read_messages(body: Any) -> Ask:
+def read_messages(body: Any) -> ChatRequest:
     """A Messages request; fields nobody here knows go on to an Anthropic upstream, and to no other."""
     fields = Fields(body)
     model = fields.needed("model", fields.text("model"))
@@ -31,7 +31,7 @@ def read_messages(body: Any) -> Ask:
         raise fields.bad("messages", "is empty; put at least one turn into it")
     stream = fields.flag("stream") or False
     extras = take_extras(fields)
-    return Ask(model, Query.of(tuple(turns), _options(fields, max_tokens)), extras, stream)
+    return ChatRequest(model, Query.of(tuple(turns), _options(fields, max_tokens)), extras, stream)
 
 
 def _options(fields: Fields, max_tokens: int) -> Options:

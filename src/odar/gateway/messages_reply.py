@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from odar.formats import dump_json
-from odar.gateway.ask import Ask
-from odar.gateway.refusals import Refusal, anthropic_body
+from odar.gateway.chat_request import ChatRequest
+from odar.gateway.errors import ApiError, anthropic_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.anthropic_wire import PROTOCOL, tool_use
 from odar.providers.base import Piece
@@ -16,7 +16,7 @@ _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "re
 """Every other end is the end of the turn."""
 
 
-def write_message(answer: Answer, ask: Ask) -> dict[str, Any]:
+def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """A whole message."""
     (winner,) = choices(answer, 1)
     said = winner.wire.value if winner.wire and winner.wire.protocol == PROTOCOL else {}
@@ -49,7 +49,7 @@ class MessageStream:
 
     keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def __init__(self, ask: Ask, trace_id: str) -> None:
+    def __init__(self, ask: ChatRequest, trace_id: str) -> None:
         self._ask = ask
         self._id = f"msg_{trace_id}"
         self._block = -1
@@ -105,7 +105,7 @@ class MessageStream:
             + _event("message_stop")
         )
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """What went wrong after the stream had begun."""
         return b"event: error\ndata: " + dump_json(anthropic_body(refusal)) + b"\n\n"
 

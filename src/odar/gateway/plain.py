@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from odar.gateway.errors import ApiError
 from odar.gateway.exchange import read_body
 from odar.gateway.fields import Fields, read_json
 from odar.gateway.gate import identify
 from odar.gateway.json_response import JsonResponse
 from odar.gateway.openapi import description
-from odar.gateway.refusals import Refusal
 from odar.gateway.service import Service
 
 _FEEDBACK_BYTES = 64_000
@@ -55,7 +55,7 @@ class _Plain:
         for name, owner in self._service.models():
             if name == wanted:
                 return JsonResponse(self._model(name, owner))
-        raise Refusal(404, f"there is no model {wanted!r}; GET /v1/models lists them", "model_not_found", "model")
+        raise ApiError(404, f"there is no model {wanted!r}; GET /v1/models lists them", "model_not_found", "model")
 
     async def feedback(self, request: Request) -> Response:
         """An answer marked right or wrong, by the key that asked or an admin's."""
@@ -70,7 +70,7 @@ class _Plain:
             raise fields.bad(name, "is unknown; known are trace_id, correct, note")
         allowed = await self._service.may_see(trace_id, grant)
         if not allowed or not await self._service.recorder.feedback(trace_id, correct, note):
-            raise Refusal(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
+            raise ApiError(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
         return JsonResponse({"trace_id": trace_id, "recorded": True})
 
     async def healthz(self, request: Request) -> Response:

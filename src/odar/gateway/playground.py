@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from odar.gateway.ask import Ask
 from odar.gateway.chat import read_chat
 from odar.gateway.chat_reply import ChatStream
-from odar.gateway.endpoint import Dialect
+from odar.gateway.chat_request import ChatRequest
+from odar.gateway.endpoint import WireProtocol
+from odar.gateway.errors import openai_body
 from odar.gateway.fields import Fields
-from odar.gateway.refusals import openai_body
 from odar.store.document import to_document
 from odar.store.record import Record
 from odar.types import Answer
 
 
-def read_question(body: Any) -> Ask:
+def read_question(body: Any) -> ChatRequest:
     """A question with a path and a limit; a chat of one turn for everything that follows."""
     fields = Fields(body)
     question = fields.needed("question", fields.text("question"))
@@ -28,9 +28,9 @@ def read_question(body: Any) -> Ask:
     return read_chat({"model": model, "messages": [{"role": "user", "content": question}], "odar": limits})
 
 
-def write_document(answer: Answer, ask: Ask) -> dict[str, Any]:
+def write_document(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """The trace as the store would keep it with its texts: the page shows it as it shows a stored one."""
     return {"id": answer.trace.id, "document": to_document(Record(ask.query, answer), content=True)}
 
 
-PLAYGROUND = Dialect("playground", read_question, write_document, ChatStream, openai_body)
+PLAYGROUND = WireProtocol("playground", read_question, write_document, ChatStream, openai_body)

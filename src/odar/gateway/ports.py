@@ -14,7 +14,7 @@ from odar.types import Call, Decision, Query, Spend, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ApiKey:
     """What a key allows."""
 
     key_id: str
@@ -73,11 +73,11 @@ class Keyring(Protocol):
         """Whether there is no key at all: then everybody on this machine may ask, and nobody else."""
         ...
 
-    def verify(self, secret: str) -> Grant | None:
+    def verify(self, secret: str) -> ApiKey | None:
         """The grant behind a secret, compared in constant time; None where there is none."""
         ...
 
-    def admit(self, grant: Grant) -> Stop | None:
+    def admit(self, grant: ApiKey) -> Stop | None:
         """None lets a request pass; called once a request, before anything is spent."""
         ...
 
@@ -125,11 +125,11 @@ class NoKeys:
         """There is none."""
         return True
 
-    def verify(self, secret: str) -> Grant | None:
+    def verify(self, secret: str) -> ApiKey | None:
         """No secret is right."""
         return None
 
-    def admit(self, grant: Grant) -> Stop | None:
+    def admit(self, grant: ApiKey) -> Stop | None:
         """Nobody is held back."""
         return None
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from odar.errors import KeyRefused, UnknownName
-from odar.gateway.ports import Entry, Grant, Stop
-from odar.gateway.refusals import CLIENT_LEFT
+from odar.gateway.errors import CLIENT_LEFT
+from odar.gateway.ports import ApiKey, Entry, Stop
 from odar.store.keys import Key
 from odar.store.record import CANCELLED, ERROR, Record, Unanswered, path_of
 from odar.store.store import Store
@@ -15,7 +15,7 @@ from odar.types import NO_USAGE, Answer, Query, Spend
 
 
 @dataclass(frozen=True, slots=True)
-class KeyGrant(Grant):
+class StoredApiKey(ApiKey):
     """A grant that remembers its key."""
 
     key: Key | None = None
@@ -31,13 +31,13 @@ class StoredKeys:
         """Whether nobody has made a key yet."""
         return len(self._ring) == 0
 
-    def verify(self, secret: str) -> Grant | None:
+    def verify(self, secret: str) -> ApiKey | None:
         """The grant behind a secret."""
         key = self._ring.verify(secret)
         if key is None:
             return None
         models, paths = key.limits.models, key.limits.paths
-        return KeyGrant(
+        return StoredApiKey(
             key.id,
             None if models is None else frozenset(models),
             None if paths is None else frozenset(paths),
@@ -47,9 +47,9 @@ class StoredKeys:
             key,
         )
 
-    def admit(self, grant: Grant) -> Stop | None:
+    def admit(self, grant: ApiKey) -> Stop | None:
         """Count a request against the key's rate, and look at its budget."""
-        assert isinstance(grant, KeyGrant)
+        assert isinstance(grant, StoredApiKey)
         assert grant.key is not None
         try:
             self._ring.allow(grant.key)

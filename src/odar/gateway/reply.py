@@ -9,7 +9,7 @@ from typing import Any
 
 from odar.conversation import ToolCall
 from odar.fusion.choose import rank
-from odar.gateway.ask import Ask
+from odar.gateway.chat_request import ChatRequest
 from odar.summary import summary
 from odar.types import Answer, Candidate, Decision
 
@@ -49,7 +49,7 @@ def pieces(text: str) -> Iterator[str]:
         yield held
 
 
-def extras_of(answer: Answer, ask: Ask) -> dict[str, Any]:
+def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """The `odar` object of a response; with `explain`, everything."""
     trace = answer.trace
     short = {

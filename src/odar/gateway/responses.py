@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall
-from odar.gateway.ask import Ask, take_extras
+from odar.gateway.chat_request import ChatRequest, take_extras
 from odar.gateway.content import read_image, read_schema, read_tool, read_tool_choice
 from odar.gateway.fields import Fields
 from odar.types import Query
@@ -20,7 +20,7 @@ _IGNORED = ("store", "include", "truncation", "stream_options", "max_tool_calls"
 _ROLES = ("system", "developer", "user", "assistant")
 
 
-def read_responses(body: Any) -> Ask:
+def read_responses(body: Any) -> ChatRequest:
     """A Responses request; fields nobody here knows go on as fields of a chat completion."""
     fields = Fields(body)
     model = fields.needed("model", fields.text("model"))
@@ -45,7 +45,7 @@ def read_responses(body: Any) -> Ask:
         "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
         "text": body.get("text") or {"format": {"type": "text"}},
     }
-    return Ask(model, Query.of(tuple(turns), _options(fields)), extras, stream, echo=echo)
+    return ChatRequest(model, Query.of(tuple(turns), _options(fields)), extras, stream, echo=echo)
 
 
 def _options(fields: Fields) -> Options:

@@ -7,14 +7,14 @@ from typing import Any
 
 from odar.conversation import ToolCall
 from odar.formats import dump_json
-from odar.gateway.ask import Ask
-from odar.gateway.refusals import Refusal, openai_body
+from odar.gateway.chat_request import ChatRequest
+from odar.gateway.errors import ApiError, openai_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.base import Piece
 from odar.types import Answer, Candidate, Usage
 
 
-def write_response(answer: Answer, ask: Ask) -> dict[str, Any]:
+def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """A whole response."""
     (winner,) = choices(answer, 1)
     return _response(ask, answer.trace.id, _outputs(winner, answer.trace.id), int(time.time()), answer, winner)
@@ -38,7 +38,7 @@ class ResponseStream:
 
     keepalive = b": odar is working\n\n"
 
-    def __init__(self, ask: Ask, trace_id: str) -> None:
+    def __init__(self, ask: ChatRequest, trace_id: str) -> None:
         self._ask = ask
         self._id = trace_id
         self._created = int(time.time())
@@ -90,7 +90,7 @@ class ResponseStream:
         response = _response(self._ask, self._id, self._done, self._created, answer, winner)
         return out + self._event(f"response.{response['status']}", response=response)
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """What went wrong after the stream had begun."""
         error = openai_body(refusal)["error"]
         failed = _response(self._ask, self._id, self._done, self._created) | {
@@ -132,7 +132,7 @@ class ResponseStream:
 
 
 def _response(
-    ask: Ask,
+    ask: ChatRequest,
     trace_id: str,
     output: list[dict[str, Any]],
     created: int,

@@ -9,12 +9,12 @@ from odar.agents.ledger import Ledger
 from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import SettingsError, UnknownName
-from odar.gateway.ask import Ask
+from odar.gateway.chat_request import ChatRequest
+from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.gate import Gate
 from odar.gateway.logs import Logs
 from odar.gateway.metrics import Metrics
-from odar.gateway.ports import Entry, Grant, Keyring, NoKeys, NoRecord, Recorder, Traces
-from odar.gateway.refusals import Refusal, bad_field
+from odar.gateway.ports import ApiKey, Entry, Keyring, NoKeys, NoRecord, Recorder, Traces
 from odar.observer import tell
 from odar.providers.base import Provider
 from odar.providers.breaker import Breaker, GuardedProvider
@@ -64,10 +64,10 @@ class Service:
         own = [(name, "odar") for name in (ADAPTIVE, *_FORCED)]
         return own + [(n, self.settings.card(n).provider) for n, usable in self._known.items() if usable]
 
-    def route(self, ask: Ask, grant: Grant | None) -> dict[str, Any]:
+    def route(self, ask: ChatRequest, grant: ApiKey | None) -> dict[str, Any]:
         """How the engine is to be asked; refused where the key or the name does not allow it."""
         if grant is not None and grant.models is not None and ask.model not in grant.models:
-            raise Refusal(403, f"this key may not use model {ask.model!r}", "model_not_allowed", "model")
+            raise ApiError(403, f"this key may not use model {ask.model!r}", "model_not_allowed", "model")
         options: dict[str, Any] = {}
         if grant is not None and grant.paths is not None:
             options["paths"] = grant.paths
@@ -82,17 +82,17 @@ class Service:
             )
         return options | how
 
-    def bill(self, ask: Ask, grant: Grant | None) -> Ledger:
+    def bill(self, ask: ChatRequest, grant: ApiKey | None) -> Ledger:
         """The bill of a request, under its own limits and what is left of its key's budget."""
         costs = (ask.extras.max_cost, None if grant is None else grant.left_usd)
         limit = min((cost for cost in costs if cost is not None), default=None)
         return self.odar.ledger(ask.extras.max_calls, limit, ask.extras.deadline_s)
 
-    def check_path(self, decision: Decision, grant: Grant | None) -> None:
+    def check_path(self, decision: Decision, grant: ApiKey | None) -> None:
         """Refuse a path that the key does not allow, before anything is spent on it."""
         if grant is not None and grant.paths is not None and decision.path.value not in grant.paths:
             message = f"this question takes the {decision.path} path, which this key may not use"
-            raise Refusal(403, message, "path_not_allowed", "odar.path")
+            raise ApiError(403, message, "path_not_allowed", "odar.path")
 
     def finish(self, entry: Entry) -> None:
         """Count it, and write it down: what it cost is booked on its key there."""
@@ -108,7 +108,7 @@ class Service:
         await self.recorder.close()
         await self.odar.aclose()
 
-    async def may_see(self, trace_id: str, grant: Grant | None) -> bool:
+    async def may_see(self, trace_id: str, grant: ApiKey | None) -> bool:
         """Whether a trace is this key's own; an admin sees all, and so does this machine where no keys exist."""
         if grant is None or grant.admin or self.traces is None:
             return True
@@ -127,14 +127,16 @@ class Service:
         except UnknownName:
             card = None
         if card is None:
-            raise Refusal(404, f"there is no model {name!r}; GET /v1/models lists them", "model_not_found", "model")
+            raise ApiError(
+                404, f"there is no model {name!r}; GET /v1/models lists them", "model_not_found", "model"
+            )
         usable = self._known.get(name)
         if usable is None:
             usable = self._usable(card)
         if not usable:
             variable = self.settings.providers[card.provider].api_key_env
             message = f"model {name!r} needs a key for {card.provider}: set {variable} where the gateway runs"
-            raise Refusal(404, message, "model_not_found", "model")
+            raise ApiError(404, message, "model_not_found", "model")
         return name
 
     def _usable(self, card: ModelCard) -> bool:

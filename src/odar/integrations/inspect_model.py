@@ -38,7 +38,7 @@ from odar.engine import Odar
 from odar.errors import InputError, ProviderError, UnknownName
 from odar.formats import load_json
 from odar.gateway.chat import read_chat
-from odar.gateway.refusals import Refusal
+from odar.gateway.errors import ApiError
 from odar.gateway.reply import calls_of, choices
 from odar.gateway.service import for_chat
 from odar.images import load_image
@@ -136,7 +136,7 @@ def read_query(
         )
     try:
         return read_chat(body).query
-    except Refusal as refusal:
+    except ApiError as refusal:
         raise InputError(f"inspect_ai asked what ODAR cannot answer: {refusal.message}") from None
 
 

@@ -22,7 +22,7 @@ class Extras:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ChatRequest:
     """One request."""
 
     model: str

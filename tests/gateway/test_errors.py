@@ -20,7 +20,7 @@ from odar.errors import (
     UsageError,
     WeightsError,
 )
-from odar.gateway.refusals import INTERNAL, Refusal, anthropic_body, bad_field, openai_body, refusal_of
+from odar.gateway.errors import INTERNAL, ApiError, anthropic_body, api_error_of, bad_field, openai_body
 
 OWN = json.dumps({"error": {"message": "too long", "type": "context_error", "code": "c42", "param": "messages"}})
 
@@ -49,7 +49,7 @@ ERRORS = [
     (all_failed(ProviderTimeout("late"), ProviderUnreachable("closed")), 502, "upstream_failed", None),
     (all_failed(ProviderUnreachable("closed"), ProviderError("busy", status=429)), 429, None, None),
     (all_failed(StoreError("odd")), 502, "upstream_failed", None),
-    (Refusal(418, "a teapot", "teapot"), 418, "teapot", None),
+    (ApiError(418, "a teapot", "teapot"), 418, "teapot", None),
     (ValueError("sk-secret in a bug"), 500, INTERNAL, None),
     (RuntimeError("sk-secret in a bug"), 500, INTERNAL, None),
 ]
@@ -59,7 +59,7 @@ ERRORS = [
     ("error", "status", "code", "param"), ERRORS, ids=[f"{type(e[0]).__name__}-{e[1]}-{e[2]}" for e in ERRORS]
 )
 def test_every_error_has_its_status_and_a_body_in_both_shapes(error, status, code, param):
-    refusal = refusal_of(error)
+    refusal = api_error_of(error)
     assert (refusal.status, refusal.code, refusal.param) == (status, code, param)
     for body in (openai_body(refusal), anthropic_body(refusal)):
         text = json.dumps(body)
@@ -70,12 +70,12 @@ def test_every_error_has_its_status_and_a_body_in_both_shapes(error, status, cod
 
 
 def test_a_message_is_one_line():
-    assert refusal_of(InputError("one\n  two\tthree")).message == "one two three"
+    assert api_error_of(InputError("one\n  two\tthree")).message == "one two three"
     assert str(bad_field("n", "is 0")) == "n: is 0"
 
 
 def test_an_upstreams_own_words_are_passed_on():
-    refusal = refusal_of(ProviderError("HTTP 400", status=400, body=OWN, provider="up"))
+    refusal = api_error_of(ProviderError("HTTP 400", status=400, body=OWN, provider="up"))
     assert openai_body(refusal)["error"] == {
         "message": "too long",
         "type": "context_error",
@@ -102,13 +102,13 @@ def test_an_upstreams_own_words_are_passed_on():
     ],
 )
 def test_a_body_of_another_kind_is_kept_whole(body, kept):
-    refusal = refusal_of(ProviderError("HTTP 500", status=500, body=body, provider="up"))
+    refusal = api_error_of(ProviderError("HTTP 500", status=500, body=body, provider="up"))
     error = openai_body(refusal)["error"]
     assert {name: error[name] for name in kept} == kept
 
 
 def test_of_several_causes_the_first_that_was_told_counts_and_the_message_names_all():
-    refusal = refusal_of(
+    refusal = api_error_of(
         all_failed(
             ProviderUnreachable("closed port", provider="a"),
             ProviderError("busy", status=429, body=OWN, provider="b", retry_after=7.2),
@@ -138,13 +138,13 @@ def test_of_several_causes_the_first_that_was_told_counts_and_the_message_names_
     ],
 )
 def test_each_status_has_the_type_that_clients_know(status, kind):
-    refusal = Refusal(status, "no")
+    refusal = ApiError(status, "no")
     assert refusal.type == openai_body(refusal)["error"]["type"] == anthropic_body(refusal)["error"]["type"] == kind
 
 
 @given(st.floats(0, 1e9))
 def test_a_wait_is_whole_seconds_and_never_too_short(seconds):
-    ((name, value),) = Refusal(429, "no", retry_after=seconds).headers
+    ((name, value),) = ApiError(429, "no", retry_after=seconds).headers
     assert name == b"retry-after"
     assert int(value) >= max(1, seconds)
     assert int(value) - seconds < 1 or int(value) == 1
@@ -164,7 +164,7 @@ json_values = st.recursive(
     st.one_of(st.none(), st.integers(100, 599)),
 )
 def test_whatever_an_upstream_says_a_client_gets_a_body_that_it_can_read(body, status):
-    refusal = refusal_of(ProviderError("no", status=status, body=body, provider="up"))
+    refusal = api_error_of(ProviderError("no", status=status, body=body, provider="up"))
     assert 400 <= refusal.status <= 599
     for shape in (openai_body, anthropic_body):
         error = json.loads(json.dumps(shape(refusal)))["error"]

@@ -53,7 +53,7 @@ _TYPES = {
 
 
 @dataclass(eq=False)
-class Refusal(Exception):
+class ApiError(Exception):
     """A request that is not answered, and why."""
 
     status: int
@@ -81,19 +81,19 @@ class Refusal(Exception):
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
 
 
-CUT_OFF = Refusal(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
+CUT_OFF = ApiError(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
 """The server's patience is at its end."""
 
 
-def bad_field(param: str, message: str) -> Refusal:
+def bad_field(param: str, message: str) -> ApiError:
     """A 400 that names the field."""
-    return Refusal(400, f"{param}: {message}", "invalid_value", param)
+    return ApiError(400, f"{param}: {message}", "invalid_value", param)
 
 
-def refusal_of(error: BaseException) -> Refusal:
+def api_error_of(error: BaseException) -> ApiError:
     """What a client is told about an error; anything unforeseen is a 500 that gives nothing away."""
     match error:
-        case Refusal():
+        case ApiError():
             return error
         case AllAgentsFailed():
             return _all_failed(error)
@@ -101,17 +101,17 @@ def refusal_of(error: BaseException) -> Refusal:
             return _provider(error)
         case BudgetExceeded():
             late = "deadline" in str(error)
-            return Refusal(504 if late else 422, one_line(error), "deadline" if late else "budget_exceeded")
+            return ApiError(504 if late else 422, one_line(error), "deadline" if late else "budget_exceeded")
         case UnknownName() | SettingsError():
-            return Refusal(404, one_line(error), "model_not_found", "model")
+            return ApiError(404, one_line(error), "model_not_found", "model")
         case InputError() | UsageError():
-            return Refusal(400, one_line(error), "invalid_value", "messages")
+            return ApiError(400, one_line(error), "invalid_value", "messages")
         case OdarError():
-            return Refusal(503, one_line(error), "unavailable")
-    return Refusal(500, "internal error; the server's log has the details", INTERNAL)
+            return ApiError(503, one_line(error), "unavailable")
+    return ApiError(500, "internal error; the server's log has the details", INTERNAL)
 
 
-def openai_body(refusal: Refusal) -> dict[str, Any]:
+def openai_body(refusal: ApiError) -> dict[str, Any]:
     """An error in OpenAI's shape; an upstream's own fields stay as they were."""
     error = {
         "message": refusal.message,
@@ -122,7 +122,7 @@ def openai_body(refusal: Refusal) -> dict[str, Any]:
     return {"error": error | {name: value for name, value in refusal.upstream.items() if value is not None}}
 
 
-def anthropic_body(refusal: Refusal) -> dict[str, Any]:
+def anthropic_body(refusal: ApiError) -> dict[str, Any]:
     """An error in Anthropic's shape."""
     error = {"type": refusal.type, "message": refusal.message} | refusal.upstream
     error = {name: value for name, value in error.items() if value is not None}
@@ -131,16 +131,16 @@ def anthropic_body(refusal: Refusal) -> dict[str, Any]:
     return {"type": "error", "error": error}
 
 
-def _all_failed(error: AllAgentsFailed) -> Refusal:
+def _all_failed(error: AllAgentsFailed) -> ApiError:
     """What both agents met: the first upstream's own words where it had any, else the kind that all share."""
     causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
     if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
-        return Refusal(504, one_line(error), "timeout")
+        return ApiError(504, one_line(error), "timeout")
     told = next((cause for cause in causes if cause.status is not None), None)
     if told is None:
-        return Refusal(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
+        return ApiError(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
     refusal = _provider(told)
-    return Refusal(
+    return ApiError(
         refusal.status,
         one_line(error),
         refusal.code,
@@ -150,13 +150,13 @@ def _all_failed(error: AllAgentsFailed) -> Refusal:
     )
 
 
-def _provider(error: ProviderError) -> Refusal:
+def _provider(error: ProviderError) -> ApiError:
     if isinstance(error, ProviderTimeout):
-        return Refusal(504, one_line(error), "timeout", retry_after=error.retry_after)
+        return ApiError(504, one_line(error), "timeout", retry_after=error.retry_after)
     # A redirect or a success that turned out to be none is the upstream's fault, not the client's.
     status = error.status if error.status is not None and error.status >= 400 else 502
     code = error.code or ("upstream_failed" if status == 502 else None)
-    return Refusal(
+    return ApiError(
         status, one_line(error), code, retry_after=error.retry_after, upstream=_upstream(error.body, error.provider)
     )
 
