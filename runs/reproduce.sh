@@ -1,5 +1,5 @@
 #!/bin/sh
-# From nothing to the report, on the embedded model, in one command: under 20 minutes on two cores, no key, no cost.
+# From nothing to the report, on the local model, in one command: under 20 minutes on two cores, no key, no cost.
 #
 #   runs/reproduce.sh                 writes runs/starter/report.html
 #   ITEMS=236 runs/reproduce.sh       every starter question
@@ -18,7 +18,7 @@ if [ ! -x .venv/bin/odar ] || ! .venv/bin/python -c 'import matplotlib, pyarrow,
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[evals]'
 fi
 .venv/bin/odar pull
-collect() { .venv/bin/odar eval collect starter --profile embedded --limit "$items" --out "$out" "$@"; }
+collect() { .venv/bin/odar eval collect starter --profile tiny --limit "$items" --out "$out" "$@"; }
 collect "$@" || collect "$@" # a busy machine may run into a timeout; the second run asks for nothing else
 .venv/bin/odar eval replay "$out"
 .venv/bin/odar eval report "$out" --out "$out/report.html" --figures "$out/figures"

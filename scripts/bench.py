@@ -43,7 +43,7 @@ async def against_a_server(delay_s: float) -> None:
             "slow__model": "m",
             "prompts": "default",
         }
-        async with Odar(load_settings("embedded", **overrides)) as odar:
+        async with Odar(load_settings("tiny", **overrides)) as odar:
             await odar.aask(QUESTION, path="simple")
             hard = statistics.median([await hard_path_seconds(odar, QUESTION) for _ in range(5)])
     ratio = hard / delay_s
@@ -63,7 +63,7 @@ async def slow_call_seconds(odar: Odar, question: str, sample: int) -> float:
     return time.perf_counter() - started
 
 
-async def on_the_embedded_model(*, fresh: bool) -> None:
+async def on_the_local_model(*, fresh: bool) -> None:
     """The hard path against one slow call, over a few questions, from a cold start or with every prompt cached.
 
     One slow call is the mean over samples drawn alone: the first may be the longest or the shortest of the five.
@@ -72,11 +72,11 @@ async def on_the_embedded_model(*, fresh: bool) -> None:
     async def timed(measure: Callable[[Odar], Awaitable[float]]) -> float:
         if not fresh:
             return await measure(warm)
-        async with Odar(load_settings("embedded"), estimator=ConstantEstimator()) as odar:
+        async with Odar(load_settings("tiny"), estimator=ConstantEstimator()) as odar:
             return await measure(odar)
 
     ratios = []
-    async with Odar(load_settings("embedded"), estimator=ConstantEstimator()) as warm:
+    async with Odar(load_settings("tiny"), estimator=ConstantEstimator()) as warm:
         if not fresh:
             await hard_path_seconds(warm, "Is Paris the capital of France?")
         for question in QUESTIONS:
@@ -85,7 +85,7 @@ async def on_the_embedded_model(*, fresh: bool) -> None:
             ratios.append(whole / statistics.mean(alone))
     shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     start = "cold start" if fresh else "all cached"
-    print(f"hard path, embedded, {start}: {statistics.median(ratios):.2f} × one slow call (goal < 4.5; {shown})")
+    print(f"hard path, tiny, {start}: {statistics.median(ratios):.2f} × one slow call (goal < 4.5; {shown})")
 
 
 if __name__ == "__main__":
@@ -93,5 +93,5 @@ if __name__ == "__main__":
     print(f"import odar:                     {seconds(sys.executable, '-c', 'import odar'):.3f} s (goal < 0.2)")
     print(f"odar --help:                     {seconds(odar_command, '--help'):.3f} s (goal < 0.4)")
     asyncio.run(against_a_server(0.3))
-    asyncio.run(on_the_embedded_model(fresh=True))
-    asyncio.run(on_the_embedded_model(fresh=False))
+    asyncio.run(on_the_local_model(fresh=True))
+    asyncio.run(on_the_local_model(fresh=False))

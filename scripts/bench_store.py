@@ -100,7 +100,7 @@ async def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"{folder}/odar.db"
-        settings = load_settings("embedded", config="/dev/null", environ={})
+        settings = load_settings("tiny", config="/dev/null", environ={})
         settings = replace(settings, store=replace(settings.store, url=url, content=given.content, queue_mb=1024))
         store = open_store(settings)
         await writing(store)

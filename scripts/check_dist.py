@@ -14,10 +14,10 @@ from pathlib import Path
 WHEEL_MB = 15.0
 NEEDED = (
     "odar/catalogue.toml",
-    "odar/profiles/embedded.toml",
+    "odar/profiles/tiny.toml",
     "odar/agents/prompts/default/answer.toml",
     "odar/data/starter.jsonl",
-    "odar/data/calibration-embedded.json",
+    "odar/data/calibration-tiny.json",
     "odar/difficulty/data/estimator.json",
     "odar/difficulty/data/posterior.json",
     "odar/dashboard/static/index.html",

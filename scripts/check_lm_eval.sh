@@ -3,7 +3,7 @@
 #
 #   python3 -m venv lmeval && lmeval/bin/pip install 'lm_eval[api]'
 #   LM_EVAL=lmeval/bin/lm_eval scripts/check_lm_eval.sh              a stub upstream, which knows one answer
-#   LM_EVAL=lmeval/bin/lm_eval scripts/check_lm_eval.sh embedded     the embedded model
+#   LM_EVAL=lmeval/bin/lm_eval scripts/check_lm_eval.sh tiny     the local model
 #
 # With the stub the score is known, and checked: it says "four" to everything, and two of four answers are four.
 set -euo pipefail
@@ -61,7 +61,7 @@ model = "stub/stub"
 TOML
   expected=0.5
 else
-  echo 'profile = "embedded"' > odar.toml
+  echo 'profile = "tiny"' > odar.toml
   expected=
 fi
 

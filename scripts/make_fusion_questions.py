@@ -1,7 +1,7 @@
 r"""Sets of checkable questions, by rule and seed, that a model of 135M parameters gets right now and then.
 
     python scripts/make_fusion_questions.py --out /tmp
-    for set in sums school; do odar sample /tmp/$set.jsonl --out docs/data/embedded-$set.jsonl --profile embedded \
+    for set in sums school; do odar sample /tmp/$set.jsonl --out docs/data/embedded-$set.jsonl --profile tiny \
         --set prompts=docs/data/prompts --set slow.temperature=1.0 --set slow.max_tokens=48; done
     gzip -9n docs/data/embedded-*.jsonl
     odar fuse docs/data/embedded-sums.jsonl.gz

@@ -3,7 +3,7 @@
     python scripts/smoke.py dist/odar-*.whl      # or: make smoke
 
 Installs it into a new environment, asks a question, serves one to the real OpenAI SDK, calibrates, evaluates, and
-uninstalls. Each step is timed; the first that fails ends it. The embedded weights (98 MB) are fetched as a user's
+uninstalls. Each step is timed; the first that fails ends it. The local weights (98 MB) are fetched as a user's
 would be: with pip, through the index that pip is configured to use. Pass --keep to look at what is left.
 """
 

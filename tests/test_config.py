@@ -32,7 +32,7 @@ def test_arguments_beat_environment_beats_file_beats_profile(tmp_path):
     assert settings.origins["fast", "max_tokens"] == "argument"
     assert settings.origins["fast", "top_p"] == "ODAR_FAST_TOP_P"
     assert settings.origins["slow", "max_tokens"].endswith("odar.toml")
-    assert settings.origins["fast", "temperature"] == "profile embedded"
+    assert settings.origins["fast", "temperature"] == "profile tiny"
 
 
 def test_profiles_carry_the_constants_of_the_spec():
@@ -59,7 +59,7 @@ def test_profiles_carry_the_constants_of_the_spec():
     assert (paper.fast.model, paper.slow.model, paper.fusion.beta) == ("gpt-5.1", "claude-4.5-sonnet", math.inf)
     reference = load_settings("open", environ={})
     assert (reference.fast.temperature, reference.slow.top_p, reference.seed) == (0.6, 0.95, 42)
-    assert load_settings("embedded", environ={}).fusion.beta == 0.25
+    assert load_settings("tiny", environ={}).fusion.beta == 0.25
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_bad_key_or_value_is_refused_by_name(tmp_path, toml, message):
 )
 def test_a_bad_variable_is_refused_by_name(environ, message):
     with pytest.raises(SettingsError) as caught:
-        load_settings("embedded", environ=environ)
+        load_settings("tiny", environ=environ)
     assert str(caught.value).startswith(message)
 
 
@@ -120,18 +120,18 @@ def test_variables_are_read_as_toml_would_read_them():
         "ODAR_LIMITS_MAX_COST_USD": "none",
         "ODAR_SEED": "7",
     }
-    settings = load_settings("embedded", environ=environ)
+    settings = load_settings("tiny", environ=environ)
     assert (settings.fast.stop, settings.slow.stop) == (("a", "b"), ("c,d",))
     assert (settings.limits.max_cost_usd, settings.seed) == (None, 7)
 
 
 def test_the_profile_is_chosen_by_what_is_there(tmp_path):
-    assert load(tmp_path).profile == "embedded"
+    assert load(tmp_path).profile == "tiny"
     keys = {"OPENAI_API_KEY": "a", "ANTHROPIC_API_KEY": "b"}
     both = load(tmp_path, environ=keys)
     assert (both.profile, both.profile_reason) == ("paper", "OPENAI_API_KEY and ANTHROPIC_API_KEY are set")
     one = load(tmp_path, environ={"OPENAI_API_KEY": "a"})
-    assert one.profile == "embedded"
+    assert one.profile == "tiny"
     assert "ANTHROPIC_API_KEY is not" in one.profile_reason
     served = load(tmp_path, '[providers.vllm-fast]\nbase_url = "http://gpu:8000/v1"')
     assert served.profile == "open"
@@ -153,7 +153,7 @@ def test_a_key_in_place_of_a_variables_name_is_not_repeated(tmp_path):
 def test_a_config_folder_of_somebody_elses_is_no_config(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("platformdirs.user_config_path", _no_home)
-    assert load_settings(environ={}).profile == "embedded"
+    assert load_settings(environ={}).profile == "tiny"
 
 
 def _no_home(name):
@@ -195,16 +195,16 @@ def test_the_file_in_the_working_folder_is_found(tmp_path, monkeypatch):
 
 def test_thresholds_must_be_in_order():
     with pytest.raises(SettingsError, match=r"routing.tau1 = 0.8 is above routing.tau2 = 0.7"):
-        load_settings("embedded", environ={}, routing__tau1=0.8)
+        load_settings("tiny", environ={}, routing__tau1=0.8)
 
 
 def test_an_unknown_model_gets_the_nearest_name():
     with pytest.raises(UnknownName, match=r"unknown model 'gpt5.1'; did you mean 'gpt-5.1'"):
-        load_settings("embedded", environ={}, fast__model="gpt5.1")
+        load_settings("tiny", environ={}, fast__model="gpt5.1")
 
 
 def test_any_model_of_a_provider_can_be_named_with_it():
-    card = load_settings("embedded", environ={}, fast__model="ollama/qwen3:4b").card("ollama/qwen3:4b")
+    card = load_settings("tiny", environ={}, fast__model="ollama/qwen3:4b").card("ollama/qwen3:4b")
     assert (card.provider, card.id, card.price, card.n) == ("ollama", "qwen3:4b", None, False)
 
 
@@ -224,7 +224,7 @@ def test_a_user_adds_to_the_catalogue_and_overrides_it(tmp_path):
 
 def test_a_model_of_a_provider_nobody_configured_is_refused(tmp_path):
     with pytest.raises(UnknownName, match="unknown provider 'nowhere'"):
-        load(tmp_path, "profile = 'embedded'\n[models.x]\nprovider = 'nowhere'\n[fast]\nmodel = 'x'")
+        load(tmp_path, "profile = 'tiny'\n[models.x]\nprovider = 'nowhere'\n[fast]\nmodel = 'x'")
 
 
 def test_keys_come_from_the_environment_or_a_private_file(tmp_path):
@@ -245,11 +245,11 @@ def test_keys_come_from_the_environment_or_a_private_file(tmp_path):
 
 def test_overrides_nest_and_leave_the_callers_tables_alone():
     mine = {"x": {"provider": "ollama"}}
-    settings = load_settings("embedded", environ={}, models=mine, models__y={"provider": "vllm"}, models__x__n=True)
+    settings = load_settings("tiny", environ={}, models=mine, models__y={"provider": "vllm"}, models__x__n=True)
     assert (settings.models["x"].n, settings.models["y"].provider) == (True, "vllm")
     assert mine == {"x": {"provider": "ollama"}}
     with pytest.raises(SettingsError, match="fast = 1 in argument must be a table"):
-        load_settings("embedded", environ={}, fast=1, fast__model="x")
+        load_settings("tiny", environ={}, fast=1, fast__model="x")
 
 
 def test_every_setting_explains_itself():
@@ -269,7 +269,7 @@ some_keys = st.sampled_from(["fast", "slow", "routing", "models", "providers", "
 @given(st.dictionaries(some_keys, json_values, max_size=3))
 def test_any_settings_load_or_are_refused_in_one_line(overrides):
     try:
-        load_settings("embedded", environ={}, **overrides)
+        load_settings("tiny", environ={}, **overrides)
     except OdarError as error:
         assert "\n" not in str(error)
 
@@ -331,7 +331,7 @@ def test_a_file_that_was_named_is_taken_as_it_is(here, named):
 )
 def test_a_calibration_decides_thresholds_and_never_where_keys_go(tmp_path, key):
     path = tmp_path / "calibration.json"
-    body = json.loads(load_calibration("embedded").to_json()) | {"settings": {key: "http://evil.example"}}
+    body = json.loads(load_calibration("tiny").to_json()) | {"settings": {key: "http://evil.example"}}
     path.write_text(json.dumps(body))
     with pytest.raises(SettingsError, match=f"sets {key}; a calibration may only set routing.tau1, "):
         load_settings(environ={}, calibration=str(path))

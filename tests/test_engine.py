@@ -29,7 +29,7 @@ def settings(**overrides):
         "fast__model": "quick",
         "slow__model": "deep",
     }
-    return load_settings("embedded", environ={}, **{**base, **overrides})
+    return load_settings("tiny", environ={}, **{**base, **overrides})
 
 
 def talk(request, index):

@@ -27,7 +27,7 @@ def talker(level):
 
 def engine(level=-0.3, served=None, **overrides) -> Odar:
     settings = load_settings(
-        profile="embedded",
+        profile="tiny",
         models={"m": {"provider": "p", "logprobs": True, "n": True}},
         providers={"p": {"kind": "openai"}},
         prompts="default",

@@ -22,7 +22,7 @@ TURNS = (Message("system", "Speak like a pirate."), Message("user", "What is 2 +
 
 def engine(fast, slow, difficulty=0.5, **overrides):
     settings = load_settings(
-        "embedded",
+        "tiny",
         environ={},
         prompts="chat",
         models={

@@ -66,7 +66,7 @@ async def servers() -> AsyncIterator[tuple[FaultServer, FaultServer]]:
 
 def engine(fast: FaultServer, slow: FaultServer, **overrides) -> Odar:
     settings = load_settings(
-        "embedded",
+        "tiny",
         environ={},
         prompts="default",
         routing__estimator="length",  # the learned one takes seconds to load, the first time
@@ -237,7 +237,7 @@ async def test_a_planted_key_never_shows(servers, monkeypatch):
         "s": {"kind": "openai", "base_url": slow.url, "api_key_env": "PLANTED_KEY"},
     }
     settings = load_settings(
-        "embedded",
+        "tiny",
         prompts="default",
         routing__estimator="length",
         providers=providers,

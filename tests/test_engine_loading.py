@@ -41,7 +41,7 @@ def estimator():
 @pytest.fixture
 async def odar(estimator):
     settings = load_settings(
-        "embedded",
+        "tiny",
         environ={},
         providers={"p": {"kind": "openai"}},
         models={"m": {"provider": "p", "logprobs": True}},

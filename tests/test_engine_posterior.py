@@ -39,7 +39,7 @@ def talker(fast_logprob):
 def engine(prior, fast_logprob, *, lengths=True, slow=None, **overrides):
     """An engine whose fast model usually has F = 0.3 ± 0.1 and three tokens."""
     settings = load_settings(
-        "embedded",
+        "tiny",
         environ={},
         models=MODELS,
         providers={"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
@@ -173,7 +173,7 @@ async def test_a_change_of_path_is_told():
 
 def test_a_mode_that_does_not_exist_is_named():
     with pytest.raises(UnknownName, match="'posteriour'"):
-        load_settings("embedded", environ={}, routing__mode="posteriour")
+        load_settings("tiny", environ={}, routing__mode="posteriour")
 
 
 async def test_a_fast_agent_that_states_no_answer_has_told_us_something():

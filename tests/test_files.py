@@ -58,7 +58,7 @@ def test_without_a_home_at_all_a_tilde_is_refused_too(monkeypatch):
 @pytest.mark.parametrize("key", SETTINGS)
 def test_a_setting_that_names_nobodys_home_is_told_by_its_key(key):
     with pytest.raises(UsageError) as raised:
-        _use(load_settings("embedded", config="/dev/null", environ={}, **SETTINGS[key]))
+        _use(load_settings("tiny", config="/dev/null", environ={}, **SETTINGS[key]))
     assert key in str(raised.value) and "'~nobody_such'" in str(raised.value)
 
 

@@ -153,7 +153,7 @@ def _answer_energy(data: Data) -> Figure:
         xlabel="β (0: majority, ∞: the paper's argmin)",
         ylabel="accuracy",
         ylim=(0.3, 0.7),
-        title="Recorded answers, embedded model",
+        title="Recorded answers, local model",
     )
     right.legend(loc="upper left")
     return figure

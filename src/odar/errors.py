@@ -13,7 +13,7 @@
     ├── BudgetExceeded               the next step would pass a limit on calls, money or time
     ├── KeyRefused                   an API key may not ask just now: kind, retry_after
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
-    └── WeightsError                 the embedded model's file cannot be fetched or trusted
+    └── WeightsError                 the local model's file cannot be fetched or trusted
 
 Messages are one line, name the value at fault and the remedy, and never hold a key or a prompt.
 """
@@ -163,7 +163,7 @@ class StoreError(OdarError):
 
 
 class WeightsError(OdarError):
-    """The embedded model's weights cannot be fetched, or are not what they should be."""
+    """The local model's weights cannot be fetched, or are not what they should be."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

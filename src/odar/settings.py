@@ -119,7 +119,7 @@ class RetrySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedSettings:
+class LocalSettings:
     """The model that runs inside this process."""
 
     threads: int = setting("0 chooses by what is idle", 0, ge=0)
@@ -177,7 +177,7 @@ class TelemetrySettings:
 class ProviderSettings:
     """A way to reach models."""
 
-    kind: str = setting("wire protocol: embedded, openai, anthropic, replay")
+    kind: str = setting("wire protocol: local, openai, anthropic, replay")
     base_url: str = setting("where it listens", "")
     api_key_env: str | None = setting("environment variable that holds the key", None)
     api_key_file: str | None = setting("file that holds the key; readable by you alone", None)
@@ -221,7 +221,7 @@ class ModelSettings:
 class Settings:
     """The effective settings. Make one with `odar.load_settings()`."""
 
-    profile: str = setting("embedded, custom, open, paper, or a TOML file")
+    profile: str = setting("tiny, custom, open, paper, or a TOML file")
     prompts: str = setting("prompt set by name, or a folder with answer.toml, verify.toml, solve.toml")
     fast: AgentSettings = field()
     slow: AgentSettings = field()
@@ -231,8 +231,8 @@ class Settings:
     alignment: AlignmentSettings = field(default_factory=AlignmentSettings)
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
-    embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
-    calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or embedded", "")
+    local: LocalSettings = field(default_factory=LocalSettings)
+    calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or tiny", "")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
@@ -253,7 +253,7 @@ class Settings:
         if model in self.models:
             return _card(model, self.models[model])
         provider, _, rest = model.partition("/")
-        if rest and provider in self.providers and self.providers[provider].kind != "embedded":
+        if rest and provider in self.providers and self.providers[provider].kind != "local":
             return ModelCard(
                 name=model, provider=provider, id=rest, logprobs=True, prompt_logprobs=True, images=True
             )

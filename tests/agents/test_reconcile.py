@@ -128,7 +128,7 @@ async def run(biller: Biller, path: str, attempts: int, **limits: Any):
     async with FaultServer() as server:
         server.behave(biller)
         settings = load_settings(
-            profile="embedded",
+            profile="tiny",
             models={
                 "quick": {"provider": "o", "logprobs": True, "price": per_million(OPENAI)},
                 "deep": {"provider": "a", "price": per_million(ANTHROPIC)},

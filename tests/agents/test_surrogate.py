@@ -129,5 +129,5 @@ async def test_served_traffic_aligns_it_by_scorer_and_source(servers):
 
 def test_a_model_that_cannot_score_is_refused_by_name():
     with pytest.raises(SettingsError, match=r"fusion.surrogate = 'gpt-4.1' cannot score.*smollm2-135m"):
-        load_settings(profile="embedded", fusion__surrogate="gpt-4.1")
-    assert load_settings(profile="embedded", fusion__surrogate="smollm2-135m").fusion.surrogate
+        load_settings(profile="tiny", fusion__surrogate="gpt-4.1")
+    assert load_settings(profile="tiny", fusion__surrogate="smollm2-135m").fusion.surrogate

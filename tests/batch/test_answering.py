@@ -22,7 +22,7 @@ UNUSED = Memo({}, lambda name, value: None)
 
 def settings(**more):
     return load_settings(
-        "embedded",
+        "tiny",
         environ={},
         prompts="default",
         calibration="",

@@ -121,5 +121,5 @@ def test_a_limit_that_one_item_may_pass_is_refused_by_name():
 
 def test_limits_come_from_the_settings():
     providers = {"vllm": {"kind": "openai", "base_url": "http://x", "requests_per_min": 7}}
-    assert rates_of(load_settings("embedded", environ={}, providers=providers)) == {"vllm": Rate(7, None)}
-    assert rates_of(load_settings("embedded", environ={})) == {}
+    assert rates_of(load_settings("tiny", environ={}, providers=providers)) == {"vllm": Rate(7, None)}
+    assert rates_of(load_settings("tiny", environ={})) == {}

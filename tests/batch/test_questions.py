@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path):
 
 def test_the_digest_changes_with_whatever_changes_the_answer():
     def digest(question=None, seed=None, **settings):
-        odar = Odar(load_settings("embedded", environ={}, **settings))
+        odar = Odar(load_settings("tiny", environ={}, **settings))
         return digest_question(question or Question("1", Query("x")), odar, seed)
 
     same = digest()

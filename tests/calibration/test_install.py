@@ -26,7 +26,7 @@ from support.population import evidence
 @pytest.fixture(scope="module")
 def fitted():
     """A fit in which every part is another than the shipped one."""
-    odar = Odar(load_settings("embedded", config="/dev/null", calibration=""))
+    odar = Odar(load_settings("tiny", config="/dev/null", calibration=""))
     found = fit(evidence(size=60), incumbents(odar))
     posterior = PosteriorDifficulty().fit([0.2, 0.8], [0.0, 1.0], [0.0, 1.0], [0, 1])
     estimator = shipped_estimator()
@@ -44,10 +44,10 @@ def fitted():
 
 
 def install(fitted, tmp_path):
-    odar = Odar(load_settings("embedded", config="/dev/null", calibration=""))
+    odar = Odar(load_settings("tiny", config="/dev/null", calibration=""))
     path = tmp_path / "c.json"
     path.write_text(to_calibration(odar, fitted, {"data": "test"}).to_json())
-    return path, Odar(load_settings("embedded", config="/dev/null", calibration=str(path)))
+    return path, Odar(load_settings("tiny", config="/dev/null", calibration=str(path)))
 
 
 def test_what_was_fitted_is_what_the_engine_then_uses(fitted, tmp_path):
@@ -107,4 +107,4 @@ def test_a_part_of_another_version_is_refused(fitted, tmp_path, part):
     body[part]["format"] = "odar-something/99"
     path.write_text(json.dumps(body))
     with pytest.raises(OdarError, match="odar-something/99"):
-        Odar(load_settings("embedded", config="/dev/null", calibration=str(path)))
+        Odar(load_settings("tiny", config="/dev/null", calibration=str(path)))

@@ -26,7 +26,7 @@ def made(**settings):
         {"fusion__stop_confidence": 0.95},
         {"fusion__stop_confidence": 0.8, "fusion__first_wave": 4},
         {"fusion__surrogate": "deep", "models": {**MODELS, "deep": {**MODELS["deep"], "prompt_logprobs": True}}},
-        {"prompts": "embedded"},
+        {"prompts": "tiny"},
         {"models": {**MODELS, "deep": {**MODELS["deep"], "id": "deep-2"}}},
         {"models": {**MODELS, "deep": {**MODELS["deep"], "extra": {"reasoning_effort": "high"}}}},
         {"models": {**MODELS, "deep": {**MODELS["deep"], "n": False}}},

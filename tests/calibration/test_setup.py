@@ -33,7 +33,7 @@ def test_the_difficulty_is_the_one_the_engine_would_use():
     """The same numbers through the engine's own code."""
     found = evidence(size=20)
     known = Statistics(0.25, 0.1, 100, log_tokens_mean=3.0, log_tokens_deviation=0.5)
-    now = setup(statistics=(known, None, None), clearly_hard=load_settings("embedded").routing.clearly_hard)
+    now = setup(statistics=(known, None, None), clearly_hard=load_settings("tiny").routing.clearly_hard)
     posterior = PosteriorDifficulty.load()
     for row, d in enumerate(now.difficulty(found.fast)):
         prior, tokens = float(found.fast.prior[row]), round(float(np.expm1(found.fast.log_tokens[row])))

@@ -20,7 +20,7 @@ from chaos.upstream import CountingUpstream
 DEADLINE_S = 3.0
 FLUSH_S = 0.2
 _TOML = """
-profile = "embedded"
+profile = "tiny"
 [providers.f]
 kind = "openai"
 base_url = "{fast}"

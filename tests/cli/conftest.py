@@ -11,7 +11,7 @@ from odar.providers.pool import KINDS
 from support.scripted import ScriptedProvider, completion, step_of
 
 TOML = """
-profile = "embedded"
+profile = "tiny"
 prompts = "default"
 [providers.script]
 kind = "scripted"

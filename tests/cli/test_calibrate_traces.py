@@ -119,7 +119,7 @@ def test_an_empty_store_and_a_file_beside_it_are_refused(odar, provider, store, 
 
 def test_traces_of_other_prompts_are_passed_over(odar, provider, store, tmp_path):
     serve(provider, tmp_path, 5, path="simple")
-    result = odar("calibrate", "--from-traces", "--set", "prompts=embedded")
+    result = odar("calibrate", "--from-traces", "--set", "prompts=tiny")
     assert (result.code, "holds no trace" in result.err) == (2, True)
 
 

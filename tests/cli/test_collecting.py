@@ -32,7 +32,7 @@ from odar.errors import BudgetExceeded, InputError, SettingsError
 
 
 def settings(**more):
-    return load_settings("embedded", environ={}, **more)
+    return load_settings("tiny", environ={}, **more)
 
 
 def items(*costs):
@@ -126,7 +126,7 @@ def test_patience_changes_times_alone():
 @pytest.mark.parametrize(("cores", "threads", "expected"), [(1, 0, 1), (2, 0, 2), (8, 2, MOST_COPIES), (4, 8, 1)])
 def test_a_copy_for_each_core_but_never_too_many(monkeypatch, cores, threads, expected):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(cores), raising=False)
-    assert copies(settings(embedded__threads=threads) if threads else settings()) == expected
+    assert copies(settings(local__threads=threads) if threads else settings()) == expected
 
 
 @pytest.mark.parametrize(
@@ -214,13 +214,11 @@ def test_the_exit_code_is_what_is_worst_to_miss(kinds, stopped, code):
     assert exit_code(failed(*kinds), stopped) == code
 
 
-async def test_the_embedded_model_is_opened_once_for_each_copy(monkeypatch):
+async def test_the_local_model_is_opened_once_for_each_copy(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(3), raising=False)
-    opened = open_copies(
-        settings(embedded__threads=1, providers={"p": {"kind": "openai", "base_url": "http://h/v1"}})
-    )
-    assert set(opened) == {"embedded"}  # the others stay as they are
-    members = opened["embedded"]._members
-    assert [member.name for member in members] == ["embedded"] * 3
+    opened = open_copies(settings(local__threads=1, providers={"p": {"kind": "openai", "base_url": "http://h/v1"}}))
+    assert set(opened) == {"local"}  # the others stay as they are
+    members = opened["local"]._members
+    assert [member.name for member in members] == ["local"] * 3
     assert len({member._copy for member in members}) == 3  # none shares its weights with another
-    await opened["embedded"].close()  # nothing was loaded
+    await opened["local"].close()  # nothing was loaded

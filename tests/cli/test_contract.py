@@ -68,7 +68,7 @@ def test_there_are_as_many_as_we_think():
         ),
         (("--set", "fast.temperature=hot"), "fast.temperature"),
         (("--set", "fast"), "is not KEY=VALUE"),
-        (("--profile", "embeded"), "did you mean 'embedded'"),
+        (("--profile", "tinny"), "did you mean 'tiny'"),
         (("--config", "nowhere.toml"), "nowhere.toml cannot be read: No such file"),
     ],
     ids=["unknown key", "bad value", "no value", "unknown profile", "no file"],

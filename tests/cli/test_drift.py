@@ -16,11 +16,11 @@ from odar.types import Step
 
 @pytest.fixture
 def drifted(tmp_path, monkeypatch):
-    """The embedded model, serving energies twice as high as it was calibrated with."""
+    """The local model, serving energies twice as high as it was calibrated with."""
     import time
 
     monkeypatch.chdir(tmp_path)
-    settings = load_settings(profile="embedded")
+    settings = load_settings(profile="tiny")
     odar = Odar(settings)
     source = odar.source("smollm2-135m", Step.ANSWER)
     mean = odar.calibration.statistics.find(source).mean
@@ -32,7 +32,7 @@ def drifted(tmp_path, monkeypatch):
 
 
 def test_models_shows_drift(odar, drifted):
-    result = odar("models", "--drift", "--profile", "embedded")
+    result = odar("models", "--drift", "--profile", "tiny")
     line = next(line for line in result.out.splitlines() if " answer " in line)
     assert "drifts" in line
     assert "200" in line
@@ -40,7 +40,7 @@ def test_models_shows_drift(odar, drifted):
 
 
 def test_models_shows_drift_as_json(odar, drifted):
-    rows = json.loads(odar("models", "--drift", "--json", "--profile", "embedded").out)
+    rows = json.loads(odar("models", "--drift", "--json", "--profile", "tiny").out)
     assert [row["drifting"] for row in rows] == [True, False, False]
     assert rows[0]["drift_z"] > 4
     assert rows[1]["drift_z"] is None
@@ -52,7 +52,7 @@ def test_nothing_to_show_is_said(odar, provider):
 
 
 def test_doctor_names_drift_and_what_to_do(odar, drifted):
-    result = odar("doctor", "--profile", "embedded")
+    result = odar("doctor", "--profile", "tiny")
     assert "served energies drift from the calibrated ones: smollm2-135m answer (z = +" in result.out
     assert "odar calibrate" in result.out
 
@@ -60,7 +60,7 @@ def test_doctor_names_drift_and_what_to_do(odar, drifted):
 def test_doctor_says_why_energies_are_not_kept(odar, drifted):
     file = alignment_file(drifted.store)
     file.path.write_text("{")
-    assert "is damaged; delete it" in odar("doctor", "--profile", "embedded").out
+    assert "is damaged; delete it" in odar("doctor", "--profile", "tiny").out
 
 
 def test_metrics_show_drift(drifted):

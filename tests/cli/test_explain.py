@@ -13,7 +13,7 @@ from odar.config import load_settings
 from odar.types import Candidate, Step, Usage
 from support.traces import make_answer
 
-SETTINGS = load_settings("embedded", environ={})
+SETTINGS = load_settings("tiny", environ={})
 
 
 @pytest.fixture

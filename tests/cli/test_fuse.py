@@ -54,7 +54,7 @@ def test_json_is_one_object_that_any_reader_takes(odar, recorded, count):
 
 @pytest.mark.parametrize("file", sorted(DATA.glob("embedded-*.jsonl.gz")), ids=lambda file: file.name)
 def test_stopping_early_costs_no_more_than_half_a_point_on_what_we_recorded(odar, file):
-    body = json.loads(odar("fuse", str(file), "--profile", "embedded", "--json").out)
+    body = json.loads(odar("fuse", str(file), "--profile", "tiny", "--json").out)
     engine = next(stop for stop in body["stopping"] if stop["confidence"] == 0.8 and stop["first_look"] == 3)
     assert engine["saved"] > 0.04
     assert engine["against_all"]["value"] >= -0.005

@@ -72,7 +72,7 @@ def test_an_explanation_holds_no_command(odar, provider, path):
 def test_a_recorded_trace_holds_none_when_it_is_shown(odar, tmp_path, monkeypatch):
     monkeypatch.setenv("ODAR_STORE_URL", str(tmp_path / "odar.db"))
     record = make_record(f"What is {CLEAR}?", id="abcd", text=HOSTILE, cue=CLEAR)
-    with Database(load_settings("embedded").store) as database, database.write() as connection:
+    with Database(load_settings("tiny").store) as database, database.write() as connection:
         write_rows(connection, [make_row(record, content=True)])
     shown = odar("traces", "show", "abcd")
     assert (shown.code, "question" in shown.out) == (0, True)

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from odar.cli import pull
-from odar.cli.embedded import fetch_if_embedded, uses_embedded
+from odar.cli.local import fetch_weights, uses_local_model
 from odar.config import load_settings
 from odar.errors import WeightsError
 from odar.providers.weights import ensure_weights, weights_status
@@ -59,15 +59,15 @@ def test_a_failure_has_an_exit_code_of_its_own(odar, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "embedded"),
+    ("options", "local"),
     [
         ({}, True),
         ({"fast__model": "gpt-4.1", "slow__model": "gpt-4.1"}, False),
         ({"fast__model": "gpt-4.1", "slow__model": "gpt-4.1", "fusion__surrogate": "smollm2-135m"}, True),
     ],
 )
-def test_weights_are_fetched_only_where_somebody_needs_them(fetched, options, embedded):
-    settings = load_settings("embedded", config="/dev/null", environ={}, **options)
-    assert uses_embedded(settings) is embedded
-    fetch_if_embedded(settings, quiet=True)
-    assert fetched.calls == int(embedded)
+def test_weights_are_fetched_only_where_somebody_needs_them(fetched, options, local):
+    settings = load_settings("tiny", config="/dev/null", environ={}, **options)
+    assert uses_local_model(settings) is local
+    fetch_weights(settings, quiet=True)
+    assert fetched.calls == int(local)

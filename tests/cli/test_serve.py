@@ -61,7 +61,7 @@ def test_without_keys_only_this_machine_may_connect(odar, provider):
 
 
 def test_options_count_for_more_than_settings():
-    given = load_settings("embedded", environ={}, gateway__port=1234, gateway__host="::1")
+    given = load_settings("tiny", environ={}, gateway__port=1234, gateway__host="::1")
     assert _chosen(given, None, None, None).gateway == given.gateway
     chosen = _chosen(given, "127.0.0.2", 0, "json").gateway
     assert (chosen.host, chosen.port, chosen.log_format) == ("127.0.0.2", 0, "json")

@@ -16,7 +16,7 @@ def test_config_shows_values_and_where_they_came_from(odar, provider, monkeypatc
         "meaning": "longest answer, in tokens",
     }
     assert tree["fast.model"]["origin"] == "odar.toml"
-    assert tree["routing.tau1"]["origin"] == "profile embedded"
+    assert tree["routing.tau1"]["origin"] == "profile tiny"
     assert tree["models.m.provider"]["value"] == "script"
     assert "providers.openai.base_url" not in tree
 

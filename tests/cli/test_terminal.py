@@ -16,7 +16,7 @@ from support.fault_server import FaultServer, ok, status
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no pseudo terminals on this system")
 CODE = "from odar.cli.main import main; main()"
 TOML = """
-profile = "embedded"
+profile = "tiny"
 prompts = "default"
 calibration = ""
 [providers.up]

@@ -27,7 +27,7 @@ def put(url):
     """Writes records into the store that the commands will open."""
 
     def write(*records: Record, content: bool = False) -> None:
-        database = Database(load_settings("embedded", config="/dev/null").store)
+        database = Database(load_settings("tiny", config="/dev/null").store)
         with database.write() as connection:
             write_rows(connection, [make_row(record, content=content) for record in records])
         database.close()
@@ -64,7 +64,7 @@ def test_a_broken_store_costs_one_line_and_not_the_answer(odar, provider, tmp_pa
     elif trouble == "a folder":
         path.mkdir()
     else:
-        Database(load_settings("embedded", config="/dev/null", store={"url": str(path)}).store).close()
+        Database(load_settings("tiny", config="/dev/null", store={"url": str(path)}).store).close()
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
     result = odar("ask", "--set", f"store.url={path}", "What is 2 + 2?")

@@ -71,12 +71,12 @@ def test_stop_cancels_what_is_under_way(visit, tmp_path):
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """A gateway over the embedded model itself."""
+    """A gateway over the local model itself."""
     ensure_weights()
     with board(
         tmp_path_factory.mktemp("real"),
-        embedded=True,
-        embedded__threads=1,
+        local=True,
+        local__threads=1,
         gateway__max_tokens=48,
         store__content=True,
     ) as running:

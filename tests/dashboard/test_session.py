@@ -155,7 +155,7 @@ def test_models(visit, tmp_path):
 
 
 def test_drift_and_alignment(visit, tmp_path, monkeypatch):
-    with board(tmp_path, embedded=True) as running:
+    with board(tmp_path, local=True) as running:
         row = AlignmentRow(
             model="smollm2-135m",
             step="answer",

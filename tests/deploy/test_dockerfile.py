@@ -19,7 +19,7 @@ from support.gateway_process import Process
 
 def test_its_environment_is_understood():
     settings = load_settings(
-        "embedded", environ={k: v for k, v in image_environment().items() if k.startswith("ODAR_")}
+        "tiny", environ={k: v for k, v in image_environment().items() if k.startswith("ODAR_")}
     )
     assert settings.gateway.host == "0.0.0.0"
     assert settings.store.url.startswith("/var/lib/odar/")

@@ -35,7 +35,7 @@ def test_there_is_time_to_drain(settings):
 
 
 def test_probes_ask_what_the_gateway_answers():
-    routes = {route.path for route in create_app(load_settings("embedded", environ={})).routes}
+    routes = {route.path for route in create_app(load_settings("tiny", environ={})).routes}
     probes = {kind: CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     assert {probe["path"] for probe in probes.values()} <= routes
     assert probes["readiness"]["path"] == "/readyz"  # 503 while draining
@@ -78,4 +78,4 @@ def test_the_secret_is_named_and_empty():
     for name, value in secret["stringData"].items():
         assert not value or name == "ODAR_STORE_URL"
     environ = {name: value for name, value in secret["stringData"].items() if name.startswith("ODAR_")}
-    assert load_settings("embedded", environ=environ).store.url.startswith("postgresql://")
+    assert load_settings("tiny", environ=environ).store.url.startswith("postgresql://")

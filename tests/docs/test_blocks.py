@@ -125,7 +125,7 @@ def check_command(words: list[str], where: str) -> None:
     except click.UsageError as error:
         raise AssertionError(f"{where}: {error.format_message()}") from None
     if sets := values.get("sets"):
-        load_settings("embedded", environ={}, **parse_sets(tuple(sets)))
+        load_settings("tiny", environ={}, **parse_sets(tuple(sets)))
 
 
 @pytest.mark.parametrize("page", pages(), ids=NAMES.get)

@@ -71,7 +71,7 @@ EXPECTED = {200, 400, 403, 404, 413, 422, 429, 504}
 def app():
     provider = ScriptedProvider(lambda request, index: [completion("Answer: 4")] * request.n, "p")
     given_ = load_settings(
-        "embedded",
+        "tiny",
         config="/dev/null",
         environ={},
         routing__estimator="length",

@@ -69,7 +69,7 @@ def test_any_arguments(pairs):
     for path, value in pairs:
         tree |= nested(path, value)
     tree = {name: value for name, value in tree.items() if name not in ("profile", "config", "environ")}
-    loads("embedded", config="/dev/null", environ={}, **tree)
+    loads("tiny", config="/dev/null", environ={}, **tree)
 
 
 @examples(60)
@@ -78,7 +78,7 @@ def test_any_tree_in_a_file(tmp_path_factory, pairs):
     file = tmp_path_factory.getbasetemp() / "fuzz.toml"
     lines = [f"{'.'.join(map(quoted, path))} = {in_toml(value)}" for path, value in pairs]
     file.write_text("\n".join(lines), encoding="utf-8", errors="replace")
-    loads("embedded", config=file, environ={})
+    loads("tiny", config=file, environ={})
 
 
 @examples(60)
@@ -86,7 +86,7 @@ def test_any_tree_in_a_file(tmp_path_factory, pairs):
 def test_any_bytes_in_a_file(tmp_path_factory, data):
     file = tmp_path_factory.getbasetemp() / "fuzz-bytes.toml"
     file.write_bytes(data)
-    loads("embedded", config=file, environ={})
+    loads("tiny", config=file, environ={})
 
 
 @examples(60)
@@ -98,7 +98,7 @@ def test_any_text_in_a_variable(path, text):
 @examples(60)
 @given(st.text(st.sampled_from(string.ascii_uppercase + "_"), max_size=20), texts)
 def test_any_variable(name, text):
-    loads("embedded", config="/dev/null", environ={f"ODAR_{name}": text})
+    loads("tiny", config="/dev/null", environ={f"ODAR_{name}": text})
 
 
 # ── what was found ──────────────────────────────────────────────────────────────────────────────────────────
@@ -109,9 +109,9 @@ def test_a_number_too_large_for_anything(tmp_path, digits):
     file = tmp_path / "odar.toml"
     file.write_text(f"[routing]\ntau1 = {'9' * digits}")
     with pytest.raises(SettingsError):
-        load_settings("embedded", config=file, environ={})
+        load_settings("tiny", config=file, environ={})
     with pytest.raises(SettingsError, match=r"routing\.tau1"):
-        load_settings("embedded", config="/dev/null", environ={"ODAR_ROUTING_TAU1": "9" * digits})
+        load_settings("tiny", config="/dev/null", environ={"ODAR_ROUTING_TAU1": "9" * digits})
 
 
 @pytest.mark.parametrize("setting", ["profile", "calibration", "prompts"])
@@ -125,18 +125,18 @@ def test_a_path_that_cannot_be_one(setting, text):
 @pytest.mark.parametrize("text", ["a\0b", "~nobody-of-this-name/x", "\ud800"])
 def test_a_settings_file_that_cannot_be_one(text):
     with pytest.raises(SettingsError):
-        load_settings("embedded", config=text, environ={})
+        load_settings("tiny", config=text, environ={})
     with pytest.raises(SettingsError):
-        load_settings("embedded", environ={"ODAR_CONFIG": text})
+        load_settings("tiny", environ={"ODAR_CONFIG": text})
 
 
 def test_brackets_without_end(tmp_path: Path):
     file = tmp_path / "odar.toml"
     file.write_text("x = " + "[" * 100_000)
     with pytest.raises(SettingsError):
-        load_settings("embedded", config=file, environ={})
+        load_settings("tiny", config=file, environ={})
     with pytest.raises(SettingsError):
-        load_settings("embedded", config="/dev/null", environ={"ODAR_SEED": "[" * 100_000})
+        load_settings("tiny", config="/dev/null", environ={"ODAR_SEED": "[" * 100_000})
 
 
 def test_a_number_without_end_in_another_base(tmp_path: Path):
@@ -144,7 +144,7 @@ def test_a_number_without_end_in_another_base(tmp_path: Path):
     file = tmp_path / "odar.toml"
     file.write_text(f"[fast]\nmax_tokens = 0x{'f' * 8_000}")
     with pytest.raises(SettingsError, match=r"fast\.max_tokens = a int in .* must be a whole number"):
-        load_settings("embedded", config=file, environ={})
+        load_settings("tiny", config=file, environ={})
 
 
 def test_evil_texts_are_what_they_seem():

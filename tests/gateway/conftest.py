@@ -139,7 +139,7 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
                 "gateway__port": 0,
                 "gateway__notice_s": 0,
             }
-            settings = load_settings("embedded", environ={}, **{**base, **overrides})
+            settings = load_settings("tiny", environ={}, **{**base, **overrides})
             notebook = Notebook()
             app = create_app(settings, keys=keys, recorder=recorder or notebook, **(app_options or {}))
             server = make_server(app, settings.gateway)

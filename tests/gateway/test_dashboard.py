@@ -128,7 +128,7 @@ def test_feedback_shows(busy):
 
 
 def test_models_say_what_is_known_of_them(tmp_path):
-    with board(tmp_path, embedded=True) as running:
+    with board(tmp_path, local=True) as running:
         report = running.get("/models").json
         first = report["models"][0]
         assert (first["name"], first["usable"]) == ("smollm2-135m", True)

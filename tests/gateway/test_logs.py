@@ -121,7 +121,7 @@ async def test_an_unforeseen_error_has_the_ids_and_the_place_but_not_the_words(s
 
 async def test_with_spans_a_line_names_its_span(start):
     page, book = Page(), SpanBook()
-    observer = book.observer(load_settings("embedded", environ={}))
+    observer = book.observer(load_settings("tiny", environ={}))
     live = await start(app_options={"logs": page.logs, "observer": observer})
     await live.post(CHAT, {"model": "quick", "messages": turn()})
     await live.entry()

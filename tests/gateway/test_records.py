@@ -23,7 +23,7 @@ BODY = {"model": "odar-simple", "messages": [{"role": "user", "content": "What i
 
 @pytest.fixture
 def settings(tmp_path):
-    return load_settings("embedded", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
+    return load_settings("tiny", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def store(settings):
 
 @pytest.fixture
 async def recorded(start, store):
-    return await start(keys=StoredKeys(store), recorder=StoredRecord(store, "embedded"))
+    return await start(keys=StoredKeys(store), recorder=StoredRecord(store, "tiny"))
 
 
 async def make_key(store, settings, **limits) -> str:
@@ -73,9 +73,7 @@ async def test_a_failure_is_written_down_too(store, settings, recorded, up, slow
 
 
 async def test_a_failure_is_dated_when_it_was_asked_not_when_it_failed(store):
-    StoredRecord(store, "embedded").put(
-        entry(trace_id="late", status=504, error="ProviderTimeout: x", seconds=60.0)
-    )
+    StoredRecord(store, "tiny").put(entry(trace_id="late", status=504, error="ProviderTimeout: x", seconds=60.0))
     await store.flush()
     asked = datetime.fromisoformat((await store.get("late"))["started_at"])
     assert 59 < (datetime.now(UTC) - asked).total_seconds() < 90
@@ -110,5 +108,5 @@ async def test_a_key_without_money_asks_nobody(store, settings, recorded, up):
 
 
 async def test_feedback_on_what_was_never_recorded(store):
-    record = StoredRecord(store, "embedded")
+    record = StoredRecord(store, "tiny")
     assert await record.feedback("nobody", True, "") is False

@@ -38,7 +38,7 @@ def address():
     """A gateway in a thread, in front of a model that always answers."""
     provider = ScriptedProvider(lambda request, index: [completion("It is four.")] * request.n, "p")
     given = load_settings(
-        "embedded",
+        "tiny",
         environ={},
         providers={"p": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1"}},
         models={"m": {"provider": "p", "logprobs": True, "n": True, "images": True}},

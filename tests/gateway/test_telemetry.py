@@ -17,7 +17,7 @@ SECRET = "xyzzy-plugh-4711"
 
 async def traced(start, **overrides):
     book = SpanBook()
-    settings = load_settings("embedded", environ={}, **{k: v for k, v in overrides.items() if "telemetry" in k})
+    settings = load_settings("tiny", environ={}, **{k: v for k, v in overrides.items() if "telemetry" in k})
     live = await start(app_options={"observer": book.observer(settings)}, **overrides)
     return live, book
 

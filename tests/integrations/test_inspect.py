@@ -42,7 +42,7 @@ from odar.providers.pool import KINDS  # noqa: E402
 from support.scripted import ScriptedProvider, completion  # noqa: E402
 
 TOML = """
-profile = "embedded"
+profile = "tiny"
 calibration = ""
 [providers.script]
 kind = "scripted"
@@ -188,7 +188,7 @@ def test_names_addresses_and_retries(provider):
     assert not api.should_retry(ProviderError("x"))
     assert not api.should_retry(ValueError("x"))
     assert (api.max_connections(), api.connection_key()) == (10, "odar")
-    assert get_model("odar/default", profile="embedded", config=None, fast__model="smollm2-135m", memoize=False)
+    assert get_model("odar/default", profile="tiny", config=None, fast__model="smollm2-135m", memoize=False)
 
 
 def test_the_command_finds_it_by_its_entry_point(provider, tmp_path):

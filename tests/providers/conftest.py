@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from odar.providers.anthropic import AnthropicProvider
-from odar.providers.embedded import EmbeddedProvider
 from odar.providers.http import RetryPolicy
 from odar.providers.llamacpp import Engine, EngineSettings, engines
+from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
 from odar.providers.weights import ensure_weights
 from support.fault_server import FaultServer
@@ -59,8 +59,8 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture
-async def provider(engine: Engine) -> AsyncIterator[EmbeddedProvider]:
-    """The embedded provider on that model."""
-    provider = EmbeddedProvider(threads=1, context=512)
+async def provider(engine: Engine) -> AsyncIterator[LocalProvider]:
+    """The local provider on that model."""
+    provider = LocalProvider(threads=1, context=512)
     yield provider
     await provider.close()

@@ -23,16 +23,16 @@ def test_no_piece_holds_a_control_token_and_nothing_is_lost(text):
 @given(st.lists(TEXTS.filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text)), min_size=1))
 def test_there_are_as_many_turns_as_messages_whatever_they_say(texts):
     """Ids count as control tokens; pieces do not. One turn is the assistant's own, which is still open."""
-    prompt = chatml([Message("system", "s"), *(Message("user", text) for text in texts)], "embedded")
+    prompt = chatml([Message("system", "s"), *(Message("user", text) for text in texts)], "local")
     assert prompt.count(TURN) == len(texts) + 2
     assert prompt.count(END) == len(texts) + 1
     assert prompt[-2:] == [TURN, "assistant\n"]
 
 
 def test_without_a_system_turn_the_model_gets_its_own():
-    assert "SmolLM" in str(chatml([Message("user", "Hi")], "embedded")[2])
-    assert "SmolLM" in str(chatml([], "embedded")[2])
-    assert "SmolLM" not in str(chatml([Message("system", "Be brief.")], "embedded"))
+    assert "SmolLM" in str(chatml([Message("user", "Hi")], "local")[2])
+    assert "SmolLM" in str(chatml([], "local")[2])
+    assert "SmolLM" not in str(chatml([Message("system", "Be brief.")], "local"))
 
 
 @pytest.mark.parametrize(

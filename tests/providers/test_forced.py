@@ -1,4 +1,4 @@
-"""The embedded model scores a given text: for real, against what it says when it samples the same text."""
+"""The local model scores a given text: for real, against what it says when it samples the same text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from odar.difficulty.baselines import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import ProviderError, ProviderTimeout
 from odar.providers.base import Message, Request, Sampling
-from odar.providers.embedded import EmbeddedProvider
 from odar.providers.forced import Piece, RefusedError, force, runs
 from odar.providers.llamacpp import EngineSettings
+from odar.providers.local import LocalProvider
 from support.fault_server import FaultServer, anthropic_ok
 
 ASK = Request("smollm2-135m", (Message("user", "How many legs does a spider have?"),))
@@ -55,7 +55,7 @@ async def test_a_text_cannot_end_its_turn(provider):
 
 
 async def test_a_text_that_does_not_fit_is_refused(provider):
-    with pytest.raises(ProviderError, match="tokens and the embedded model's context is 512"):
+    with pytest.raises(ProviderError, match="tokens and the local model's context is 512"):
         await provider.score(ASK, "eight legs " * 400)
 
 
@@ -64,12 +64,12 @@ async def test_time_is_kept(provider):
         await provider.score(Request("m", ASK.messages, timeout_s=0.01), "eight legs " * 60)
 
 
-async def test_anthropics_answers_are_scored_by_the_embedded_model(engine):
+async def test_anthropics_answers_are_scored_by_the_local_model(engine):
     """What `fusion.surrogate = "smollm2-135m"` is for."""
     async with FaultServer() as claude:
         claude.behave(anthropic_ok("A spider has eight legs.\nAnswer: 8"))
         settings = load_settings(
-            profile="embedded",
+            profile="tiny",
             models={"claude": {"provider": "claude", "price": {"input": 3, "output": 15}}},
             providers={"claude": {"kind": "anthropic", "base_url": claude.origin}},
             prompts="default",
@@ -77,9 +77,9 @@ async def test_anthropics_answers_are_scored_by_the_embedded_model(engine):
             slow__model="claude",
             calibration="",
             fusion__surrogate="smollm2-135m",
-            embedded__threads=1,
+            local__threads=1,
         )
-        ready = {"embedded": EmbeddedProvider(threads=1, context=512)}
+        ready = {"local": LocalProvider(threads=1, context=512)}
         async with Odar(settings, providers=ready, estimator=ConstantEstimator(0.5)) as odar:
             answer = await odar.aask("How many legs does a spider have?", path="medium")
     assert answer.trace.verdict.scorer == "fep by surrogate smollm2-135m (uncalibrated)"

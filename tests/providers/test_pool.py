@@ -16,7 +16,7 @@ from support.scripted import ScriptedProvider
 
 
 def settings_with(**providers: dict[str, object]):
-    return load_settings("embedded", config="/dev/null", environ={}, providers=providers)
+    return load_settings("tiny", config="/dev/null", environ={}, providers=providers)
 
 
 @pytest.fixture

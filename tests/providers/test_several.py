@@ -42,7 +42,7 @@ async def test_a_request_that_was_given_up_frees_its_member():
 
 
 class Scoring(ScriptedProvider):
-    """A provider that can score a text, as the embedded model can."""
+    """A provider that can score a text, as the local model can."""
 
     async def score(self, request, text):
         self.requests.append(request)
@@ -51,7 +51,7 @@ class Scoring(ScriptedProvider):
 
 
 async def test_texts_are_scored_by_the_one_with_the_least_to_do():
-    """As `odar calibrate` has it where the embedded model is the surrogate: it runs as several copies then."""
+    """As `odar calibrate` has it where the local model is the surrogate: it runs as several copies then."""
     group = [Scoring(lambda r, i: [completion("4")], "m") for _ in range(2)]
     several = Several(group)
     replies = await asyncio.gather(*(score_text(several, REQUEST, text) for text in ("a", "b", "c", "d")))

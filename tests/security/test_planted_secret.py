@@ -39,7 +39,7 @@ from support.planted import (
 )
 
 TOML = """
-profile = "embedded"
+profile = "tiny"
 [providers.up]
 kind = "openai"
 base_url = "{up}"
@@ -308,7 +308,7 @@ async def test_no_log_holds_a_key_even_where_everything_is_logged(shape, caplog,
         up.behave(echoes(shape=shape))
         behind = up.url.replace("://", f"://user:{quote(PASSWORD, safe='')}@")
         settings = load_settings(
-            "embedded",
+            "tiny",
             environ={},
             providers={
                 "up": {"kind": "openai", "base_url": up.url, "api_key_env": "PLANTED_KEY"},

@@ -45,7 +45,7 @@ def sqlite_url(tmp_path) -> str:
 
 
 def settings_for(url: str, **store: object) -> Settings:
-    return load_settings("embedded", config="/dev/null", environ={}, store={"url": url, **store})
+    return load_settings("tiny", config="/dev/null", environ={}, store={"url": url, **store})
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ async def filled(opened, url):
         make_record(id="c1", started_at=times(3), key_id="key_2", cost=0.02, seconds=2.0),
     ):
         store.put(record)
-    failed = Unanswered(id="d1", started_at=times(4), profile="embedded", error="fast: down", status="error")
+    failed = Unanswered(id="d1", started_at=times(4), profile="tiny", error="fast: down", status="error")
     store.put(Record(Query("Who?"), failed, "key_1"))
     assert await store.flush()
     return store

@@ -39,7 +39,7 @@ def population(seed: int) -> list[tuple[Record, bool | None]]:
         moment = (START + timedelta(minutes=draw.randrange(0, 9000, 30))).isoformat(timespec="milliseconds")
         name, key = f"{draw.choice('ab')}{index:03}", draw.choice(KEYS)
         if draw.random() < 0.1:
-            attempt = Unanswered(id=name, started_at=moment, profile="embedded", error="fast: down", status="error")
+            attempt = Unanswered(id=name, started_at=moment, profile="tiny", error="fast: down", status="error")
             made.append((Record(Query("Who?"), attempt, key), None))
             continue
         answer = make_answer(
@@ -76,7 +76,7 @@ def archive(request, tmp_path_factory, records) -> Iterator[Archive]:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f"CREATE SCHEMA {schema}")
         url = f"{server}&options=-csearch_path%3D{schema}"
-    database = Database(load_settings("embedded", config="/dev/null", environ={}, store={"url": url}).store)
+    database = Database(load_settings("tiny", config="/dev/null", environ={}, store={"url": url}).store)
     with database.write() as connection:
         write_rows(connection, [make_row(record, content=True) for record, _ in records])
     archive = Archive(database)

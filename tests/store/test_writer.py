@@ -275,7 +275,7 @@ def test_what_was_flushed_survives_kill_9(url):
         "import asyncio\nfrom odar.config import load_settings\nfrom odar.store.store import open_store\n"
         "from support.traces import make_record\n"
         "async def main():\n"
-        f"    store = open_store(load_settings('embedded', environ={{}}, store={{'url': {url!r}}}))\n"
+        f"    store = open_store(load_settings('tiny', environ={{}}, store={{'url': {url!r}}}))\n"
         "    while True:\n"
         "        records = [make_record() for _ in range(20)]\n"
         "        for record in records: store.put(record)\n"

@@ -90,14 +90,14 @@ def board(
     *,
     keys: Iterable[tuple[str, bool]] = (),
     provider: Any = None,
-    embedded: bool = False,
+    local: bool = False,
     secrets: dict[str, str] | None = None,
     **overrides: Any,
 ) -> Iterator[Board]:
     """Serve the dashboard over these records. `keys` are (name, admin); their secrets go into `secrets`."""
     mine: dict[str, Any] = {"store__url": str(folder / "store.db"), "store__flush_interval_s": 0.05}
     options: dict[str, Any] = {}
-    if not embedded:
+    if not local:
         mine |= {
             "providers": {"p": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1"}},
             "models": MODELS,
@@ -106,7 +106,7 @@ def board(
         }
         said = ScriptedProvider(lambda request, index: [completion("It is four.")] * request.n, "p")
         options["providers"] = {"p": provider or said}
-    settings = load_settings("embedded", config="/dev/null", environ={}, **(mine | overrides))
+    settings = load_settings("tiny", config="/dev/null", environ={}, **(mine | overrides))
     for name, admin in keys:
         database = Database(settings.store)
         _, secret = create_key(database, name, admin=admin)

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.fault_server import FaultServer
 
 TOML = """
-profile = "embedded"
+profile = "tiny"
 [providers.up]
 kind = "openai"
 base_url = "{url}"

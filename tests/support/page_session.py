@@ -29,7 +29,7 @@ TRACE = "3f2a"
 SPOKEN = re.compile(r"^\$ (.*(?:\\\n.*)*)$", re.MULTILINE)
 COMMAND_LIMIT_S = 300
 PATIENCE = {"ODAR_FAST_TIMEOUT_S": "120", "ODAR_SLOW_TIMEOUT_S": "240", "ODAR_LIMITS_DEADLINE_S": "280"}
-"""On a busy machine the embedded model takes longer than a reader would wait for it."""
+"""On a busy machine the local model takes longer than a reader would wait for it."""
 
 
 class PageSession:

@@ -79,7 +79,7 @@ def settings(folder: Path | None = None, **overrides: Any) -> Any:
         "slow__model": "deep",
         "calibration": calibration(folder) if folder else "",
     }
-    return load_settings("embedded", environ={}, **{**base, **overrides})
+    return load_settings("tiny", environ={}, **{**base, **overrides})
 
 
 def calibration(folder: Path) -> str:

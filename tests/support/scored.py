@@ -29,7 +29,7 @@ def engine(servers, *, slow_model="deep", judge_price=PRICE, **overrides) -> Oda
     """The engine in front of the three; its surrogate is called judge."""
     fast, slow, scores = servers
     settings = load_settings(
-        profile="embedded",
+        profile="tiny",
         models={
             "quick": {"provider": "fast", "logprobs": True, "price": PRICE},
             "deep": {"provider": "slow", "price": PRICE},

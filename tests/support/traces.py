@@ -60,7 +60,7 @@ def make_answer(
     trace = Trace(
         id=id or uuid.uuid4().hex,
         started_at=started_at or ago(),
-        profile="embedded",
+        profile="tiny",
         decision=Decision(
             Path(path),
             Estimate(difficulty, "linear", (("f1", 12.0, 0.3),)),

@@ -16,7 +16,7 @@ from support.payloads import chat_payload
 PATIENCE_S = 90.0
 """A busy machine takes its time to start a process."""
 TOML = """
-profile = "embedded"
+profile = "tiny"
 prompts = "default"
 calibration = ""
 [providers.up]

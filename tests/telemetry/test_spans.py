@@ -37,7 +37,7 @@ def talk(request, index):
 
 def engine(book, fast=talk, slow=talk, difficulty=0.9, guard=None, **overrides):
     settings = load_settings(
-        "embedded",
+        "tiny",
         environ={},
         **{
             "models": MODELS,

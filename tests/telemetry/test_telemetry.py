@@ -21,12 +21,12 @@ COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
 
 def wanted(environ=None, **overrides) -> bool:
-    return odar.telemetry._wanted(load_settings("embedded", environ={}, **overrides), environ or {})
+    return odar.telemetry._wanted(load_settings("tiny", environ={}, **overrides), environ or {})
 
 
 def test_off_unless_asked_for():
     assert not wanted()
-    assert telemetry_of(load_settings("embedded", environ={}), {}) is None
+    assert telemetry_of(load_settings("tiny", environ={}), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_on_by_setting_or_by_the_usual_variables(environ, enabled, result):
 def test_nothing_of_it_is_loaded_while_it_is_off():
     code = (
         "import sys, asyncio\nfrom odar import Odar, load_settings\nimport odar.gateway.app\n"
-        "odar = Odar(load_settings('embedded', environ={}))\n"
+        "odar = Odar(load_settings('tiny', environ={}))\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     environ = {"PATH": "/usr/bin", "HOME": "/nonexistent"}
@@ -61,8 +61,8 @@ def test_nothing_of_it_is_loaded_while_it_is_off():
 def test_without_the_extra(monkeypatch, caplog):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"pip install 'odar\[otel\]'"):
-        telemetry_of(load_settings("embedded", environ={}, telemetry__enabled=True), {})
-    assert telemetry_of(load_settings("embedded", environ={}), COLLECTOR) is None
+        telemetry_of(load_settings("tiny", environ={}, telemetry__enabled=True), {})
+    assert telemetry_of(load_settings("tiny", environ={}), COLLECTOR) is None
     assert "odar[otel]" in caplog.text
 
 
@@ -120,7 +120,7 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}"
 from odar import load_settings
 from odar.telemetry import telemetry_of
-observer = telemetry_of(load_settings("embedded"))
+observer = telemetry_of(load_settings("tiny"))
 with observer.watch("difficulty"): pass
 from odar.telemetry.export import _own
 _own("http/protobuf").force_flush()

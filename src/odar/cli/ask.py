@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from odar.cli.embedded import fetch_if_embedded
 from odar.cli.harmless import harmless
+from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.cli.stream import AnswerStream
 from odar.engine import Odar
@@ -81,7 +81,7 @@ def command(
         "max_cost_usd": max_cost,
         "deadline_s": deadline,
     }
-    fetch_if_embedded(settings, quiet=as_json)
+    fetch_weights(settings, quiet=as_json)
     warm_up(settings)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
     _show(answer, settings, shown=shown, as_json=as_json, explain=explain)

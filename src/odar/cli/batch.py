@@ -25,7 +25,7 @@ from odar.cli.collecting import (
     report_failures,
     shown,
 )
-from odar.cli.embedded import fetch_if_embedded, uses_embedded
+from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.settings import Settings
@@ -71,8 +71,8 @@ def command(
     asked = load_questions(questions, _read_conversation)
     if not as_json:
         announce_profile(settings)
-    fetch_if_embedded(settings, quiet=as_json)
-    if uses_embedded(settings):
+    fetch_weights(settings, quiet=as_json)
+    if uses_local_model(settings):
         # It takes one request at a time in each process, and waiting for others counts against an agent's time.
         concurrency = min(concurrency, workers if engine == "ray" else 1)
     items = make_items(Odar(settings), asked, seed)  # that engine opens nothing

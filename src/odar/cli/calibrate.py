@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odar.cli.embedded import fetch_if_embedded
+from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, command_line, settings_options
 from odar.errors import InputError
 from odar.files import cache_folder, written_whole
@@ -73,11 +73,11 @@ def command(
     and, at the low end of the interval, by more than --tolerance; or dearer and not clearly more often right.
     Cheaper means fewer dollars, or fewer calls where nothing is charged.
 
-    The embedded model runs once on each core; for it --concurrency does not count.
+    The local model runs once on each core; for it --concurrency does not count.
 
     \b
     odar calibrate questions.jsonl --budget 5
-    odar calibrate                       # the embedded model, for nothing
+    odar calibrate                       # the local model, for nothing
     odar calibrate --from-traces         # after `odar feedback`
     """
     if from_traces:
@@ -93,7 +93,7 @@ def command(
         raise InputError(f"{len(items)} items are too few; at least {FEWEST} are needed to fit anything")
     if not as_json:
         announce_profile(settings)
-    fetch_if_embedded(settings, quiet=as_json)
+    fetch_weights(settings, quiet=as_json)
     return _run(settings, items, data or "starter", as_json=as_json, **options)
 
 

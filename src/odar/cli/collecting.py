@@ -23,7 +23,7 @@ from odar.batch.executor import Executor, Item, LocalExecutor, OpenWork, Progres
 from odar.batch.journal import Journal
 from odar.batch.limits import check_needs, rates_of
 from odar.batch.opening import WithEngine
-from odar.cli.embedded import uses_embedded
+from odar.cli.local import uses_local_model
 from odar.cli.main import EXIT_CODES
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_COPIES = 4
-"""Of the embedded model; each takes half a gigabyte."""
+"""Of the local model; each takes half a gigabyte."""
 PATIENCE = 10.0
-"""Nobody waits for these answers: on a busy machine the embedded model may take this many times its usual time."""
+"""Nobody waits for these answers: on a busy machine the local model may take this many times its usual time."""
 DEADLINES = 2
 """An item's ticket is given up after this many deadlines."""
 
@@ -84,24 +84,24 @@ def patient(settings: Settings) -> Settings:
 
 
 def copies(settings: Settings) -> int:
-    """How many copies of the embedded model run at once: one for each core.
+    """How many copies of the local model run at once: one for each core.
 
     Copies with one thread each do more than one copy with many threads, and give the same answers.
     """
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(usable // (settings.embedded.threads or 1), MOST_COPIES))
+    return max(1, min(usable // (settings.local.threads or 1), MOST_COPIES))
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
-    """The embedded providers, each as several copies."""
-    from odar.providers.embedded import EmbeddedProvider
+    """The local providers, each as several copies."""
+    from odar.providers.local import LocalProvider
     from odar.providers.several import Several
 
-    threads, count = settings.embedded.threads or 1, copies(settings)
+    threads, count = settings.local.threads or 1, copies(settings)
     return {
-        name: Several([EmbeddedProvider(name, threads=threads, copy=number) for number in range(count)])
+        name: Several([LocalProvider(name, threads=threads, copy=number) for number in range(count)])
         for name, provider in settings.providers.items()
-        if provider.kind == "embedded"
+        if provider.kind == "local"
     }
 
 
@@ -136,12 +136,12 @@ def collect(
 ) -> None:
     """Have every item recorded in this process, with a progress bar, and a word on what failed.
 
-    The embedded model runs once on each core.
+    The local model runs once on each core.
     """
     from odar.calibration.collect import recording
 
     open_providers = None
-    if uses_embedded(settings):
+    if uses_local_model(settings):
         settings, concurrency, open_providers = patient(settings), copies(settings), open_copies
     work = WithEngine(settings, partial(recording, recorder), open_providers)
     before = len(items) - len(journal.missing(items))

@@ -142,6 +142,6 @@ async def _agent(odar: Odar, role: str, agent: AgentSettings) -> Finding:
             topic,
             False,
             f"{card.name} by {card.provider}: {error}",
-            "or use --profile embedded, which needs nothing",
+            "or use --profile tiny, which needs nothing",
         )
     return Finding(topic, True, f"{card.name} by {card.provider}: {line}")

@@ -22,7 +22,7 @@ from odar.cli.collecting import (
     report_failures,
     shown,
 )
-from odar.cli.embedded import fetch_if_embedded, uses_embedded
+from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.errors import InputError
@@ -86,12 +86,12 @@ def collect(
     odar eval collect gsm8k --out runs/maths --engine ray --ray-address HOST:6379
     """
     announce_profile(settings)
-    fetch_if_embedded(settings, quiet=quiet)
+    fetch_weights(settings, quiet=quiet)
     settings = _fitting(settings, benchmarks)
     jobs = _jobs(benchmarks, limit, seeds, Path(data) if data else None)
     asked = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
     copied = None
-    if uses_embedded(settings):
+    if uses_local_model(settings):
         asked = patient(asked)
         concurrency, copied = (workers, None) if engine == "ray" else (copies(asked), open_copies)
     opened = open_engine(engine, WithEngine(asked, asking, copied), asked, ray_address, workers, REQUESTS)

@@ -1,4 +1,4 @@
-"""`odar pull`: the embedded model's weights, ahead of time."""
+"""`odar pull`: the local model's weights, ahead of time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from odar.calibration.collect import work_items
 from odar.calibration.items import Item, load_items
 from odar.calibration.provenance import provenance
 from odar.cli.collecting import collect, confirm
-from odar.cli.embedded import fetch_if_embedded
+from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.evals.samples import FORMAT, sample
@@ -37,7 +37,7 @@ def command(data: str, out: str, concurrency: int, budget: float | None, yes: bo
     """Record the candidates of the Hard path for every question in DATA, all samples, with their log-probabilities.
 
     DATA is a JSONL file with query and answer on each line, as for `odar calibrate`. The same command goes on where
-    it was interrupted. The embedded model runs once on each core; for it --concurrency does not count.
+    it was interrupted. The local model runs once on each core; for it --concurrency does not count.
 
     \b
     odar sample questions.jsonl --out samples.jsonl
@@ -45,7 +45,7 @@ def command(data: str, out: str, concurrency: int, budget: float | None, yes: bo
     """
     items = load_items(data)  # before a profile is announced or weights are fetched for nothing
     announce_profile(settings)
-    fetch_if_embedded(settings, quiet=False)
+    fetch_weights(settings, quiet=False)
     count = _run(settings, items, Path(out), concurrency, budget, yes)
     click.echo(f"{count} questions in {out}; compare the rules with: odar fuse {out}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odar.cli.embedded import fetch_if_embedded
+from odar.cli.local import fetch_weights
 from odar.cli.options import announce_profile, settings_options
 from odar.settings import LOG_FORMATS, Settings
 
@@ -55,7 +55,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     in_text = gateway.log_format == "text"
     if in_text:
         announce_profile(settings)
-    fetch_if_embedded(settings, quiet=not in_text)  # before anybody can ask, not while the first one waits
+    fetch_weights(settings, quiet=not in_text)  # before anybody can ask, not while the first one waits
     logs = Logs(
         to_descriptor(sys.stderr.fileno()),
         gateway.log_format,

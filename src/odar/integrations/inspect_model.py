@@ -92,8 +92,8 @@ class OdarModel(ModelAPI):
         await self._odar.aclose()
 
     def max_connections(self) -> int:
-        """The embedded model takes one request at a time."""
-        return 1 if _uses_embedded(self._settings) else super().max_connections()
+        """The local model takes one request at a time."""
+        return 1 if _uses_local_model(self._settings) else super().max_connections()
 
     def should_retry(self, ex: Exception) -> bool:
         """What the provider calls temporary; the engine has tried already, so inspect_ai waits longer."""
@@ -251,6 +251,6 @@ def _usage(spend: Spend) -> ModelUsage | None:
     )
 
 
-def _uses_embedded(settings: Settings) -> bool:
+def _uses_local_model(settings: Settings) -> bool:
     models = (*settings.fast.alternatives, settings.fast.model, settings.slow.model, *settings.slow.alternatives)
-    return any(settings.providers[settings.card(model).provider].kind == "embedded" for model in models)
+    return any(settings.providers[settings.card(model).provider].kind == "local" for model in models)

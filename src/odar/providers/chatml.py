@@ -1,4 +1,4 @@
-"""A conversation as the embedded model reads it: ChatML, its marks as token ids, so that no text can end a turn."""
+"""A conversation as the local model reads it: ChatML, its marks as token ids, so that no text can end a turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chatml(messages: Sequence[Message], provider: str) -> list[int | str]:
     Raises:
         ProviderError: the model cannot read it; `provider` is whose error it is.
 
-    >>> chatml([Message("system", "Be brief."), Message("user", "Hi")], "embedded")[-5:]
+    >>> chatml([Message("system", "Be brief."), Message("user", "Hi")], "local")[-5:]
     ['Hi', 2, '\\n', 1, 'assistant\\n']
     """
     if not messages or messages[0].role != "system":
@@ -56,7 +56,7 @@ def plain_pieces(text: str) -> list[str]:
 def _fault(message: Message) -> str:
     """Why the model cannot read a turn; empty where it can."""
     if message.images:
-        return "the embedded model cannot see images: choose a model that can"
+        return "the local model cannot see images: choose a model that can"
     if message.role not in _ROLES:
         return f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
     try:

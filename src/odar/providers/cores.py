@@ -1,4 +1,4 @@
-"""How many threads the embedded model should use.
+"""How many threads the local model should use.
 
 llama.cpp's threads wait for each other by spinning: one thread too many on a busy machine makes the model
 ten times slower, not a little slower. So threads follow the cores that are idle, not those that exist.

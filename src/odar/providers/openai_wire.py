@@ -1,6 +1,6 @@
 """The chat-completions format, both ways: a `Request` to a JSON body, a JSON reply or a stream to a `Reply`.
 
-Pure functions: the embedded model's server speaks this format too, without HTTP. Malformed payloads raise
+Pure functions: the local model's server speaks this format too, without HTTP. Malformed payloads raise
 LookupError, TypeError, ValueError or AttributeError, which the caller turns into a ProviderProtocolError.
 """
 

@@ -19,7 +19,7 @@ KINDS: Registry[Opener] = Registry(
     "provider kind",
     {
         "anthropic": "odar.providers.pool:_open_anthropic",
-        "embedded": "odar.providers.pool:_open_embedded",
+        "local": "odar.providers.pool:_open_local",
         "openai": "odar.providers.pool:_open_openai",
         "replay": "odar.providers.pool:_open_replay",
     },
@@ -66,10 +66,10 @@ def _open_anthropic(name: str, provider: ProviderSettings, settings: Settings) -
     return AnthropicProvider(name, provider.base_url, **_http_options(name, provider, settings))
 
 
-def _open_embedded(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
-    from odar.providers.embedded import EmbeddedProvider
+def _open_local(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
+    from odar.providers.local import LocalProvider
 
-    return EmbeddedProvider(name, threads=settings.embedded.threads)
+    return LocalProvider(name, threads=settings.local.threads)
 
 
 def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
@@ -84,7 +84,7 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
 
     key = api_key(name, provider)
     if key is None and provider.api_key_env:
-        raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile embedded")
+        raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile tiny")
     retry = RetryPolicy(settings.retry.attempts, settings.retry.base_s, settings.retry.max_s)
     source = provider.api_key_env or provider.api_key_file
     return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}

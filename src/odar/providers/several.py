@@ -1,6 +1,6 @@
 """Several providers as one: each request goes to the one with the least to do.
 
-For long runs on the embedded model. Two copies of it with a thread each do twice the work of one, and degrade
+For long runs on the local model. Two copies of it with a thread each do twice the work of one, and degrade
 gracefully on a busy machine; two threads of one copy do half as much again, and wait for each other.
 """
 

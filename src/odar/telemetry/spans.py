@@ -60,7 +60,7 @@ class Spans:
         self._content = settings.store.content
         self._propagate = settings.telemetry.propagate
         self._servers = {name: of_server(name, each) for name, each in settings.providers.items()}
-        self._inside = {name for name, each in settings.providers.items() if each.kind in ("embedded", "replay")}
+        self._inside = {name for name, each in settings.providers.items() if each.kind in ("local", "replay")}
 
     @contextmanager
     def watch(self, step: str, *subject: Any) -> Iterator[None]:

@@ -29,7 +29,7 @@ def test_what_is_in_it_is_valid_json_infinity_included(header):
     paper = header_of(Odar(panels.settings(fusion__beta=float("inf"))), 5)
     found = json.loads(paper.to_json(), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert float(found["settings"]["fusion"]["beta"]) == float("inf")
-    assert header.settings["profile"] == "embedded"
+    assert header.settings["profile"] == "tiny"
 
 
 def test_the_samples_of_the_path_and_those_of_the_panel_are_two_things():
@@ -51,7 +51,7 @@ CHANGES = [
     ({"slow__model": "quick"}, True),
     ({"fast__stop": ["\n\n"]}, True),
     ({"routing__samples": 7}, True),
-    ({"prompts": "embedded"}, True),
+    ({"prompts": "tiny"}, True),
     ({"fast__timeout_s": 99.0}, False),
     ({"slow__timeout_s": 99.0}, False),
     ({"routing__tau1": 0.25}, False),

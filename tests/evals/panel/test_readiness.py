@@ -16,7 +16,7 @@ from test_engine import engine
 
 
 def settings(**more):
-    return load_settings("embedded", environ={}, **more)
+    return load_settings("tiny", environ={}, **more)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,7 @@ def test_only_the_form_of_an_answer_changes_the_prompts():
     assert with_fitting_prompts(settings(), [gsm8k]) == settings()
     assert with_fitting_prompts(settings(), [ifeval, livebench]).prompts == "chat"
     assert with_fitting_prompts(settings(), [BENCHMARKS["ifeval+masking"]]).prompts == "chat"
-    with pytest.raises(
-        InputError, match=r"ifeval is asked with prompts = 'chat'.*gsm8k with 'embedded'.*two panels"
-    ):
+    with pytest.raises(InputError, match=r"ifeval is asked with prompts = 'chat'.*gsm8k with 'tiny'.*two panels"):
         with_fitting_prompts(settings(), [gsm8k, ifeval])
     assert {name for name in NAMES if BENCHMARKS[name].about.plain} == {"ifeval", "livebench"}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from odar.errors import OdarError
 
 _CONFIG = """
-profile = "embedded"
+profile = "tiny"
 [providers.stub]
 kind = "openai"
 base_url = {upstream}

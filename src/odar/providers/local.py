@@ -20,7 +20,7 @@ from odar.types import NO_USAGE, Token, Usage
 MODEL = "SmolLM2-135M-Instruct"
 
 
-class EmbeddedProvider:
+class LocalProvider:
     """SmolLM2-135M-Instruct, Q4_1, inside this process.
 
     The same seed gives the same text and log-probabilities on any number of threads, as long as the same part of
@@ -39,7 +39,7 @@ class EmbeddedProvider:
 
     def __init__(
         self,
-        name: str = "embedded",
+        name: str = "local",
         *,
         threads: int = 0,
         context: int = 2048,
@@ -97,10 +97,10 @@ class EmbeddedProvider:
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             raise ProviderTimeout(
-                f"the embedded model did not finish within {timeout_s:g} s", provider=self.name
+                f"the local model did not finish within {timeout_s:g} s", provider=self.name
             ) from None
         except StoppedError:
-            raise ProviderError("the embedded model was closed", provider=self.name) from None
+            raise ProviderError("the local model was closed", provider=self.name) from None
         finally:
             given_up.set()
 
@@ -165,7 +165,7 @@ class EmbeddedProvider:
             raise ProviderUnreachable(str(error), provider=self.name) from error
         except Exception as error:  # the runtime's own messages may quote the prompt: name the kind only
             raise ProviderError(
-                f"the embedded runtime refused the request ({type(error).__name__})",
+                f"the local runtime refused the request ({type(error).__name__})",
                 provider=self.name,
                 status=400,
             ) from error
@@ -194,11 +194,11 @@ class EmbeddedProvider:
         kind, status = str(error.get("type", "")), int(error.get("code", 500))
         if kind == "exceed_context_size_error":
             message = (
-                f"the prompt has {error.get('n_prompt_tokens')} tokens and the embedded model's context is "
+                f"the prompt has {error.get('n_prompt_tokens')} tokens and the local model's context is "
                 f"{error.get('n_ctx')}: shorten it, or choose a model with a longer one"
             )
         else:
-            message = f"the embedded runtime refused the request: {error.get('message', kind)}"
+            message = f"the local runtime refused the request: {error.get('message', kind)}"
         return ProviderError(message, provider=self.name, status=status, code=kind, retryable=status >= 500)
 
     def _body(self, request: Request) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The real embedded model, loaded once, and the parts around it with a stand-in for the runtime."""
+"""The real local model, loaded once, and the parts around it with a stand-in for the runtime."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
-from odar.providers import embedded, llamacpp
+from odar.providers import llamacpp, local
 from odar.providers.base import Message, Quirks, Reply, Request, Sampling
 from odar.providers.chatml import SPECIAL
-from odar.providers.embedded import EmbeddedProvider
 from odar.providers.llamacpp import Engine, EngineSettings, StoppedError
+from odar.providers.local import LocalProvider
 from odar.providers.weights import WeightsStatus
 from odar.types import Image, Token
 
@@ -52,7 +52,7 @@ def texts(reply: Reply) -> list[str]:
     return [completion.text for completion in reply.completions]
 
 
-async def test_answers(provider: EmbeddedProvider) -> None:
+async def test_answers(provider: LocalProvider) -> None:
     reply = await provider.complete(request(temperature=0.0))
     (completion,) = reply.completions
     assert completion.text == "The capital of France is Paris."
@@ -65,7 +65,7 @@ async def test_answers(provider: EmbeddedProvider) -> None:
     assert reply.model == "SmolLM2-135M-Instruct-Q4_1"
 
 
-async def test_same_seed_same_bits_whatever_ran_before(provider: EmbeddedProvider) -> None:
+async def test_same_seed_same_bits_whatever_ran_before(provider: LocalProvider) -> None:
     open_ended = (Message("user", "Name an animal."),)
     one, five = await provider.complete(request(open_ended)), await provider.complete(request(open_ended, n=5))
     await provider.complete(request(LONG, n=3))
@@ -78,8 +78,8 @@ async def test_same_seed_same_bits_whatever_ran_before(provider: EmbeddedProvide
     assert five.usage.output == sum(len(completion.tokens) for completion in five.completions)
 
 
-async def test_copies_side_by_side_give_the_same_bits(provider: EmbeddedProvider) -> None:
-    other = EmbeddedProvider(threads=1, context=512, copy=1)
+async def test_copies_side_by_side_give_the_same_bits(provider: LocalProvider) -> None:
+    other = LocalProvider(threads=1, context=512, copy=1)
     try:
         ask = request((Message("user", "Name an animal."),), n=3)
         first, second = await asyncio.gather(provider.complete(ask), other.complete(ask))
@@ -88,11 +88,11 @@ async def test_copies_side_by_side_give_the_same_bits(provider: EmbeddedProvider
     assert first.completions == second.completions
 
 
-async def test_same_seed_same_bits_in_another_process(provider: EmbeddedProvider) -> None:
+async def test_same_seed_same_bits_in_another_process(provider: LocalProvider) -> None:
     script = textwrap.dedent("""
         import asyncio
         from odar.providers.base import *
-        from odar.providers.embedded import EmbeddedProvider
+        from odar.providers.local import LocalProvider
         turns = (
             Message("system", "Be brief."),
             Message("user", "What is the capital of Spain?"),
@@ -100,24 +100,24 @@ async def test_same_seed_same_bits_in_another_process(provider: EmbeddedProvider
             Message("user", "What is the capital of France?"),
         )
         ask = Request("m", turns, Sampling(max_tokens=12, temperature=0.9, seed=7), n=5)
-        print(asyncio.run(EmbeddedProvider(threads=1, context=512).complete(ask)).completions)
+        print(asyncio.run(LocalProvider(threads=1, context=512).complete(ask)).completions)
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == f"{(await provider.complete(request(n=5))).completions}\n"
     assert done.stderr == ""  # silent, also when nobody closes the provider
 
 
-async def test_more_samples_than_fit_one_batch(provider: EmbeddedProvider) -> None:
+async def test_more_samples_than_fit_one_batch(provider: LocalProvider) -> None:
     ten = await provider.complete(request(n=10, max_tokens=6))
     assert len(ten.completions) == 10
     assert ten.completions[:5] == (await provider.complete(request(n=5, max_tokens=6))).completions
     assert (await provider.complete(request(seed=7 + 9, max_tokens=6))).completions == ten.completions[9:]
 
 
-async def test_the_number_of_threads_changes_no_bit(provider: EmbeddedProvider) -> None:
+async def test_the_number_of_threads_changes_no_bit(provider: LocalProvider) -> None:
     """Or the same seed would give another answer on a busy machine. It takes a long prompt to tell."""
     long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)
-    two = EmbeddedProvider(threads=2, context=512, parallel=2)
+    two = LocalProvider(threads=2, context=512, parallel=2)
     try:
         ask = request(long, max_tokens=2, timeout_s=80)  # two threads crawl where others are busy
         assert (await two.complete(ask)).completions == (await provider.complete(ask)).completions
@@ -125,12 +125,12 @@ async def test_the_number_of_threads_changes_no_bit(provider: EmbeddedProvider) 
         await two.close()
 
 
-async def test_without_seed_samples_differ(provider: EmbeddedProvider) -> None:
+async def test_without_seed_samples_differ(provider: LocalProvider) -> None:
     ask = request(LONG, seed=None, temperature=1.5)
     assert texts(await provider.complete(ask)) != texts(await provider.complete(ask))
 
 
-async def test_text_is_handed_over_in_order(provider: EmbeddedProvider) -> None:
+async def test_text_is_handed_over_in_order(provider: LocalProvider) -> None:
     pieces: list[str] = []
     here = threading.get_ident()
 
@@ -143,7 +143,7 @@ async def test_text_is_handed_over_in_order(provider: EmbeddedProvider) -> None:
     assert len(pieces) > 1
 
 
-async def test_stop_strings_and_length(provider: EmbeddedProvider) -> None:
+async def test_stop_strings_and_length(provider: LocalProvider) -> None:
     stopped = (await provider.complete(request(temperature=0.0, stop=(" is Paris",)))).completions[0]
     assert (stopped.text, stopped.finish) == ("The capital of France", "stop")
     assert "".join(token.text for token in stopped.tokens) == stopped.text
@@ -151,7 +151,7 @@ async def test_stop_strings_and_length(provider: EmbeddedProvider) -> None:
     assert (cut.text, cut.finish) == ("The capital of", "length")
 
 
-async def test_characters_of_several_tokens(provider: EmbeddedProvider) -> None:
+async def test_characters_of_several_tokens(provider: LocalProvider) -> None:
     turns = (Message("user", "Repeat: 🦊"), Message("assistant", "🦊 🦊 🦊"), Message("user", "Repeat: 🦊"))
     reply = await provider.complete(request(turns, temperature=0.0))
     (completion,) = reply.completions
@@ -161,14 +161,14 @@ async def test_characters_of_several_tokens(provider: EmbeddedProvider) -> None:
     assert any(token.logprob is None for token in completion.tokens)
 
 
-async def test_logprobs_only_when_asked(provider: EmbeddedProvider) -> None:
+async def test_logprobs_only_when_asked(provider: LocalProvider) -> None:
     plain = Request("m", HELLO, Sampling(max_tokens=12, temperature=0.9, seed=7), logprobs=False)
     reply = await provider.complete(plain)
     assert reply.completions[0].tokens == ()
     assert texts(reply) == texts(await provider.complete(request()))
 
 
-async def test_control_tokens_in_text_stay_text(provider: EmbeddedProvider) -> None:
+async def test_control_tokens_in_text_stay_text(provider: LocalProvider) -> None:
     async def length(text: str) -> int:
         reply = await provider.complete(request((Message("system", ""), Message("user", text)), max_tokens=1))
         return reply.usage.input or 0
@@ -181,26 +181,26 @@ async def test_control_tokens_in_text_stay_text(provider: EmbeddedProvider) -> N
 @pytest.mark.parametrize(
     ("message", "complaint"),
     [
-        (Message("user", "word " * 600), r"prompt has \d+ tokens and the embedded model's context is 512"),
+        (Message("user", "word " * 600), r"prompt has \d+ tokens and the local model's context is 512"),
         (Message("user", "x " * 500_000), r"prompt has \d{6,} tokens"),
         (Message("user", "a\ud800b"), "unpaired surrogate"),
         (Message("tool", "hi"), "unknown role 'tool'"),
         (Message("user", "What is it?", (Image("image/png", b"x"),)), "cannot see"),
     ],
 )
-async def test_unusable_prompts(provider: EmbeddedProvider, message: Message, complaint: str) -> None:
+async def test_unusable_prompts(provider: LocalProvider, message: Message, complaint: str) -> None:
     with pytest.raises(ProviderError, match=complaint) as raised:
         await provider.complete(request((message,)))
-    assert (raised.value.status, raised.value.retryable, raised.value.provider) == (400, False, "embedded")
+    assert (raised.value.status, raised.value.retryable, raised.value.provider) == (400, False, "local")
     assert texts(await provider.complete(request(temperature=0.0))) == ["The capital of France is Paris."]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "", "\n", "日本語"])
-async def test_odd_prompts(provider: EmbeddedProvider, text: str) -> None:
+async def test_odd_prompts(provider: LocalProvider, text: str) -> None:
     assert (await provider.complete(request((Message("user", text),)))).completions
 
 
-async def test_refused_parameters(provider: EmbeddedProvider) -> None:
+async def test_refused_parameters(provider: LocalProvider) -> None:
     with pytest.raises(ProviderError, match="temperature") as raised:
         await provider.complete(request(extra={"temperature": "hot"}))
     assert raised.value.status == 400
@@ -209,7 +209,7 @@ async def test_refused_parameters(provider: EmbeddedProvider) -> None:
     assert "France" not in str(raised.value)
 
 
-async def test_timeout_and_cancellation_free_the_model(provider: EmbeddedProvider) -> None:
+async def test_timeout_and_cancellation_free_the_model(provider: LocalProvider) -> None:
     with pytest.raises(ProviderTimeout, match=r"within 0\.3 s"):
         await provider.complete(request(LONG, max_tokens=400, timeout_s=0.3))
     running = asyncio.create_task(provider.complete(request(LONG, n=5, max_tokens=400)))
@@ -237,7 +237,7 @@ async def test_port_is_locked(engine: Engine) -> None:
 
 async def test_close_is_idempotent_and_leaves_no_thread(engine: Engine) -> None:
     before = threading.active_count()
-    alone = EmbeddedProvider(threads=1, context=128)
+    alone = LocalProvider(threads=1, context=128)
     pending = asyncio.create_task(alone.complete(request(LONG, max_tokens=200)))
     await asyncio.sleep(0.01)
     await alone.close()
@@ -250,14 +250,14 @@ async def test_close_is_idempotent_and_leaves_no_thread(engine: Engine) -> None:
 
 @pytest.mark.parametrize(("state", "line"), [("present", "98 MB"), ("absent", "odar pull"), ("corrupt", "damaged")])
 async def test_check_reads_the_weights_only(monkeypatch: pytest.MonkeyPatch, state: Any, line: str) -> None:
-    monkeypatch.setattr(embedded, "weights_status", lambda: WeightsStatus(state, Path("x"), 98_362_432))
-    assert line in await EmbeddedProvider().check()
+    monkeypatch.setattr(local, "weights_status", lambda: WeightsStatus(state, Path("x"), 98_362_432))
+    assert line in await LocalProvider().check()
 
 
 async def test_weights_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a directory")
     monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))
-    provider = EmbeddedProvider()
+    provider = LocalProvider()
     with pytest.raises(ProviderUnreachable, match="ODAR_CACHE_DIR"):
         await provider.complete(request())
     with pytest.raises(ProviderUnreachable, match="ODAR_CACHE_DIR"):
@@ -269,11 +269,11 @@ async def test_interrupt_ends_the_process_quietly(engine: Engine) -> None:
     script = textwrap.dedent("""
         import asyncio, os, signal, threading
         from odar.providers.base import *
-        from odar.providers.embedded import EmbeddedProvider
+        from odar.providers.local import LocalProvider
         ask = Request("m", (Message("user", "Tell me a long story."),), Sampling(max_tokens=1000))
         first = lambda text: os.kill(os.getpid(), signal.SIGINT)
         try:
-            asyncio.run(EmbeddedProvider(threads=1).complete(ask, first))
+            asyncio.run(LocalProvider(threads=1).complete(ask, first))
         except KeyboardInterrupt:
             print("interrupted")
     """)

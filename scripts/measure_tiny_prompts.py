@@ -1,8 +1,8 @@
-"""How well the embedded model follows its prompts, and how fast: the numbers behind the embedded profile.
+"""How well the local model follows its prompts, and how fast: the numbers behind the tiny profile.
 
-    python scripts/measure_embedded_prompts.py                    # all three prompts, greedy and sampled
-    python scripts/measure_embedded_prompts.py --only answer --show
-    python scripts/measure_embedded_prompts.py --speed            # 1 fast + 5 slow samples against 1 slow call
+    python scripts/measure_tiny_prompts.py                    # all three prompts, greedy and sampled
+    python scripts/measure_tiny_prompts.py --only answer --show
+    python scripts/measure_tiny_prompts.py --speed            # 1 fast + 5 slow samples against 1 slow call
 
 None of the questions appears in the prompts' examples.
 """
@@ -17,10 +17,10 @@ from collections.abc import Iterable
 
 from odar.agents.prompts import load_prompts
 from odar.providers.base import Message, Quirks, Reply, Request, Sampling
-from odar.providers.embedded import EmbeddedProvider
+from odar.providers.local import LocalProvider
 from odar.types import Query, Step
 
-PROMPTS = load_prompts("embedded")
+PROMPTS = load_prompts("tiny")
 MAX_TOKENS = {"answer": 96, "verify": 192, "solve": 256}
 QUESTIONS = (
     ("What is the capital of France?", "paris"),
@@ -81,7 +81,7 @@ def is_right(answer: str | None, expected: str) -> bool:
 
 
 async def ask(
-    provider: EmbeddedProvider,
+    provider: LocalProvider,
     step: str,
     turns: tuple[Message, ...],
     temperature: float,
@@ -91,9 +91,7 @@ async def ask(
     """One request with the profile's token limits."""
     extra = {"ignore_eos": True} if full_length else {}
     sampling = Sampling(temperature=temperature, top_p=0.95, max_tokens=MAX_TOKENS[step], seed=42)
-    return await provider.complete(
-        Request("embedded", turns, sampling, n=n, timeout_s=300, quirks=Quirks(extra=extra))
-    )
+    return await provider.complete(Request("tiny", turns, sampling, n=n, timeout_s=300, quirks=Quirks(extra=extra)))
 
 
 def cases(step: str, questions: tuple[tuple[str, str], ...]) -> Iterable[tuple[str, str, str, bool]]:
@@ -104,7 +102,7 @@ def cases(step: str, questions: tuple[tuple[str, str], ...]) -> Iterable[tuple[s
             yield question, expected, WRONG[number % len(WRONG)].title(), False
 
 
-async def measure(provider: EmbeddedProvider, step: str, temperature: float, held_out: bool, show: bool) -> None:
+async def measure(provider: LocalProvider, step: str, temperature: float, held_out: bool, show: bool) -> None:
     """Print how many replies are well formed and right."""
     right = formed = judged = finished = total = 0
     tokens, prompt_tokens, started = 0, 0, time.monotonic()
@@ -134,7 +132,7 @@ async def measure(provider: EmbeddedProvider, step: str, temperature: float, hel
     )
 
 
-async def speed(provider: EmbeddedProvider) -> None:
+async def speed(provider: LocalProvider) -> None:
     """Print the time of the Hard path as a multiple of one slow call.
 
     Every sample runs to its limit: otherwise the ratio depends on which sample happens to be the long one.
@@ -171,7 +169,7 @@ async def main() -> None:
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--threads", type=int, default=0)
     arguments = parser.parse_args()
-    provider = EmbeddedProvider(threads=arguments.threads)
+    provider = LocalProvider(threads=arguments.threads)
     try:
         if arguments.speed:
             await speed(provider)
