@@ -60,7 +60,7 @@ def test_panels_that_show_nothing_are_replayed_all_the_same(odar, tmp_path, answ
     right = [row.count("4") > 0 for row in answers]
     oracle = next(row for row in rows if row["name"] == "oracle")
     assert oracle["accuracy"]["value"] == sum(right) / len(right)
-    assert all(0 <= row["gain"]["p"] <= 1 for row in rows)
+    assert all(row["gain"]["p"] is None for row in rows if row["gain"])  # too few items for a test
     result = odar("eval", "compare", f"{tmp_path}#single-fast", f"{tmp_path}#single-slow", "--json")
     found = json.loads(result.out)
     assert (found["items"], found["left_out"]) == (len(answers), [0, 0])

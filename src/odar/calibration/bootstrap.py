@@ -11,6 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 RESAMPLES = 10_000
 _AT_ONCE = 2_000_000
 """Numbers drawn at a time, so that ten thousand resamples of a large set do not fill the memory."""
+LEAST_STRATUM = 5
+"""Smaller strata are pooled before the bootstrap (SPEC 7.8)."""
+
+
+_Z = 1.959964
+"""The 97.5% quantile of the normal distribution."""
 
 
 class Interval(NamedTuple):
@@ -25,43 +31,82 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return "{:.3f} [{:.3f}, {:.3f}]".format(*self)
+        return f"{self.value:.3f}" if np.isnan(self.low) else "{:.3f} [{:.3f}, {:.3f}]".format(*self)
 
     def signed(self, digits: int = 3) -> str:
         """A difference, with its signs."""
         value, low, high = (f"{each:+.{digits}f}" for each in self)
-        return f"{value} [{low}, {high}]"
+        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
 
 
 def bootstrap_mean(
     values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES, strata: Sequence[Hashable] | None = None
 ) -> Interval:
-    """The mean with its percentile bootstrap interval; give it paired differences to compare two rules.
+    """Return the mean with its percentile bootstrap interval; give it paired differences to compare two rules.
 
-    >>> print(bootstrap_mean([1, 1, 1, 1]))
-    1.000 [1.000, 1.000]
+    The interval is widened by the ratio of the t to the normal quantile, which matters below about 100 values.
+    Where all values are 0 or 1 and fewer than 10 of either occur, it is Wilson's interval instead.
+
+    >>> print(bootstrap_mean([0.5, 0.5, 0.5, 0.5]), bootstrap_mean([1] * 16))
+    0.500 [0.500, 0.500] 1.000 [0.806, 1.000]
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:
         return Interval(float("nan"), float("nan"), float("nan"))
+    mean, ones = float(data.mean()), int((data == 1).sum())
+    if np.isin(data, (0, 1)).all() and min(ones, data.size - ones) < 10:
+        return _wilson(ones, data.size)
     low, high = np.percentile(resampled_means(data, seed, resamples, strata), [2.5, 97.5])
-    return Interval(float(data.mean()), float(low), float(high))
+    wider = 1 + (_Z**2 + 1) / (4 * max(1, data.size - 1))  # t/z to first order (Cornish-Fisher)
+    return Interval(mean, mean - wider * (mean - float(low)), mean + wider * (float(high) - mean))
+
+
+def _wilson(successes: int, n: int) -> Interval:
+    share, z2 = successes / n, _Z**2
+    centre, half = share + z2 / (2 * n), _Z * np.sqrt(share * (1 - share) / n + z2 / (4 * n**2))
+    low, high = (centre - half) / (1 + z2 / n), (centre + half) / (1 + z2 / n)
+    return Interval(share, max(0.0, float(low)), min(1.0, float(high)))
 
 
 def resampled_means(
     values: NDArray[np.float64], seed: int, resamples: int, strata: Sequence[Hashable] | None = None
 ) -> NDArray[np.float64]:
-    """The means of so many samples with replacement, each with as many of every stratum as there are."""
+    """Return the means of so many stratified samples with replacement.
+
+    A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and Wu,
+    1988). Strata with fewer than `LEAST_STRATUM` values are pooled.
+    """
     rng = np.random.default_rng(seed)
-    numbers: dict[Hashable, int] = {}
-    names = [""] * len(values) if strata is None else strata
-    index = np.array([numbers.setdefault(name, len(numbers)) for name in names])
-    sums = [_sums(values[index == number], rng, resamples) for number in range(len(numbers))]
-    return np.asarray(np.sum(sums, axis=0) / len(values))
+    numbers = pooled_strata(strata, len(values))
+    total = np.zeros(resamples)
+    for number in np.unique(numbers):
+        stratum = values[numbers == number]
+        draws = max(1, len(stratum) - 1)
+        total += _sums(stratum, draws, rng, resamples) * (len(stratum) / draws)
+    return np.asarray(total / len(values))
 
 
-def _sums(values: NDArray[np.float64], rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:
-    """The sums of so many samples with replacement.
+def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.int64]:
+    """Return a number for the stratum of each value; small strata share one.
+
+    >>> pooled_strata(["a"] * 6 + ["b", "c"] + ["d"] * 5, 13).tolist()
+    [0, 0, 0, 0, 0, 0, 0, 0, 3, 3, 3, 3, 3]
+    >>> pooled_strata(["a", "b", "c", "d", "e"], 5).tolist()
+    [-1, -1, -1, -1, -1]
+    """
+    seen: dict[Hashable, int] = {}
+    names = [""] * count if strata is None else strata
+    numbers = np.array([seen.setdefault(name, len(seen)) for name in names], dtype=np.int64)
+    sizes = np.bincount(numbers)
+    compact = np.unique(numbers[sizes[numbers] >= LEAST_STRATUM])
+    pooled = np.where(sizes[numbers] < LEAST_STRATUM, -1, numbers)
+    if 0 < (pooled == -1).sum() < LEAST_STRATUM and len(compact):
+        pooled[pooled == -1] = compact[sizes[compact].argmax()]  # too few even together: they join the largest
+    return pooled
+
+
+def _sums(values: NDArray[np.float64], draws: int, rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:
+    """Return the sums of `resamples` samples of `draws` values with replacement.
 
     Drawing n items is drawing how often each distinct value comes up: where there are few, as with right and wrong,
     a multinomial over them takes the place of n numbers.
@@ -70,9 +115,9 @@ def _sums(values: NDArray[np.float64], rng: np.random.Generator, resamples: int)
     few = len(distinct) <= values.size // 8
     slice_ = max(1, _AT_ONCE // (len(distinct) if few else values.size))
     sums = [
-        rng.multinomial(values.size, counts / values.size, size) @ distinct
+        rng.multinomial(draws, counts / values.size, size) @ distinct
         if few
-        else values[rng.integers(0, values.size, (size, values.size))].sum(axis=1)
+        else values[rng.integers(0, values.size, (size, draws))].sum(axis=1)
         for start in range(0, resamples, slice_)
         for size in [min(slice_, resamples - start)]
     ]

@@ -90,6 +90,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
         "only_first_right": int((scores[0] > scores[1]).sum()),
         "only_second_right": int((scores[0] < scores[1]).sum()),
         **asdict(found),
+        "items_needed": {str(points): found.items_needed(points) for points in (2, 5, 10)},
     }
     if as_json:
         click.echo(json.dumps(_plain(body), ensure_ascii=False, allow_nan=False))
@@ -99,9 +100,15 @@ def compare(first: str, second: str, as_json: bool) -> None:
     )
     for side, name in enumerate((first, second)):
         click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {calls[side]:.2f} calls  {name}")
-    click.echo(f"A − B  {found.interval.signed()}, p = {found.p:.4f} (bootstrap)")
-    click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}", nl=False)
-    click.echo("" if found.mcnemar is None else f"; McNemar p = {found.mcnemar:.4f}")
+    click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}")
+    if found.p is None:
+        click.echo(
+            f"A − B  {found.interval.value:+.3f}; {len(shared)} items are too few for an interval or a p-value"
+        )
+    else:
+        click.echo(f"A − B  {found.interval.signed()}, p = {found.p:.4f} ({found.test})")
+    needed = ", ".join(f"{count:,} for {points}" for points, count in body["items_needed"].items())
+    click.echo(f"items needed to show a difference, in percentage points (80% power): {needed}")
 
 
 def _side(text: str) -> tuple[Tape, Outcome]:
@@ -127,7 +134,7 @@ def _cells(row: Standing) -> list[str]:
     return [
         row.name,
         str(row.accuracy),
-        "–" if row.adjusted is None else row.gain.interval.signed(),
+        "–" if row.gain is None else row.gain.interval.signed(),
         "–" if row.adjusted is None else f"{row.adjusted:.3f}",
         f"{row.calls:.2f}",
         "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",

@@ -33,10 +33,10 @@ class Standing:
     """The t-based interval over folds (SPEC 7.4)."""
     seeds: float
     """The deviation between seeds; NaN with a single one."""
-    gain: Difference
-    """Against the reference policy."""
+    gain: Difference | None
+    """Against the reference policy; None for the reference itself."""
     adjusted: float | None
-    """The p of the gain by Benjamini-Hochberg over the whole table."""
+    """The p of the gain by Benjamini-Hochberg over the whole table; None without a test."""
     calls: float
     cost_usd: float | None
     tokens: float | None
@@ -53,8 +53,10 @@ def standings(tape: Tape, outcomes: Sequence[Outcome], reference: Outcome, seed:
     """A row for every outcome; gains are against the reference."""
     items, strata = item_names(tape), strata_of(tape)
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
-    gains = [paired(each.score, reference.score, items, strata, seed) for each in outcomes]
-    tests = [None if each is reference else gain.p for each, gain in zip(outcomes, gains, strict=True)]
+    gains = [
+        None if each is reference else paired(each.score, reference.score, items, strata, seed) for each in outcomes
+    ]
+    tests = [gain.p if gain else None for gain in gains]
     rows = zip(outcomes, gains, benjamini_hochberg(tests), strict=True)
     return [_standing(tape, each, gain, p, base, items, strata, seed) for each, gain, p in rows]
 
@@ -91,7 +93,7 @@ def known_mean(values: Array) -> float | None:
 def _standing(
     tape: Tape,
     outcome: Outcome,
-    gain: Difference,
+    gain: Difference | None,
     adjusted: float | None,
     base: float | None,
     items: Sequence[Hashable],

@@ -11,11 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from odar.calibration.bootstrap import RESAMPLES, Interval, resampled_means
+from odar.calibration.bootstrap import RESAMPLES, Interval, bootstrap_mean
 from odar.calibration.votes import Array, Ints
 from odar.errors import InputError
 
 LEVEL = 0.95
+
+
+LEAST_ITEMS = 10
+"""Fewer items than this support neither an interval nor a p-value (SPEC 7.8)."""
+BOOTSTRAP_ITEMS = 30
+BOOTSTRAP_DIFFERING = 10
+"""The bootstrap needs this many items, and this many on which the two policies differ: its intervals are too narrow
+below. `tests/evals/test_statistics.py` simulates the coverage."""
+POWER = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +32,25 @@ class Difference:
     """How much better one policy is than another on the same items."""
 
     interval: Interval
-    """The mean paired difference with its bootstrap interval."""
-    p: float
-    """Two-sided, from the bootstrap: 1 where the two never differ."""
-    mcnemar: float | None
-    """McNemar's exact p; None where scores are not all right or wrong."""
+    """The mean paired difference with its 95% interval; NaN bounds where the items do not support one."""
+    p: float | None
+    """Two-sided p-value; 1 where the two never differ, None with fewer than `LEAST_ITEMS` items."""
+    test: str
+    """Which test gave p: McNemar's exact test where scores are 0 or 1, else a sign-flip permutation test."""
+    items: int
+    variance: float
+    """Of the paired differences, with one added item in favour of each side."""
+
+    def items_needed(self, points: float) -> int:
+        """Return how many items show a difference of so many percentage points at p < 0.05 with 80% power.
+
+        >>> difference([1, 0] * 24, [1, 0] * 23 + [0, 0]).items_needed(5) > 48
+        True
+        """
+        from scipy import stats
+
+        z = stats.norm.ppf(1 - (1 - LEVEL) / 2) + stats.norm.ppf(POWER)
+        return int(np.ceil(z**2 * self.variance / (points / 100) ** 2))
 
 
 def fold_interval(values: ArrayLike, folds: ArrayLike, level: float = LEVEL) -> Interval:
@@ -57,22 +80,58 @@ def difference(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Difference:
-    """First minus second, item by item: the stratified paired bootstrap, and McNemar's test where it applies.
+    """Compare two policies on the same items: first minus second, with an interval and a p-value.
 
-    >>> same = difference([1, 0, 1], [1, 0, 1])
-    >>> same.interval.value, same.p, same.mcnemar
-    (0.0, 1.0, 1.0)
+    The interval is a stratified paired bootstrap. With few items, or few on which the two differ, it is the
+    interval of Bonett and Price (2012), which adds one item in favour of each side and so never has zero width.
+
+    >>> same = difference([1, 0] * 10, [1, 0] * 10)
+    >>> same.interval.value, same.interval.high > 0, same.p
+    (0.0, True, 1.0)
     """
     a, b = np.asarray(first, float), np.asarray(second, float)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise InputError(f"scores of shapes {a.shape} and {b.shape} cannot be paired")
     apart = a - b
-    drawn = resampled_means(apart, seed, resamples, strata)
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    below, above = (float((side + 1) / (resamples + 1)) for side in ((drawn <= 0).sum(), (drawn >= 0).sum()))
-    p = min(1.0, 2 * min(below, above))
+    n, mean = len(apart), float(apart.mean())
+    variance = float(((apart**2).sum() + 2) / (n + 2) - (apart.sum() / (n + 2)) ** 2)
     binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
-    return Difference(Interval(float(apart.mean()), float(low), float(high)), p, mcnemar(a, b) if binary else None)
+    test = "McNemar" if binary else "sign-flip"
+    if n < LEAST_ITEMS:
+        return Difference(Interval(mean, np.nan, np.nan), None, test, n, variance)
+    if n < BOOTSTRAP_ITEMS or np.count_nonzero(apart) < BOOTSTRAP_DIFFERING:
+        interval = _adjusted_interval(apart, mean, variance)
+    else:
+        interval = bootstrap_mean(apart, seed, resamples, strata)
+    return Difference(interval, mcnemar(a, b) if binary else sign_flip(apart, seed, resamples), test, n, variance)
+
+
+def _adjusted_interval(apart: Array, mean: float, variance: float) -> Interval:
+    """Return the interval of Bonett and Price, extended to contain the mean itself."""
+    from scipy import stats
+
+    n = len(apart)
+    centre = float(apart.sum()) / (n + 2)
+    half = float(stats.t.ppf(1 - (1 - LEVEL) / 2, n - 1) * np.sqrt(variance / (n + 2)))
+    return Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
+
+
+def sign_flip(differences: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> float:
+    """Return the p-value of a paired permutation test: how often random signs give a mean as far from zero.
+
+    >>> sign_flip([0.0, 0.0, 0.0])
+    1.0
+    """
+    apart = np.asarray(differences, float)
+    apart = apart[apart != 0]
+    if not len(apart):
+        return 1.0
+    rng, block, extreme = np.random.default_rng(seed), max(1, 2_000_000 // len(apart)), 0
+    observed = abs(apart.sum()) * (1 - 1e-12)
+    for start in range(0, resamples, block):
+        signs = rng.integers(0, 2, (min(block, resamples - start), len(apart))) * 2.0 - 1
+        extreme += int((np.abs(signs @ apart) >= observed).sum())
+    return (extreme + 1) / (resamples + 1)
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike, *, exact: bool = True) -> float:

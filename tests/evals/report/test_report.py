@@ -103,7 +103,7 @@ def vars_of(palette):
         "Every policy on the same answers", "Accuracy against price", "Paths by group", "How long an answer takes",
         "Accuracy by group", "More samples", "Ablations", "Sweeps", "Oracle gap and safety tax", "Cost stability",
         "Errors by kind", "APGR, 95%", "CPT(50%)", "How well the router chooses", "Is difficulty what it says?",
-        "label-free strata", "t over folds", "published only", "Stop Spinning", "McNemar exact", "statsmodels",
+        "label-free strata", "t over folds", "published only", "Stop Spinning", "p of that gain, McNemar", "statsmodels",
         "odar eval report &lt;x&gt;", "simple", "efficiency",
     ],
 )  # fmt: skip

@@ -83,8 +83,9 @@ def _verdict(ours: Standing, fast: Standing, hard: Standing) -> str:
     """What the numbers say, in words that claim no more than they do."""
 
     def against(other: Standing, name: str) -> str:
+        assert other.gain is not None, "only the reference has no gain, and that is ODAR"
         gap = other.gain.interval
-        if gap.low <= 0 <= gap.high:
+        if not (gap.low > 0 or gap.high < 0):
             return (
                 f"no difference from {name} can be shown ({number(-gap.value, '+.3f')}, p {p_value(other.gain.p)})"
             )
