@@ -19,7 +19,7 @@ import numpy as np
 from mixture import lines
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.dispatch.experts import route_expert
+from odar.policy.experts import route_expert
 from odar.types import Query
 
 

@@ -19,7 +19,7 @@ NEEDED = (
     "odar/data/starter.jsonl",
     "odar/data/calibration-tiny.json",
     "odar/difficulty/data/estimator.json",
-    "odar/difficulty/data/posterior.json",
+    "odar/policy/posterior.json",
     "odar/dashboard/static/index.html",
     "odar/py.typed",
 )

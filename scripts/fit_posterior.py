@@ -25,10 +25,10 @@ from mixture import lines, training_mixture
 from train_estimator import features, weights
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.posterior import AnswerStatistics, PosteriorDifficulty
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
+from odar.policy.posterior import AnswerStatistics, PosteriorDifficulty
 
-OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
+OUT = Path(__file__).parents[1] / "src/odar/policy"
 GAP, FAST_RIGHT, RECORDED = 0.05, 0.5, 0.99
 FOLDS = 5
 # Chat models at their released precision. Models that think are only ever the slow one: a fast agent does not think.

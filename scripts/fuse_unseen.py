@@ -13,9 +13,9 @@ import numpy as np
 
 from odar.calibration.bootstrap import bootstrap_mean
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
-from odar.calibration.votes import Array, Votes, fuse
 from odar.evals.fusion_file import load_questions
-from odar.fusion.choose import Fusion
+from odar.policy.fusion import Fusion
+from odar.policy.rules import Array, Votes, fuse
 from odar.types import Step
 
 VARENTROPY_WEIGHT = 0.1

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.calibration_file import load_calibration
 from odar.config import PROFILES, environment_name, leaves, load_settings
 from odar.errors import OdarError, SettingsError, UnknownName
-from odar.fusion.calibration import load_calibration
 from odar.secrets import api_key
 from odar.settings import ProviderSettings
 from odar.values import key_name

@@ -11,7 +11,7 @@ from odar.config import load_settings
 from odar.difficulty.baselines import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import ProviderError, UnknownName
-from odar.fusion.statistics import Statistics, StatisticsTable
+from odar.policy.alignment import Statistics, StatisticsTable
 from odar.types import Path, Step
 from support.scripted import ScriptedProvider, completion, step_of
 

@@ -15,6 +15,7 @@ import pytest
 from odar.batch.journal import Journal
 from odar.calibration.provenance import Provenance
 from odar.calibration.records import FORMAT as RECORDS
+from odar.calibration_file import load_calibration
 from odar.config import load_settings
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
@@ -23,7 +24,6 @@ from odar.evals.fusion_file import load_questions
 from odar.evals.panel.folder import open_folder
 from odar.evals.panel.header import header_of
 from odar.evals.panel.parquet import read_header
-from odar.fusion.calibration import load_calibration
 from odar.settings import StoreSettings
 from odar.store.alignment_file import AlignmentFile
 from odar.store.archive import Archive

@@ -9,7 +9,7 @@ from odar import registry as module
 from odar.difficulty.base import ESTIMATORS
 from odar.errors import UnknownName
 from odar.evals.benchmarks.base import BENCHMARKS
-from odar.fusion.rules import RULES
+from odar.policy.rules import RULES
 from odar.providers.pool import KINDS
 from odar.registry import Registry
 

@@ -129,7 +129,7 @@ def _link(place: Place, lines: bool) -> str:
 
 
 def _files() -> list[Path]:
-    folders = [("src/odar", "*.py"), ("src/odar", "*.toml"), ("tests/difficulty", "*.py"), ("tests/fusion", "*.py")]
+    folders = [("src/odar", "*.py"), ("src/odar", "*.toml"), ("tests/difficulty", "*.py"), ("tests/policy", "*.py")]
     return [file for folder, kind in folders for file in sorted((ROOT / folder).rglob(kind))]
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from docsite.markdown import ROOT
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.posterior import PosteriorDifficulty
 from odar.evals.fusion_file import load_questions
-from odar.fusion.choose import Fusion
-from odar.fusion.rules import Ballot, free_energy_rule
+from odar.policy.fusion import Fusion
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Ballot, free_energy_rule
 from odar.types import Query
 
 Data = dict[str, Any]

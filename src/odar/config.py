@@ -19,10 +19,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from odar.calibration_file import load_calibration
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import user_path
 from odar.formats import DEEPEST, deeper_than
-from odar.fusion.calibration import load_calibration
 from odar.settings import Settings
 from odar.values import KeyPath, coerce, key_name, parse, show
 

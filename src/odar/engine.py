@@ -25,19 +25,18 @@ from odar.agents.team import Failure, Team
 from odar.agents.together import both
 from odar.agents.waves import Waves
 from odar.background import run_in_background
+from odar.calibration_file import load_calibration
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
-from odar.difficulty.posterior import PosteriorDifficulty, features_of
-from odar.dispatch.assign import Dispatcher
-from odar.dispatch.strategy import Strategy
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, OdarError, ProviderError
 from odar.estimates.here import Estimates, Here
-from odar.fusion.calibration import load_calibration
-from odar.fusion.choose import Fusion
-from odar.fusion.drift import AlignmentRow
-from odar.fusion.statistics import Source
-from odar.fusion.stopping import Stopping
 from odar.observer import Observer, observed, observing
+from odar.policy.alignment import AlignmentRow, Source
+from odar.policy.experts import Dispatcher
+from odar.policy.fusion import Fusion
+from odar.policy.path import Strategy
+from odar.policy.posterior import PosteriorDifficulty, features_of
+from odar.policy.stopping import Stopping
 from odar.providers.base import OnText, Provider
 from odar.providers.observed import observed_guard
 from odar.providers.pool import Guard, ProviderPool

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odar.dispatch.catalogue import ModelCard, Price
+from odar.catalogue import ModelCard, Price
 from odar.errors import SettingsError, UnknownName
 from odar.types import Role
 

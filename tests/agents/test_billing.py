@@ -9,7 +9,7 @@ import pytest
 
 from odar.agents.billing import billed
 from odar.agents.ledger import Ledger, Limits
-from odar.dispatch.catalogue import ModelCard, Price
+from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
 from odar.providers.breaker import Breaker, GuardedProvider

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.agents.ledger import Ledger, Limits
-from odar.dispatch.catalogue import ModelCard, Price
+from odar.catalogue import ModelCard, Price
 from odar.errors import BudgetExceeded
 from odar.providers.base import Message
 from odar.types import Call, Step, Usage

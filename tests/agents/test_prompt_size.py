@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from odar.agents.ledger import Ledger
 from odar.agents.prompt_size import IMAGE_TOKENS, TURN_TOKENS, most_tokens, writes_cache
+from odar.catalogue import ModelCard, Price
 from odar.conversation import Image, Message, Wire
-from odar.dispatch.catalogue import ModelCard, Price
 from odar.errors import BudgetExceeded
 
 PRICED = ModelCard("priced", "p", "priced", price=Price(1.0, 0.1, 10.0))

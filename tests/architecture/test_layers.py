@@ -15,7 +15,7 @@ import odar
 
 SOURCE = Path(odar.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
-PURE = ("difficulty", "dispatch", "fusion")
+PURE = ("difficulty", "policy")
 HEAVY = ("aiohttp", "asyncio", "click", "numpy", "rich", "spacy", "sqlalchemy", "ssl", "xllamacpp")
 
 

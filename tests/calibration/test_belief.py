@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 
 from odar.calibration.belief import log_likelihood, log_masses
 from odar.calibration.fusion_fit import BETAS, FusionFit, fit_fusion
-from odar.calibration.votes import Votes, accuracy, fuse
+from odar.policy.rules import Votes, accuracy, fuse
 from support.votes import voters, votes
 
 BETA = st.sampled_from([0.0, 0.25, 1.0, 4.0, np.inf])

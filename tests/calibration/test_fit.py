@@ -14,7 +14,7 @@ from odar.calibration.part import Part
 from odar.calibration.policy import outcomes
 from odar.calibration.records import Attempt
 from odar.difficulty.estimator import shipped_estimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.policy.posterior import PosteriorDifficulty
 from odar.types import Step
 from support.population import evidence, incumbents, population
 

@@ -18,7 +18,7 @@ from odar.calibration.routing_fit import Variant, fit_routing, holds, points, sc
 from odar.calibration.setup import Thresholds
 from odar.calibration.statistics_fit import fit_statistics
 from odar.difficulty.estimator import shipped_estimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.policy.posterior import PosteriorDifficulty
 from support.population import evidence, setup
 
 NOW = Thresholds(0.3, 0.7)

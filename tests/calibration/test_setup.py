@@ -8,8 +8,8 @@ import pytest
 from odar.calibration.setup import Thresholds
 from odar.calibration.statistics_fit import fit_statistics, statistics_of
 from odar.config import load_settings
-from odar.difficulty.posterior import PosteriorDifficulty
-from odar.fusion.statistics import Statistics
+from odar.policy.alignment import Statistics
+from odar.policy.posterior import PosteriorDifficulty
 from support.population import evidence, setup
 
 

@@ -19,7 +19,7 @@ from odar.calibration.traffic import (
 )
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import FEATURES
-from odar.fusion.statistics import Statistics
+from odar.policy.alignment import Statistics
 from odar.types import Step
 from support.population import evidence, incumbents, setup
 

@@ -9,8 +9,8 @@ import random
 import pytest
 
 from odar.config import load_settings
-from odar.difficulty.posterior import FORMAT
 from odar.engine import Odar
+from odar.policy.posterior import FORMAT
 from odar.store.archive import Archive
 from odar.store.database import Database
 from odar.store.record import Record

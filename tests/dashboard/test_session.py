@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from odar.errors import ProviderUnreachable
-from odar.fusion.drift import AlignmentRow
+from odar.policy.alignment import AlignmentRow
 from support.dashboard import board
 from support.scripted import ScriptedProvider
 from support.traces import make_record

@@ -9,10 +9,10 @@ import subprocess
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odar.fusion.drift import AlignmentRow
 from odar.gateway.gate import Gate
 from odar.gateway.metrics import Metrics
 from odar.gateway.ports import Entry
+from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
 from odar.store.writer import Health
 from support.deploy_files import DEPLOY, dashboard, read_yaml

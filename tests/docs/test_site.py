@@ -84,7 +84,7 @@ def test_staging_leaves_no_link_out_of_the_site(tmp_path, monkeypatch):
                 assert (file.parent / target).resolve().is_relative_to(tmp_path / "docs"), (file, link.target)
                 assert (file.parent / target).exists(), (file, link.target)
     equations = (tmp_path / "docs" / "reference" / "equations.md").read_text()
-    assert "(../source/src/odar/fusion/energy.py.md#__span-0-" in equations
+    assert "(../source/src/odar/policy/energy.py.md#__span-0-" in equations
 
 
 def write_site(folder, **files):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from odar.calibration.votes import Votes
 from odar.cli.bench_quality import fusion
 from odar.errors import InputError
 from odar.evals.fusion_bench import Panel, load_panel, luck, measure_group, pairs, random_groups
+from odar.policy.rules import Votes
 
 pyarrow = pytest.importorskip("pyarrow", reason="the evals extra is not installed: pip install 'odar[evals]'")
 

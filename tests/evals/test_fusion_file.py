@@ -9,7 +9,7 @@ import pytest
 from odar.calibration.bootstrap import bootstrap_mean
 from odar.errors import InputError
 from odar.evals.fusion_file import apply_rules, load_questions, oracle, stop_early
-from odar.fusion.choose import Fusion
+from odar.policy.fusion import Fusion
 
 
 def row(gold, *answers, lps=None):

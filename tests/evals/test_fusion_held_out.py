@@ -7,7 +7,7 @@ import pytest
 
 from odar.evals.fusion_file import apply_rules, load_questions, right_by
 from odar.evals.fusion_held_out import held_out
-from odar.fusion.choose import Fusion
+from odar.policy.fusion import Fusion
 
 
 def samples(tmp_path, rows):

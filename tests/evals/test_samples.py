@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from odar.evals.fusion_file import apply_rules, load_questions, oracle, stop_early
-from odar.fusion.choose import Fusion
+from odar.policy.fusion import Fusion
 from odar.types import Role
 
 DATA = Path(__file__).parents[2] / "docs" / "data"

@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 
-from odar.fusion.answers import extract_answer, extract_judgment, find_answer
-from odar.fusion.conclusion import conclusion
-from odar.fusion.equivalence import canonical, equivalent, group
+from odar.policy.answers import conclusion, extract_answer, extract_judgment, find_answer
+from odar.policy.equivalence import canonical, equivalent, group
 from odar.providers.anthropic_wire import StreamedMessage
 from odar.providers.openai_wire import StreamedReply
 from odar.providers.sse import Event, SseReader

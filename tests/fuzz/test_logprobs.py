@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fuzz.strategies import examples, json_values, mutated, numbers, texts
 from fuzz.wire import whole
-from odar.fusion.choose import Fusion, confidences, token_counts
-from odar.fusion.energy import measure
+from odar.policy.energy import measure
+from odar.policy.fusion import Fusion, confidences, token_counts
 from odar.providers.base import Reply
 from odar.providers.openai_wire import read_reply
 from odar.types import Candidate, Step, Token

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odar.errors import ProviderUnreachable
-from odar.fusion.drift import AlignmentRow
+from odar.policy.alignment import AlignmentRow
 from odar.store.record import Record
 from odar.types import Query
 from support.dashboard import board

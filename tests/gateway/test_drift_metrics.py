@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from odar.fusion.drift import AlignmentRow
 from odar.gateway.drift_metrics import DriftMetrics
+from odar.policy.alignment import AlignmentRow
 
 
 def row(z: float | None, *, step: str = "answer", drifting: bool = False, model: str = "m") -> AlignmentRow:

@@ -261,7 +261,7 @@ def engine(case: Case, player: Player, folder: Path) -> Odar:
     providers = dict.fromkeys(("fast", "slow", "scores"), player)
 
     def build(**more: Any) -> Odar:
-        settings = load_settings("embedded", environ={}, **{**base, **more})
+        settings = load_settings("tiny", environ={}, **{**base, **more})
         return Odar(settings, providers=providers, estimator=Spread())
 
     return build(calibration=calibration(build(), folder)) if case.calibrated else build()

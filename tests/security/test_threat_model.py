@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from odar.fusion.calibration import FITTED
+from odar.calibration_file import FITTED
 from odar.images import MAX_BYTES
 from odar.settings import IMAGE_URLS, GatewaySettings
 

@@ -14,9 +14,8 @@ import pytest
 from filelock import FileLock
 
 from odar.errors import StoreError
-from odar.fusion.energy import Alignment
-from odar.fusion.running import Running
-from odar.fusion.statistics import Source, Statistics, StatisticsTable
+from odar.policy.alignment import Running, Source, Statistics, StatisticsTable
+from odar.policy.energy import Alignment
 from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.alignment import ServedAlignment
 from odar.store.alignment_file import AlignmentFile, alignment_path
@@ -104,7 +103,7 @@ def test_processes_add_up(file):
     """Four processes at once, ten additions each: nothing is lost."""
     code = (
         "import sys; from pathlib import Path; from odar.store.alignment_file import AlignmentFile\n"
-        "from odar.fusion.running import Running; from odar.fusion.statistics import Source\n"
+        "from odar.policy.alignment import Running; from odar.policy.alignment import Source\n"
         f"source = Source('m', '{'0' * 32}', 0.2, 0.9, 96, 0.1)\n"
         "for i in range(10): AlignmentFile(Path(sys.argv[1])).add({source: Running.of([0.1, 0.3], 1.0)}, 7.0)"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odar.evals.benchmarks.base import About, Task
-from odar.fusion.equivalence import equivalent
+from odar.policy.equivalence import equivalent
 from odar.types import Query
 
 ABOUT = About("written here")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from odar.batch.executor import LocalExecutor
+from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
@@ -20,8 +21,7 @@ from odar.evals.panel.folder import open_folder
 from odar.evals.panel.folds import plan
 from odar.evals.panel.header import Header, header_of
 from odar.evals.panel.parquet import write_panel
-from odar.fusion.calibration import Calibration
-from odar.fusion.statistics import Statistics, StatisticsTable
+from odar.policy.alignment import Statistics, StatisticsTable
 from odar.providers.base import Completion
 from odar.types import Estimate, Query, Step, Token, Usage
 from support.benchmarks import Sums

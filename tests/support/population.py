@@ -10,7 +10,7 @@ from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.records import Attempt, Record
 from odar.calibration.setup import Setup, Thresholds
 from odar.difficulty.estimator import shipped_estimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.policy.posterior import PosteriorDifficulty
 from odar.types import Step
 
 SIZE = 240

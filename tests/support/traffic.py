@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from odar.difficulty.features import FEATURES
-from odar.fusion.energy import Alignment, measure
+from odar.policy.energy import Alignment, measure
 from odar.store.record import Record, Unanswered
 from odar.types import (
     Answer,

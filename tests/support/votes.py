@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from odar.calibration.votes import Votes
+from odar.policy.rules import Votes
 
 
 @st.composite

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from odar.agents.ledger import Ledger
-from odar.dispatch.catalogue import ModelCard
+from odar.catalogue import ModelCard
 from odar.errors import ProviderError, ProviderTimeout, one_line
 from odar.providers.base import Message, Reply, Request
 from odar.types import CANCELLED, NO_USAGE, Call, Step, Usage

@@ -10,8 +10,8 @@ from odar.agents.scales import Scales
 from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.errors import OdarError
-from odar.fusion.choose import Fusion
 from odar.observer import observed
+from odar.policy.fusion import Fusion
 from odar.types import Candidate, Role, Verdict
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from odar.agents.prompt_size import most_tokens, writes_cache
-from odar.dispatch.catalogue import ModelCard
+from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded
 from odar.providers.base import Message
 from odar.types import NO_USAGE, Call, Spend, Usage

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from odar.agents.team import Team
-from odar.fusion.energy import measure
-from odar.fusion.statistics import Source, Statistics
+from odar.policy.alignment import Source, Statistics
+from odar.policy.energy import measure
 from odar.store.alignment import ServedAlignment
 from odar.types import Candidate, Step
 

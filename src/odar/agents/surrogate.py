@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from odar.agents.billing import billed
 from odar.agents.scales import Scales
 from odar.agents.team import Team
-from odar.dispatch.catalogue import ModelCard
+from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded, OdarError, ProviderProtocolError
-from odar.fusion.choose import missing_share
+from odar.policy.fusion import missing_share
 from odar.providers.base import Message, Quirks, Request, Sampling, score_text
 from odar.settings import Settings
 from odar.types import Candidate, Token

@@ -16,11 +16,11 @@ from odar.agents.billing import billed
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.agents.terms import Terms, agent_terms, plain_terms
-from odar.dispatch.catalogue import ModelCard
+from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError, one_line
-from odar.fusion.answers import extract_judgment, find_answer
-from odar.fusion.forms import canonical_json, fault_of
 from odar.observer import observed
+from odar.policy.answers import extract_judgment, find_answer
+from odar.policy.response_format import canonical_json, fault_of
 from odar.providers.base import Completion, Message, OnText, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings

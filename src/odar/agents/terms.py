@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
+from odar.catalogue import ModelCard
 from odar.conversation import Options
-from odar.dispatch.catalogue import ModelCard
 from odar.providers.base import Quirks, Sampling
 from odar.settings import AgentSettings
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from odar.agents.team import Team
-from odar.fusion.stopping import Stopping
+from odar.policy.stopping import Stopping
 from odar.types import Candidate
 
 PROCEDURE = 2

@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from odar.calibration.votes import Array, Votes, own_weights
+from odar.policy.rules import Array, Votes, own_weights
 
 _STEPS, _CLOSE = 12, 0.01
 """Of Newton's method for κ, at most, and the relative change that ends it: the likelihood is flat there."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from odar.calibration.records import Attempt, Record, Score
-from odar.calibration.votes import Array, Bools, Ints, Votes
 from odar.difficulty.training import d_star
-from odar.fusion.energy import free_energy
-from odar.fusion.equivalence import group
+from odar.policy.energy import free_energy
+from odar.policy.equivalence import group
+from odar.policy.rules import Array, Bools, Ints, Votes
 
 FAST, VERIFY, SOLVE = 0, 1, 2
 """Columns of the votes, and numbers of the sources: the fast answer, the verification, then the slow samples."""

@@ -18,9 +18,9 @@ from odar.calibration.posterior_fit import fit_posterior_part
 from odar.calibration.routing_fit import Variant, fit_routing
 from odar.calibration.setup import Setup
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
-from odar.calibration.votes import Array, Ints, Votes
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array, Ints, Votes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from odar.calibration.belief import log_likelihood
-from odar.calibration.votes import Array, Bools, Ints, Votes, fuse
+from odar.policy.rules import Array, Bools, Ints, Votes, fuse
 
 BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)

@@ -16,12 +16,12 @@ from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.part import Part
 from odar.calibration.setup import Setup, Thresholds
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
-from odar.calibration.votes import Array
+from odar.calibration_file import Calibration
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.posterior import PosteriorDifficulty
 from odar.engine import Odar
-from odar.fusion.calibration import Calibration
-from odar.fusion.statistics import Source, Statistics, StatisticsTable
+from odar.policy.alignment import Source, Statistics, StatisticsTable
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array
 from odar.types import Step
 
 STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)

@@ -9,7 +9,7 @@ from typing import Any
 
 from odar.calibration.jsonl import effort_of, load_lines, parse_lines, query_of
 from odar.errors import InputError
-from odar.fusion.equivalence import equivalent
+from odar.policy.equivalence import equivalent
 from odar.types import Query
 
 _FAULT = "is not a question with an answer"

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.votes import Array, Ints
+from odar.policy.rules import Array, Ints
 
 M = TypeVar("M")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from odar.calibration.evidence import FAST, SOLVE, VERIFY, Evidence
 from odar.calibration.setup import Setup
-from odar.calibration.votes import Array, Bools, Ints, Votes, fuse
+from odar.policy.rules import Array, Bools, Ints, Votes, fuse
 
 
 @dataclass(frozen=True, slots=True)

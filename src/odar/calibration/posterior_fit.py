@@ -7,8 +7,8 @@ import numpy as np
 from odar.calibration.evidence import FastAnswers
 from odar.calibration.part import Part, compare, folds
 from odar.calibration.setup import Setup
-from odar.calibration.votes import Array, Bools
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array, Bools
 
 FEWEST = 50
 """Fast answers, below which seven coefficients cannot be learned."""

@@ -16,7 +16,7 @@ from odar.agents.waves import PROCEDURE
 from odar.types import Role
 
 if TYPE_CHECKING:
-    from odar.dispatch.catalogue import ModelCard
+    from odar.catalogue import ModelCard
     from odar.engine import Odar
 
 

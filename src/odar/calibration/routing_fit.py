@@ -10,9 +10,9 @@ import numpy as np
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.policy import Outcomes
 from odar.calibration.setup import Thresholds
-from odar.calibration.votes import Array
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.posterior import PosteriorDifficulty
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array
 
 GRID_1 = (0.2, 0.3, 0.4)
 GRID_2 = (0.6, 0.7, 0.8)

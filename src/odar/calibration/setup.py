@@ -8,10 +8,10 @@ import numpy as np
 
 from odar.calibration.evidence import FAST, FastAnswers
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.votes import Array, Ints, Votes
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.posterior import PosteriorDifficulty
-from odar.fusion.statistics import Statistics
+from odar.policy.alignment import Statistics
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array, Ints, Votes
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from odar.calibration.evidence import FAST, SOLVE, VERIFY, Evidence
-from odar.calibration.votes import Array, Votes
-from odar.fusion.statistics import Statistics
+from odar.policy.alignment import Statistics
+from odar.policy.rules import Array, Votes
 
 
 def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:

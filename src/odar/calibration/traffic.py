@@ -22,12 +22,12 @@ from odar.calibration.part import Part
 from odar.calibration.posterior_fit import fit_posterior_part
 from odar.calibration.setup import Setup, Thresholds
 from odar.calibration.statistics_fit import statistics_of
-from odar.calibration.votes import Array
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
-from odar.difficulty.posterior import PosteriorDifficulty
-from odar.fusion.energy import free_energy
-from odar.fusion.equivalence import equivalent
+from odar.policy.energy import free_energy
+from odar.policy.equivalence import equivalent
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array
 from odar.types import Step
 
 FEWEST_ENERGIES = 30

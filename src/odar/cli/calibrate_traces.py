@@ -12,12 +12,12 @@ import numpy as np
 
 from odar.calibration.install import incumbents, made_of, part_report, posterior_document, table
 from odar.calibration.traffic import FEWEST_ENERGIES, Traffic, TrafficFit, fit_traffic, read_traffic
+from odar.calibration_file import Calibration
 from odar.cli.calibrate_view import part_line
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import written_whole
-from odar.fusion.calibration import Calibration
 from odar.settings import Settings
 from odar.types import Step
 

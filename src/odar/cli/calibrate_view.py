@@ -8,8 +8,8 @@ import click
 
 from odar.calibration.fit import Expectation, Fitted
 from odar.calibration.part import Part
-from odar.difficulty.posterior import PosteriorDifficulty
 from odar.engine import Odar
+from odar.policy.posterior import PosteriorDifficulty
 
 
 def show(odar: Odar, fitted: Fitted, count: int) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from odar.calibration.jsonl import load_lines, query_of
+from odar.calibration_file import load_calibration
 from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
-from odar.dispatch.experts import route_expert
-from odar.dispatch.strategy import Strategy
 from odar.errors import InputError, one_line
-from odar.fusion.calibration import load_calibration
+from odar.policy.experts import route_expert
+from odar.policy.path import Strategy
 from odar.question import check_text
 from odar.settings import Settings
 from odar.types import Decision, Query

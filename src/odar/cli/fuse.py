@@ -13,7 +13,7 @@ from odar.calibration.bootstrap import Interval
 from odar.cli.options import UserPath, settings_options
 from odar.evals.fusion_file import RuleResult, StoppingResult, apply_rules, load_questions, oracle, stop_early
 from odar.evals.fusion_held_out import HeldOut, held_out
-from odar.fusion.choose import Fusion
+from odar.policy.fusion import Fusion
 from odar.settings import Settings
 
 

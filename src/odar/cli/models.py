@@ -7,8 +7,8 @@ import json
 
 import click
 
+from odar.catalogue import Price
 from odar.cli.options import settings_options
-from odar.dispatch.catalogue import Price
 from odar.settings import Settings
 
 

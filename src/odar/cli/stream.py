@@ -6,7 +6,7 @@ import sys
 from typing import TextIO
 
 from odar.cli.harmless import harmless
-from odar.fusion.answers import find_answer
+from odar.policy.answers import find_answer
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from odar.calibration.fusion_fit import BETAS, GAMMAS, cross_fit, skill_weights, standardize
-from odar.calibration.votes import Array, Votes, accuracy, fuse, majority, oracle
 from odar.errors import InputError
 from odar.evals.benchmarks.files import arrow
 from odar.files import user_path
+from odar.policy.rules import Array, Votes, accuracy, fuse, majority_vote, oracle
 
 CONSTANT = ("deepseek-chat",)
 """Models whose recorded probability is the same for every answer, and so says nothing."""
@@ -104,7 +104,7 @@ def measure_group(panel: Panel, members: Sequence[int], seed: int) -> GroupResul
     return GroupResult(
         models=tuple(panel.models[m] for m in members),
         best_single=float(votes.correct.mean(axis=0).max()),
-        majority=accuracy(aligned, majority(aligned)),
+        majority=accuracy(aligned, majority_vote(aligned)),
         argmin=accuracy(aligned, fuse(aligned, np.inf, np.ones(len(members)))),
         plain=accuracy(votes, fitted.plain),
         fitted=accuracy(votes, fitted.winners),
@@ -122,7 +122,7 @@ def luck(votes: Votes, seed: int, draws: int = DRAWS) -> Array:
     """
     aligned = replace(votes, energy=standardize(votes.energy, slice(None)))
     rows = np.arange(len(votes))
-    plain = np.column_stack([votes.correct, aligned.correct[rows, majority(aligned)]])
+    plain = np.column_stack([votes.correct, aligned.correct[rows, majority_vote(aligned)]])
     settings = [(beta, skill_weights(votes, gamma)) for beta in BETAS for gamma in GAMMAS]
     fitted = [aligned.correct[rows, fuse(aligned, *setting)] for setting in settings]
     best = max([*fitted, *plain.T], key=lambda right: int(right.sum()))

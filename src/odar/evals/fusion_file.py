@@ -27,17 +27,16 @@ import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.jsonl import parse_lines
-from odar.calibration.votes import Array
 from odar.errors import InputError
 from odar.evals.samples import FORMAT
 from odar.files import user_path
 from odar.formats import check_format
-from odar.fusion.answers import extract_answer
-from odar.fusion.choose import Fusion
-from odar.fusion.energy import Alignment, measure
-from odar.fusion.equivalence import equivalent
-from odar.fusion.rules import RULES
-from odar.fusion.stopping import Stopping
+from odar.policy.answers import extract_answer
+from odar.policy.energy import Alignment, measure
+from odar.policy.equivalence import equivalent
+from odar.policy.fusion import Fusion
+from odar.policy.rules import RULES, Array
+from odar.policy.stopping import Stopping
 from odar.types import Candidate, Role, Step, Token
 
 

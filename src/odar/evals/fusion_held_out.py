@@ -10,9 +10,9 @@ import numpy as np
 
 from odar.calibration.fusion_fit import FOLDS, fit_fusion
 from odar.calibration.part import folds
-from odar.calibration.votes import Array, Votes
 from odar.evals.fusion_file import Question, right_by
-from odar.fusion.choose import Fusion
+from odar.policy.fusion import Fusion
+from odar.policy.rules import Array, Votes
 from odar.types import Step
 
 FEWEST = 30

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from odar.errors import InputError
 from odar.evals.benchmarks.base import Benchmark, Task
 from odar.evals.benchmarks.files import read_rows
-from odar.fusion.answers import extract_answer
+from odar.policy.answers import extract_answer
 
 
 class Response(NamedTuple):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.votes import Array
 from odar.evals.panel.folds import label_free_strata
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.tape import Tape
@@ -20,6 +19,7 @@ from odar.evals.statistics import (
     fold_interval,
     over_seeds,
 )
+from odar.policy.rules import Array
 
 
 @dataclass(frozen=True, slots=True)

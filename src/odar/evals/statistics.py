@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from odar.calibration.bootstrap import RESAMPLES, Interval, bootstrap_mean
-from odar.calibration.votes import Array, Ints
 from odar.errors import InputError
+from odar.policy.rules import Array, Ints
 
 LEVEL = 0.95
 

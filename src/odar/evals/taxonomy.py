@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.votes import Bools
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import SOLVE, VERIFY, Tape
 from odar.evals.replay.walk import MEDIUM
+from odar.policy.rules import Bools
 
 KINDS = {
     "E1": "difficulty: another path had a right answer, this one had none",

@@ -7,10 +7,10 @@ import binascii
 from typing import Any
 
 from odar.conversation import Format, Image, Tool, ToolChoice, Wire
-from odar.fusion.forms import schema_fault
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.fields import Fields
 from odar.images import MAX_BYTES
+from odar.policy.response_format import schema_fault
 
 
 def read_image(url: Any, where: str) -> Image:

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from odar.fusion.drift import AlignmentRow
+from odar.policy.alignment import AlignmentRow
 
 
 class DriftMetrics(Collector):

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from odar.fusion.drift import AlignmentRow
 from odar.gateway.drift_metrics import DriftMetrics
 from odar.gateway.gate import Gate
 from odar.gateway.ports import Entry
 from odar.gateway.store_metrics import StoreMetrics
+from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker, State
 from odar.store.writer import Health
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from odar.agents.prompts import load_prompts
-from odar.dispatch.catalogue import ModelCard
+from odar.catalogue import ModelCard
 from odar.gateway.service import Service
 from odar.types import Role, Step
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from odar.conversation import ToolCall
-from odar.fusion.choose import rank
 from odar.gateway.chat_request import ChatRequest
+from odar.policy.fusion import rank
 from odar.summary import summary
 from odar.types import Answer, Candidate, Decision
 

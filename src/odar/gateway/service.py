@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from odar.agents.ledger import Ledger
-from odar.dispatch.catalogue import ModelCard
+from odar.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import SettingsError, UnknownName
 from odar.gateway.chat_request import ChatRequest

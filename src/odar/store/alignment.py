@@ -13,10 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odar.errors import StoreError
-from odar.fusion.drift import AlignmentRow, alignment_row
-from odar.fusion.energy import Alignment
-from odar.fusion.running import Running
-from odar.fusion.statistics import Source, StatisticsTable
+from odar.policy.alignment import AlignmentRow, Running, Source, StatisticsTable, alignment_row
+from odar.policy.energy import Alignment
 from odar.settings import AlignmentSettings
 from odar.store.alignment_file import AlignmentFile, Served, merged
 

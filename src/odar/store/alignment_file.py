@@ -17,8 +17,7 @@ from typing import Any
 from odar.errors import StoreError
 from odar.files import user_path
 from odar.formats import check_format, load_json
-from odar.fusion.running import Running
-from odar.fusion.statistics import Source, source_from_row
+from odar.policy.alignment import Running, Source, source_from_row
 from odar.settings import StoreSettings
 
 FORMAT = "odar-alignment-1"

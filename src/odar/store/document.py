@@ -15,8 +15,8 @@ from typing import Any
 
 from odar.errors import StoreError
 from odar.formats import dump_json
-from odar.fusion.choose import Fusion
-from odar.fusion.scaffold import scaffold_mask
+from odar.policy.energy import scaffold_mask
+from odar.policy.fusion import Fusion
 from odar.store.record import OK, Record, Unanswered, path_of
 from odar.types import (
     Answer,

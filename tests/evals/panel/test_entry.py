@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.dispatch.catalogue import Price
+from odar.catalogue import Price
 from odar.evals.panel.entry import Bill, attempt, attempt_from_json, attempt_to_json, bill, shares
 from odar.evals.panel.figures import figures_of
-from odar.fusion.choose import missing_share
-from odar.fusion.energy import measure
+from odar.policy.energy import measure
+from odar.policy.fusion import missing_share
 from odar.types import Candidate, Step, Token, Usage
 
 PRICE = Price(1.0, 0.1, 4.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.evals.replay.grouping import Grouping
-from odar.fusion.equivalence import group
+from odar.policy.equivalence import group
 
 ANSWERS = st.sampled_from(["5", "5 kg", "5 g", "5.0", "6", "6 kg", "Paris", "paris.", "(a)"])
 ROWS = st.lists(st.lists(ANSWERS, min_size=5, max_size=5), min_size=1, max_size=6)

@@ -8,7 +8,7 @@ from odar.evals.replay.outcome import NO_PATH
 from odar.evals.replay.policies import expand, run, run_all, suites
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, SOLVE, load_tape
-from odar.fusion.rules import RULES, free_energy_rule
+from odar.policy.rules import RULES, free_energy_rule
 from support.panels import synthetic_panel
 
 

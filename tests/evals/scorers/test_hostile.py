@@ -20,7 +20,7 @@ from odar.evals.scorers import (
     swebench,
     verdict,
 )
-from odar.fusion.boxed import last_boxed
+from odar.policy.answers import last_boxed
 
 LENGTH = 20_000
 SECONDS = 3.0

@@ -24,7 +24,7 @@ from odar.evals.scorers.similarity import levenshtein, order_similarity, similar
 from odar.evals.scorers.spans import exact_match, f1, normal
 from odar.evals.scorers.truthful import mc1, mc2, truthful_letter
 from odar.evals.scorers.verdict import verdict
-from odar.fusion.boxed import last_boxed
+from odar.policy.answers import last_boxed
 
 Dress = Callable[[str], str]
 words = st.text(string.ascii_lowercase, min_size=3, max_size=8)

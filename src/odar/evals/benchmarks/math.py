@@ -9,7 +9,7 @@ from odar.evals.benchmarks.dataset import Dataset, Place, by_answer
 from odar.evals.benchmarks.files import Row
 from odar.evals.benchmarks.hub import Hub
 from odar.evals.scorers.mathematics import math_equal
-from odar.fusion.boxed import last_boxed
+from odar.policy.answers import last_boxed
 from odar.types import Query
 
 _SUBJECTS = (

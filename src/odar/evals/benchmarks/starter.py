@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odar.calibration.items import starter_items
 from odar.evals.benchmarks.base import About, Task
-from odar.fusion.equivalence import equivalent
+from odar.policy.equivalence import equivalent
 
 _ABOUT = About("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odar.dispatch.catalogue import Price
+from odar.catalogue import Price
 from odar.types import Candidate, Step, Token, Usage
 
 

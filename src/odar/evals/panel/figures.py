@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odar.evals.panel.entry import Attempt
-from odar.fusion.choose import confidences, token_counts
-from odar.fusion.energy import measure
+from odar.policy.energy import measure
+from odar.policy.fusion import confidences, token_counts
 
 
 @dataclass(frozen=True, slots=True)

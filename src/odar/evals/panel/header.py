@@ -15,12 +15,12 @@ from typing import Any
 from odar import __version__
 from odar.agents.terms import agent_terms
 from odar.calibration.provenance import digest
+from odar.calibration_file import Calibration
+from odar.catalogue import ModelCard
 from odar.conversation import NO_OPTIONS
-from odar.dispatch.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.formats import check_format, load_json
-from odar.fusion.calibration import Calibration
 from odar.types import Role, Step
 
 FORMAT = "odar-panel-2"

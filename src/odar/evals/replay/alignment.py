@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.votes import Array
 from odar.evals.panel.header import calibration_of
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, Tape
-from odar.fusion.energy import free_energy
-from odar.fusion.statistics import Source, Statistics
+from odar.policy.alignment import Source, Statistics
+from odar.policy.energy import free_energy
+from odar.policy.rules import Array
 from odar.types import Step
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from odar.calibration.votes import Array, Bools, Ints
 from odar.errors import InputError
 from odar.evals.replay.fusing import choose
 from odar.evals.replay.outcome import NO_PATH, Outcome, Play, settle
@@ -14,6 +13,7 @@ from odar.evals.replay.routing import Route, route
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, SOLVE, VERIFY, Tape
 from odar.evals.replay.walk import HARD, MEDIUM, SIMPLE, always, walk
+from odar.policy.rules import Array, Bools, Ints
 
 SEEDS = (42, 123, 456)
 """SPEC 7.4's."""

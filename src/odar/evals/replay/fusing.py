@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from odar.calibration.votes import Array, Bools, Ints, Votes, fuse
 from odar.evals.replay.alignment import align, raw, skills_of
 from odar.evals.replay.setting import NO_FUSION, Setting
 from odar.evals.replay.tape import FAST, Tape
-from odar.fusion.rules import RULES, Ballot
+from odar.policy.rules import RULES, Array, Ballot, Bools, Ints, Votes, fuse
 
 
 def choose(tape: Tape, setting: Setting, present: Bools) -> Ints:

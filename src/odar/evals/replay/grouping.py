@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.votes import Bools, Ints
-from odar.fusion.equivalence import canonical, group
+from odar.policy.equivalence import canonical, group
+from odar.policy.rules import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)

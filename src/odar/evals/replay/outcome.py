@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.votes import Array, Bools, Ints
 from odar.evals.replay.tape import FAST, SOLVE, VERIFY, Tape
+from odar.policy.rules import Array, Bools, Ints
 
 NO_PATH = -1
 """For policies that know no paths."""

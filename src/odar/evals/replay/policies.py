@@ -13,7 +13,7 @@ from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.setting import NO_FUSION, Setting
 from odar.evals.replay.tape import Tape
 from odar.evals.replay.walk import odar
-from odar.fusion.rules import RULES
+from odar.policy.rules import RULES
 
 Policy = Callable[..., Outcome]
 

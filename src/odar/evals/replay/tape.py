@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.votes import Array, Bools, Ints
+from odar.calibration_file import load_calibration
 from odar.errors import InputError
 from odar.evals.panel.entry import Key
 from odar.evals.panel.folder import panel_file
 from odar.evals.panel.header import Header
 from odar.evals.panel.parquet import open_panel, read_header, sound
 from odar.evals.replay.grouping import Grouping
-from odar.fusion.calibration import load_calibration
-from odar.fusion.choose import last_resort
+from odar.policy.fusion import last_resort
+from odar.policy.rules import Array, Bools, Ints
 from odar.types import Candidate, Step
 
 FAST, VERIFY, SOLVE = 0, 1, 2

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from odar.calibration.votes import Bools, Ints
 from odar.errors import InputError
 from odar.evals.replay.fusing import choose
 from odar.evals.replay.outcome import Outcome, Play, settle
 from odar.evals.replay.routing import Route, route
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, SOLVE, VERIFY, Tape
-from odar.fusion.stopping import Stopping
+from odar.policy.rules import Bools, Ints
+from odar.policy.stopping import Stopping
 
 SIMPLE, MEDIUM, HARD = 0, 1, 2
 

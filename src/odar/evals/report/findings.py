@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.votes import Array, Bools
 from odar.errors import InputError
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.policies import run_all, suites
@@ -19,6 +18,7 @@ from odar.evals.routing_bench import Outcomes, RouterRow, router_row
 from odar.evals.standing import Standing, item_names, label_free, paired, standings, strata_of
 from odar.evals.statistics import Difference
 from odar.evals.taxonomy import Taxonomy, groups_of, taxonomy
+from odar.policy.rules import Array, Bools
 
 BINS = 8
 """Bins of the calibration plots, of equal numbers of items."""

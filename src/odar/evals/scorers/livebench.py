@@ -15,7 +15,7 @@ from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.mathematics import math_equal
 from odar.evals.scorers.programs import extract_program, passes, passes_script, read_tests
 from odar.evals.scorers.similarity import order_similarity, similarity
-from odar.fusion.boxed import last_boxed
+from odar.policy.answers import last_boxed
 
 _SOLUTION = re.compile(r"<solution>(.*?)(?:</solution>|$)", re.DOTALL)
 _BOLD = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)

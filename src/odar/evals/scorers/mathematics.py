@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass, field
 
 from odar.errors import InputError
-from odar.fusion.equivalence import equivalent
+from odar.policy.equivalence import equivalent
 
 SECONDS = 5.0
 """Longest comparison; what takes longer counts as different."""

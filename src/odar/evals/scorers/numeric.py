@@ -6,7 +6,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from odar.fusion.quantity import parse_quantity
+from odar.policy.equivalence import parse_quantity
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?|(?<![\w.])[-+]?\.\d+")
 

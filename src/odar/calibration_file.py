@@ -1,0 +1,103 @@
+"""The file that `odar calibrate` writes: everything fitted to one pair of models, in one reviewable place."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+from odar.errors import SettingsError
+from odar.files import user_path
+from odar.formats import check_format, load_json
+from odar.policy.alignment import StatisticsTable
+
+FORMAT = "odar-calibration-1"
+SHIPPED = ("tiny",)
+FITTED = ("routing.tau1", "routing.tau2", "routing.mode", "fusion.beta")
+"""The settings that a calibration may hold. A file that somebody sent must not decide where keys are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was fitted, and the evidence for it."""
+
+    statistics: StatisticsTable
+    settings: Mapping[str, float | str] = field(default_factory=dict)
+    """Fitted settings by key, such as fusion.beta; they rank above the profile and below the user's own."""
+    posterior: Mapping[str, Any] | None = None
+    """Coefficients of the posterior difficulty; None for the shipped ones."""
+    estimator: Mapping[str, Any] | None = None
+    """Weights of the estimator that takes the place of the shipped one; None for the shipped ones."""
+    made: Mapping[str, Any] = field(default_factory=dict)
+    """Command, data, versions."""
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """Expected accuracy, calls and cost, before and after, on held-out folds."""
+
+    def to_json(self) -> str:
+        """The file's text."""
+        body = {
+            "format": FORMAT,
+            "made": dict(self.made),
+            "report": dict(self.report),
+            "settings": {key: _portable(value) for key, value in self.settings.items()},
+            "posterior": self.posterior,
+            "estimator": self.estimator,
+            "sources": self.statistics.to_rows(),
+        }
+        return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, origin: str) -> Calibration:
+        """Read a calibration; refuses what is not one, or is one of another version."""
+        try:
+            body = load_json(text)
+            check_format(body.get("format"), FORMAT, origin, "run `odar calibrate` again", SettingsError)
+            if strange := sorted(set(body["settings"]) - set(FITTED)):
+                raise SettingsError(f"{origin} sets {strange[0]}; a calibration may only set {', '.join(FITTED)}")
+            return cls(
+                statistics=StatisticsTable.from_rows(body["sources"]),
+                settings={key: _setting(value) for key, value in body["settings"].items()},
+                posterior=body["posterior"],
+                estimator=body.get("estimator"),  # files of before 2026-11-16 have none
+                made=body["made"],
+                report=body["report"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None
+
+
+def load_calibration(name: str) -> Calibration:
+    """A shipped calibration by name, a file, or the empty one for an empty name.
+
+    >>> len(load_calibration("").statistics.entries)
+    0
+    """
+    if not name:
+        return Calibration(StatisticsTable({}))
+    if name in SHIPPED:
+        file: Any = resources.files("odar.data").joinpath(f"calibration-{name}.json")
+    else:
+        file = user_path(name, setting="calibration")
+    try:
+        return Calibration.from_json(file.read_text(encoding="utf-8"), f"calibration {name}")
+    except OSError as error:
+        raise SettingsError(f"calibration = {name!r} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:  # no file's name; brackets without end
+        raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
+
+
+def _portable(value: float | str) -> float | str:
+    return value if isinstance(value, str) or math.isfinite(value) else str(value)
+
+
+def _setting(value: Any) -> float | str:
+    """A number, "inf" among them, or a word such as a routing mode."""
+    try:
+        return float(value)
+    except ValueError:
+        return str(value)

@@ -1,1 +1,0 @@
-"""d(x) and the catalogue → which path, which models. Rules only, nothing trained. Pure."""

@@ -1,0 +1,279 @@
+"""What is known of a source of candidates: μ and σ of its free energies, and its skill (SPEC 5.5, 5.10b)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from odar.policy.energy import Alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where candidates come from. Change any part of it, and its statistics no longer hold."""
+
+    model: str
+    prompt_md5: str
+    temperature: float
+    top_p: float
+    max_tokens: int
+    varentropy_weight: float
+    scorer: str = ""
+    """The surrogate whose log-probs these are; empty for the model's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How a source behaves on a calibration set."""
+
+    mean: float
+    """μ of its free energies."""
+    deviation: float
+    """σ of its free energies."""
+    count: int
+    """Candidates behind μ and σ."""
+    skill: float = 1.0
+    """w_m: its weight in a vote, from its accuracy; 1 is the best source of its set."""
+    log_tokens_mean: float | None = None
+    """Mean of ln(1 + tokens) of its answers, for the posterior difficulty (SPEC 5.11); None where not measured."""
+    log_tokens_deviation: float | None = None
+    """Its deviation."""
+
+    @property
+    def alignment(self) -> Alignment:
+        """μ and σ as they are applied."""
+        return Alignment(self.mean, self.deviation)
+
+    def length_score(self, tokens: int) -> float | None:
+        """How long an answer is among those of this source, as a z-score of ln(1 + tokens); None where unknown.
+
+        >>> Statistics(0.2, 0.1, 50, log_tokens_mean=3.0, log_tokens_deviation=0.5).length_score(0)
+        -6.0
+        """
+        if self.log_tokens_mean is None or not self.log_tokens_deviation:
+            return None
+        return (math.log1p(tokens) - self.log_tokens_mean) / self.log_tokens_deviation
+
+
+class StatisticsTable:
+    """Statistics by source.
+
+    >>> StatisticsTable({}).find(Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)) is None
+    True
+    """
+
+    def __init__(self, entries: Mapping[Source, Statistics]) -> None:
+        self.entries = dict(entries)
+
+    def find(self, source: Source) -> Statistics | None:
+        """The statistics of this very source, or None: such a source is uncalibrated."""
+        return self.entries.get(source)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The table as JSON-ready rows."""
+        return [{**asdict(source), **asdict(statistics)} for source, statistics in self.entries.items()]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
+        """Read what `to_rows` wrote; raises KeyError or TypeError where a row lacks something."""
+        return cls({_read(Source, row): _read(Statistics, row) for row in rows})
+
+
+def source_from_row(row: Mapping[str, Any]) -> Source:
+    """The source among other things in a row; raises KeyError where something is missing."""
+    source: Source = _read(Source, row)
+    return source
+
+
+def _read(kind: Any, row: Mapping[str, Any]) -> Any:
+    """A field with a default may be missing: files outlive the code that wrote them."""
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}
+    known = (field.name for field in fields(kind) if field.name in row or field.name not in optional)
+    return kind(**{name: row[name] for name in known})
+
+
+RATIO = 1.02
+"""From one bin to the next: no energy is off by more than 1%."""
+_LOWEST, _HIGHEST = 1e-4, 1e3
+"""Beyond these an energy counts as one of them."""
+_FENCE = 3.0
+"""Tukey's outer fences: energies farther from the quartiles than this many times their distance are pulled in."""
+_FEWEST = 1e-3
+"""A bin that has faded below this is forgotten."""
+
+
+def bin_of(energy: float) -> int:
+    """The bin an energy falls into; an infinite one falls into the last, and NaN has none.
+
+    >>> bin_of(1.0), bin_of(1.03), bin_of(0.0) == bin_of(1e-9)
+    (0, 1, True)
+    """
+    return round(math.log(min(max(energy, _LOWEST), _HIGHEST)) / math.log(RATIO))
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What has been served by one source.
+
+    >>> Running.of([0.1, 0.2, 0.3], day=0.0).count
+    3.0
+    """
+
+    bins: Mapping[int, float] = field(default_factory=dict)
+    """Weight by bin, as of `day`."""
+    day: float = 0.0
+    """Days since 1970, with a fraction."""
+    seen: int = 0
+    """Candidates in all; these do not fade."""
+
+    @classmethod
+    def of(cls, energies: Iterable[float], day: float) -> Running:
+        """Counts of energies that were all served on one day; what is no number is left out."""
+        bins: dict[int, float] = {}
+        numbers = [energy for energy in energies if not math.isnan(energy)]
+        for energy in numbers:
+            bins[bin_of(energy)] = bins.get(bin_of(energy), 0.0) + 1.0
+        return cls(bins, day, len(numbers))
+
+    @property
+    def count(self) -> float:
+        """How many candidates it is worth by now."""
+        return math.fsum(self.bins.values())
+
+    def merged(self, other: Running, half_life: float) -> Running:
+        """Both together, as of the later day. Which is given first, and in what order, makes no difference."""
+        day = max(self.day, other.day)
+        bins: dict[int, float] = {}
+        for part in (self.faded(day, half_life), other.faded(day, half_life)):
+            for number, weight in part.bins.items():
+                bins[number] = bins.get(number, 0.0) + weight
+        return Running(bins, day, self.seen + other.seen)
+
+    def faded(self, day: float, half_life: float) -> Running:
+        """The same counts as they weigh on a later day.
+
+        >>> Running.of([0.1, 0.2], day=0.0).faded(day=7.0, half_life=7.0).count
+        1.0
+        """
+        left = 0.5 ** (max(0.0, day - self.day) / half_life)
+        bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _FEWEST}
+        return Running(bins, max(day, self.day), self.seen)
+
+    def alignment(self) -> Alignment | None:
+        """μ and σ with outliers pulled in to the fences; None where there are no two different energies."""
+        if not self.bins:
+            return None
+        order = sorted(self.bins)
+        values = RATIO ** np.array(order, dtype=np.float64)
+        weights = np.array([self.bins[number] for number in order])
+        low, high = (_quantile(values, weights, share) for share in (0.25, 0.75))
+        reach = _FENCE * max(high - low, low * (RATIO - 1))  # where half of all are in one bin, still a little room
+        values = np.clip(values, low - reach, high + reach)
+        mean = float(np.average(values, weights=weights))
+        deviation = math.sqrt(float(np.average((values - mean) ** 2, weights=weights)))
+        return Alignment(mean, deviation) if deviation > 0 else None
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    """The smallest value that at least this share of the weight does not exceed."""
+    reached = np.cumsum(weights)
+    at = int(np.searchsorted(reached, share * reached[-1] * (1 - 1e-12)))
+    return float(values[min(at, len(values) - 1)])
+
+
+SURE = 4.0
+"""Standard errors beyond which a difference is no accident; samples of one question are alike, so more than 3."""
+SHIFT = 0.5
+"""A mean that moved by less than this many σ changes no choice worth speaking of."""
+SPREAD = 1.5
+"""Nor does a σ that grew or shrank by less than this factor."""
+FEWEST = 30
+"""Served candidates below which nothing is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far served energies are from the calibrated ones."""
+
+    z: float
+    """The difference of the means in standard errors."""
+    shift: float
+    """The same in calibrated σ."""
+    spread: float
+    """Served σ over calibrated σ."""
+    drifting: bool
+    """Whether the difference is both sure and large."""
+
+
+def drift(running: Running, calibrated: Statistics) -> Drift | None:
+    """Compare what is served with what was calibrated; None where there is too little to compare.
+
+    >>> served = Running.of([0.3 + 0.001 * i for i in range(100)], day=0.0)
+    >>> drift(served, Statistics(mean=0.2, deviation=0.05, count=100)).drifting
+    True
+    """
+    served = running.alignment()
+    count = running.count
+    if served is None or count < FEWEST or calibrated.deviation <= 0 or calibrated.count < 2:
+        return None
+    shift = (served.mean - calibrated.mean) / calibrated.deviation
+    spread = served.deviation / calibrated.deviation
+    # Both means are estimates. The wider σ of the two: a source that became erratic must not look surely moved.
+    error = max(1.0, spread) * math.sqrt(1 / count + 1 / calibrated.count)
+    z = shift / error
+    moved = abs(z) > SURE and abs(shift) > SHIFT
+    # The logarithm of σ has this error for tails somewhat heavier than a Gaussian's, as energies have.
+    widened = abs(math.log(spread)) / math.sqrt(1 / count + 1 / calibrated.count)
+    reshaped = widened > SURE and not 1 / SPREAD < spread < SPREAD
+    return Drift(z, shift, spread, moved or reshaped)
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentRow:
+    """What is known of one source's energies: for a table, a page, a metric."""
+
+    model: str
+    step: str
+    """answer, verify or solve; the prompt's MD5 where it is none of the present ones."""
+    scorer: str
+    """The surrogate that scored its texts; empty where the model's own log-probs did."""
+    used: str
+    """What its energies are aligned by now: calibrated, running or nothing."""
+    count: float
+    """Served candidates, the faded ones in part."""
+    seen: int
+    """Served candidates in all."""
+    calibrated_mean: float | None
+    calibrated_deviation: float | None
+    running_mean: float | None
+    running_deviation: float | None
+    drift_z: float | None
+    """None where there is too little to compare."""
+    drifting: bool
+
+
+def alignment_row(
+    source: Source, step: str, calibrated: Statistics | None, running: Running, floor: int
+) -> AlignmentRow:
+    """One row of the report."""
+    served = running.alignment()
+    found = None if calibrated is None else drift(running, calibrated)
+    ready = served is not None and running.count >= floor
+    return AlignmentRow(
+        model=source.model,
+        step=step,
+        scorer=source.scorer,
+        used="calibrated" if calibrated else "running" if ready else "nothing",
+        count=running.count,
+        seen=running.seen,
+        calibrated_mean=calibrated.mean if calibrated else None,
+        calibrated_deviation=calibrated.deviation if calibrated else None,
+        running_mean=served.mean if served else None,
+        running_deviation=served.deviation if served else None,
+        drift_z=found.z if found else None,
+        drifting=found is not None and found.drifting,
+    )

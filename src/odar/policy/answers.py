@@ -1,0 +1,159 @@
+"""Final answers: found in whatever a model wrote, and told apart (SPEC 3.1). Total: any string in, no exception."""
+
+from __future__ import annotations
+
+import re
+
+_WORDS = "answer|answer is|respuesta|réponse|antwort|risposta|resposta|ответ|答案|答え|回答|정답|جواب"
+_MARKUP = r"[*_`#> \t]{0,8}"  # bounded, so that no input makes the search slow
+_MARKER = re.compile(
+    rf"(?:^|(?<=[\s*_`#>.!?)])){_MARKUP}(?:the[ ])?(?:final[ ])?(?:{_WORDS}){_MARKUP}[:：]{_MARKUP}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SENTENCE = re.compile(
+    r"\bthe (?:final |correct )?answer is[:：]?\s+(.+?)(?:[.!](?=\s|$)|$)", re.IGNORECASE | re.MULTILINE
+)
+_HASHES = re.compile(r"^####[ \t]*(\S[^\n]{0,80})\s*\Z", re.MULTILINE)
+_JUDGMENT = re.compile(
+    r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(not[ ]+|in)?correct|(?<!not )\b(INCORRECT|CORRECT)\b", re.IGNORECASE
+)
+_FENCE = "```"
+
+
+def extract_answer(text: str) -> str:
+    """The final answer in a model's text; the text itself where nothing marks one.
+
+    >>> extract_answer("2 + 2 = 4.\\n**Answer:** 4")
+    '4'
+    >>> extract_answer("Paris")
+    'Paris'
+    """
+    found = find_answer(text)
+    return text.strip() if found is None else found
+
+
+def find_answer(text: str) -> str | None:
+    """The marked final answer, or None.
+
+    The last `Answer:` wins, however it is written; without one, the last `\\boxed{}`, then a closing `#### 42` as
+    GSM8K has it, then "the answer is …".
+
+    >>> find_answer("so we get \\\\boxed{\\\\frac{1}{2}}")
+    '\\\\frac{1}{2}'
+    >>> find_answer("no idea") is None
+    True
+    """
+    end = len(text)
+    for match in reversed(list(_MARKER.finditer(text))):
+        if found := _first_block(text[match.end() : end]):
+            return _unwrap(found)
+        end = match.start()
+    if (boxed := last_boxed(text)) is not None:
+        return boxed
+    if hashes := _HASHES.search(text):
+        return _unwrap(hashes.group(1))
+    sentences = _SENTENCE.findall(text)
+    return _unwrap(sentences[-1]) if sentences else None
+
+
+def extract_judgment(text: str) -> bool | None:
+    """A verifier's verdict: True for CORRECT, False for INCORRECT, None where it gave none.
+
+    An explicit `Judgment:` line counts for more than the bare word, and the last one counts.
+
+    >>> extract_judgment("**Judgment:** incorrect\\nAnswer: 5")
+    False
+    >>> extract_judgment("I am not sure.") is None
+    True
+    """
+    explicit: bool | None = None
+    bare: bool | None = None
+    for match in _JUDGMENT.finditer(text):
+        if match.group(2) is None:
+            explicit = match.group(1) is None
+        elif match.group(2).isupper():  # in lower case it is an ordinary word
+            bare = match.group(2) == "CORRECT"
+    return bare if explicit is None else explicit
+
+
+def _first_block(text: str) -> str:
+    """What follows a marker: to the first blank line, or to the end of a code block that opens before it."""
+    text = text.strip()
+    blank = re.search(r"\n\s*\n", text)
+    fence = text.find(_FENCE)
+    if fence != -1 and (blank is None or fence < blank.start()):
+        close = text.find(_FENCE, fence + len(_FENCE))
+        return text if close == -1 else text[: close + len(_FENCE)]
+    return text[: blank.start()] if blank else text
+
+
+def _unwrap(answer: str) -> str:
+    """Take off bold, code marks, the angle brackets of a copied template, and a box."""
+    if (boxed := last_boxed(answer)) is not None:
+        return boxed
+    bare = answer.strip() if _FENCE in answer else answer.strip(" \n*`")
+    if bare.startswith("<") and bare.endswith(">") and bare.count("<") == 1:
+        bare = bare[1:-1].strip()
+    return bare or answer.strip()
+
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]+))")
+
+
+def last_boxed(text: str, *, bare: bool = False) -> str | None:
+    """The content of the last \\boxed{…} or \\fbox{…}, braces balanced.
+
+    A box that is never closed, as in a response that was cut off, does not count; then the one before it does.
+
+    Args:
+        text: a solution.
+        bare: whether what follows a box without braces counts too. Only where LaTeX alone is expected: a sentence
+            about \\boxed notation would have the answer "notation".
+
+    >>> last_boxed("so \\\\boxed{\\\\frac{1}{2}} it is"), last_boxed("is $\\\\boxed 2$.", bare=True)
+    ('\\\\frac{1}{2}', '2')
+    """
+    boxes = [match for match in _BOX.finditer(text) if bare or match["braces"]]
+    closed = _pairs(text) if boxes else {}
+    for match in reversed(boxes):
+        if match["bare"]:
+            return match["bare"]
+        if match.end() in closed:
+            return text[match.end() + 1 : closed[match.end()]].strip()
+    return None
+
+
+def _pairs(text: str) -> dict[int, int]:
+    """Where each opening brace is closed."""
+    pairs: dict[int, int] = {}
+    waiting: list[int] = []
+    for match in re.finditer(r"(?<!\\)[{}]", text):
+        if match[0] == "{":
+            waiting.append(match.start())
+        elif waiting:
+            pairs[waiting.pop()] = match.start()
+    return pairs
+
+
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|\n")
+_NUMBER = re.compile(r"(?<![\w.])-?[$€£]?\d[\d,]*(?:\.\d+)?%?(?![\w])")
+_FEWEST_WORDS = 4
+"""Shorter texts are answers, not prose."""
+_TAIL = 2_000
+"""Characters at the end in which the last sentence is looked for."""
+
+
+def conclusion(text: str) -> str | None:
+    """The last number of the last sentence of prose; None where there is none, or the text is no prose.
+
+    >>> conclusion("She has 16 - 7 = 9 eggs left. So she makes 9 * $2 = $18 every day.")
+    '$18'
+    >>> conclusion("42 km") is None
+    True
+    """
+    if len(text.split(maxsplit=_FEWEST_WORDS)) < _FEWEST_WORDS:
+        return None
+    tail = text[-_TAIL:].strip()
+    starts = [match.end() for match in _SENTENCE_END.finditer(tail)]
+    numbers = _NUMBER.findall(tail[starts[-1] if starts else 0 :])
+    return numbers[-1].rstrip(",") if numbers else None

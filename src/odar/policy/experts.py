@@ -1,0 +1,160 @@
+"""Query → expert, by rules only (SPEC 4.1): modality, then keywords, then the type of question, then general.
+
+Deterministic: within a level the expert with the most keywords wins, ties go by the order of `Expert`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+
+from odar.catalogue import ModelCard
+from odar.types import Assignment, Query, Role
+
+
+class Expert(StrEnum):
+    """Fields of knowledge, in the order that breaks ties."""
+
+    MATH = "math"
+    CODE = "code"
+    LOGIC = "logic"
+    LANGUAGE = "language"
+    COMMONSENSE = "commonsense"
+    KNOWLEDGE = "knowledge"
+    MULTIMODAL = "multimodal"
+    GENERAL = "general"
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """An expert, and the cue that chose it."""
+
+    expert: Expert
+    cue: str
+
+
+def route_expert(query: Query) -> Routed:
+    """The expert for a query.
+
+    >>> route_expert(Query("Solve the equation x + 2 = 5 for x.")).expert
+    <Expert.MATH: 'math'>
+    >>> route_expert(Query("Hello there")).cue
+    'fallback'
+    """
+    if query.images:
+        return Routed(Expert.MULTIMODAL, "modality: image")
+    rules = _rules()
+    text = query.text[:_READ].lower()
+    words = set(_WORD.findall(text))
+    best, hits = Expert.GENERAL, set[str]()
+    for expert, keywords in rules.keywords:
+        if len(found := keywords.found(text, words)) > len(hits):  # the first of equals
+            best, hits = expert, found
+    if hits:
+        return Routed(best, "keywords: " + ", ".join(sorted(hits)[:5]))
+    for expert, name, pattern in rules.questions:
+        if pattern.search(text):
+            return Routed(expert, f"question type: {name}")
+    return Routed(Expert.GENERAL, "fallback")
+
+
+_READ = 20_000
+"""Characters that are looked at: a field shows early, and a megabyte is not worth reading for it."""
+
+
+_WORD = re.compile(r"\w+")
+
+
+class Keywords:
+    """Which of an expert's keywords are in a text, as whole words; of keywords that overlap, the first.
+
+    A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
+    that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
+
+    >>> text = "is a linked list in c++ a list?"
+    >>> sorted(Keywords(["linked list", "c++", "lis"]).found(text, set(text.split())))
+    ['c++', 'linked list']
+    """
+
+    def __init__(self, keywords: Iterable[str]) -> None:
+        listed = list(keywords)
+        phrases = [keyword for keyword in listed if not _WORD.fullmatch(keyword)]
+        parts = {word for phrase in phrases for word in _WORD.findall(phrase)}
+        self._words = frozenset(listed) - frozenset(phrases) - parts
+        self._phrases = tuple(keyword for keyword in listed if keyword not in self._words)
+        # in the order of the list: where two begin at one place, the first wins
+        self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
+
+    def found(self, text: str, words: set[str]) -> set[str]:
+        """The keywords in a lower-case text, of which `words` are the words."""
+        hits = words & self._words
+        if any(map(text.__contains__, self._phrases)):
+            hits.update(self._pattern.findall(text))
+        return hits
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    keywords: tuple[tuple[Expert, Keywords], ...]
+    """In the order of `Expert`."""
+    questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
+
+
+@cache
+def _rules() -> _Rules:
+    tree = tomllib.loads(resources.files("odar.policy").joinpath("experts.toml").read_text(encoding="utf-8"))
+    listed = tree["keywords"]
+    keywords = tuple((expert, Keywords(listed[expert])) for expert in Expert if expert in listed)
+    questions = tuple((Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"])
+    return _Rules(keywords, questions)
+
+
+def route_model(cards: Sequence[ModelCard], expert: Expert, *, images: bool) -> ModelCard:
+    """The model for one role: of those that can see what must be seen (SPEC 3.4), the best in the expert's field.
+
+    The first card is the role's default. Another replaces it only for a reason: the default cannot see the image,
+    or both have a score in this field and the other's is higher. An unknown score is no reason.
+
+    >>> plain = ModelCard("plain", "p", "plain", scores={"math": 0.6})
+    >>> better = ModelCard("better", "p", "better", scores={"math": 0.7, "code": 0.5})
+    >>> route_model([plain, better], Expert.MATH, images=False).name
+    'better'
+    >>> route_model([plain, better], Expert.CODE, images=False).name
+    'plain'
+    """
+    able = [card for card in cards if card.images or not images] or list(cards[:1])
+    chosen = able[0]
+    for card in able[1:]:
+        score, best = card.scores.get(expert), chosen.scores.get(expert)
+        if score is not None and best is not None and score > best:
+            chosen = card
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """Both dispatch rules, each of which can be switched off for an ablation (SPEC 4.4).
+
+    Args:
+        cards: for each role its default model, then the alternatives.
+        by_expert: off, every query goes to the general expert.
+        by_model: off, every query gets the default pair.
+    """
+
+    cards: Mapping[Role, Sequence[ModelCard]]
+    by_expert: bool = True
+    by_model: bool = True
+
+    def assign(self, query: Query) -> Assignment:
+        """The expert and the pair of models for a query."""
+        routed = route_expert(query) if self.by_expert else Routed(Expert.GENERAL, "switched off")
+        pair = {
+            role: route_model(cards, routed.expert, images=bool(query.images)) if self.by_model else cards[0]
+            for role, cards in self.cards.items()
+        }
+        return Assignment(routed.expert, routed.cue, pair[Role.FAST].name, pair[Role.SLOW].name)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as profile
+from hypothesis import strategies as st
+
+from odar.policy.alignment import RATIO, Running, Source, Statistics, alignment_row, bin_of, drift
+
+energies = st.lists(st.floats(1e-3, 50.0), min_size=1, max_size=60)
+days = st.floats(0, 100)
+HALF_LIFE = 7.0
+
+
+def served(mean, deviation, count=400, seed=0, day=0.0):
+    """Energies as models make them: positive, with a longer tail to the right."""
+    spread = math.sqrt(math.log1p((deviation / mean) ** 2))
+    draws = np.random.default_rng(seed).lognormal(math.log(mean) - spread**2 / 2, spread, count)
+    return Running.of(draws.tolist(), day)
+
+
+@given(st.floats(1e-4, 1e3))
+def test_a_bin_is_off_by_one_percent_at_most(energy):
+    assert RATIO ** bin_of(energy) == pytest.approx(energy, rel=0.0101)
+
+
+@pytest.mark.parametrize("odd", [0.0, -3.0, math.inf, -math.inf])
+def test_odd_energies_fall_into_an_outer_bin(odd):
+    assert bin_of(odd) in (bin_of(1e-4), bin_of(1e3))
+
+
+def test_what_is_no_number_is_not_counted():
+    assert Running.of([math.nan, 0.2], 0.0).seen == 1
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.19, 0.12), (0.15, 0.08), (1.0, 0.3)])
+def test_mean_and_deviation_are_those_of_the_energies(mean, deviation):
+    found = served(mean, deviation, count=20_000).alignment()
+    assert found.mean == pytest.approx(mean, rel=0.02)
+    assert found.deviation == pytest.approx(deviation, rel=0.08)  # a long tail is shortened a little
+
+
+@given(energies, st.randoms(use_true_random=False))
+def test_order_makes_no_difference(values, rng):
+    shuffled = list(values)
+    rng.shuffle(shuffled)
+    assert Running.of(shuffled, 0.0) == Running.of(values, 0.0)
+
+
+@given(energies, energies, energies, days, days, days)
+def test_merging_is_adding_in_any_order(first, second, third, one, two, three):
+    parts = [Running.of(values, day) for values, day in ((first, one), (second, two), (third, three))]
+
+    def together(order):
+        total = Running()
+        for i in order:
+            total = total.merged(parts[i], HALF_LIFE)
+        return total
+
+    forth, back = together((0, 1, 2)), together((2, 1, 0))
+    assert forth.seen == back.seen == len(first) + len(second) + len(third)
+    # A bin that faded below a thousandth may have been dropped on one way and not on the other.
+    assert forth.count == pytest.approx(back.count, abs=0.2)
+    for number in forth.bins:
+        assert forth.bins[number] == pytest.approx(back.bins.get(number, 0.0), abs=0.004)
+
+
+@given(energies, energies)
+def test_two_processes_on_one_day_make_one_sum(first, second):
+    apart = Running.of(first, 1.0).merged(Running.of(second, 1.0), HALF_LIFE)
+    assert apart == Running.of(first + second, 1.0)
+
+
+@given(st.lists(st.floats(0.05, 0.5), min_size=20, max_size=80), st.floats(0, 1e12), st.integers(1, 3))
+def test_outliers_move_mean_and_deviation_by_a_bounded_amount(values, wild, count):
+    """Three of twenty at the most, anywhere: they count as if at the fences, so the bound holds for all values."""
+    clean = Running.of(values, 0.0)
+    before, after = clean.alignment(), clean.merged(Running.of([wild] * count, 0.0), HALF_LIFE).alignment()
+    if before is None or after is None:
+        return
+    # All values lie in [0.05, 0.5]: quartiles do too, so the fences lie within 0.5 + 3·0.45.
+    assert 0 < after.mean < 0.5 + 0.15 * 1.36
+    assert after.deviation < 0.7
+
+
+def test_one_wild_energy_among_many_is_hardly_felt():
+    clean = served(0.2, 0.1)
+    wild = clean.merged(Running.of([900.0], 0.0), HALF_LIFE)
+    assert wild.alignment().mean == pytest.approx(clean.alignment().mean, rel=0.02)
+    assert wild.alignment().deviation == pytest.approx(clean.alignment().deviation, rel=0.05)
+
+
+@given(energies, days)
+def test_old_counts_fade(values, later):
+    running = Running.of(values, 0.0)
+    faded = running.faded(later, HALF_LIFE)
+    expected = len(values) * 0.5 ** (later / HALF_LIFE)
+    assert faded.count == pytest.approx(expected, abs=1e-3 * len(values) + 1e-9)
+    assert faded.seen == len(values)
+
+
+def test_a_clock_that_went_back_does_not_make_counts_grow():
+    running = Running.of([0.1, 0.2], 10.0)
+    assert running.faded(3.0, HALF_LIFE) == running
+
+
+@pytest.mark.parametrize("values", [[], [0.3], [0.3] * 50])
+def test_energies_that_do_not_differ_have_no_alignment(values):
+    assert Running.of(values, 0.0).alignment() is None
+
+
+CALIBRATED = Statistics(0.2, 0.1, 100)
+SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
+
+
+def traffic(mean, deviation, count, seed=0):
+    shape = (mean / deviation) ** 2
+    return Running.of(np.random.default_rng(seed).gamma(shape, mean / shape, count).tolist(), 0.0)
+
+
+@profile(max_examples=200)
+@given(st.integers(0, 10**6), st.integers(30, 2000))
+def test_the_same_energies_do_not_drift(seed, count):
+    found = drift(traffic(0.2, 0.1, count, seed), CALIBRATED)
+    assert not found.drifting
+
+
+@given(st.integers(0, 10**6))
+@pytest.mark.parametrize("mean", [0.1, 0.3])
+def test_a_mean_that_moves_by_a_deviation_is_seen(mean, seed):
+    found = drift(traffic(mean, 0.09, 300, seed), CALIBRATED)
+    assert found.drifting
+    assert np.sign(found.z) == np.sign(mean - 0.2)
+
+
+def test_a_deviation_that_doubles_is_seen():
+    found = drift(traffic(0.2, 0.2, 400), CALIBRATED)
+    assert found.drifting
+    assert found.spread > 1.5
+
+
+def test_a_small_move_is_not_news_however_sure():
+    found = drift(traffic(0.225, 0.1, 100_000), Statistics(0.2, 0.1, 100_000))
+    assert found.z > 20
+    assert not found.drifting
+
+
+def test_a_few_candidates_say_nothing():
+    assert drift(traffic(0.9, 0.1, 29), CALIBRATED) is None
+    assert drift(Running(), CALIBRATED) is None
+
+
+@pytest.mark.parametrize("calibrated", [Statistics(0.2, 0.0, 100), Statistics(0.2, 0.1, 1)])
+def test_a_calibration_of_nothing_is_no_reference(calibrated):
+    assert drift(traffic(0.9, 0.1, 100), calibrated) is None
+
+
+def test_a_row_says_what_is_used():
+    many, few = traffic(0.9, 0.1, 100), traffic(0.9, 0.1, 10)
+    assert alignment_row(SOURCE, "answer", CALIBRATED, many, 50).used == "calibrated"
+    assert alignment_row(SOURCE, "answer", None, many, 50).used == "running"
+    assert alignment_row(SOURCE, "answer", None, few, 50).used == "nothing"
+
+
+def test_a_row_has_the_figures_of_both():
+    row = alignment_row(SOURCE, "solve", CALIBRATED, traffic(0.9, 0.1, 100), 50)
+    assert (row.model, row.step, row.seen, row.calibrated_mean, row.calibrated_deviation) == (
+        "m",
+        "solve",
+        100,
+        0.2,
+        0.1,
+    )
+    assert row.running_mean == pytest.approx(0.9, rel=0.05)
+    assert row.drifting
+    assert row.drift_z > 4
+    assert alignment_row(SOURCE, "solve", CALIBRATED, Running(), 50).drift_z is None

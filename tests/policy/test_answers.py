@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.policy.answers import conclusion, extract_answer, extract_judgment, find_answer, last_boxed
+from odar.policy.equivalence import group
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Answer: Paris", "Paris"),
+        ("answer: paris", "paris"),
+        ("ANSWER : Paris", "Paris"),
+        ("First.\nAnswer: 4\n", "4"),
+        ("Answer: 3\nWait.\nAnswer: 4", "4"),
+        ("**Answer:** 42", "42"),
+        ("**Answer**: 42", "42"),
+        ("**Answer: 42**", "42"),
+        ("Answer: **42**", "42"),
+        ("### Answer: 42", "42"),
+        ("> Answer: 42", "42"),
+        ("Final Answer: 42", "42"),
+        ("The final answer: 42", "42"),
+        ("Answer： 巴黎", "巴黎"),
+        ("答案：四", "四"),
+        ("Réponse : Paris", "Paris"),
+        ("Antwort: Paris", "Paris"),
+        ("Respuesta: París", "París"),
+        ("Ответ: Париж", "Париж"),
+        ("Answer: <Paris>", "Paris"),
+        ("Answer: `x`", "x"),
+        ("Answer: \\boxed{7}", "7"),
+        ("Answer: $\\boxed{\\frac{1}{2}}$", "\\frac{1}{2}"),
+        ("so \\boxed{5} and then \\boxed{6}", "6"),
+        ("unfinished \\boxed{5} and \\boxed{6", "5"),
+        ("The answer is 12.", "12"),
+        ("9 * 2 = 18 dollars.\n#### 18", "18"),
+        ("#### Step 1\nAdd them up.\n#### 18\n", "18"),
+        ("#### Step 1\nAdd them up: 18", "#### Step 1\nAdd them up: 18"),
+        ("I think the answer is 3.5 metres. Yes.", "3.5 metres"),
+        ("Answer:\nParis", "Paris"),
+        ("Answer: Paris\n\nLet me know if you need more!", "Paris"),
+        ("Answer:\n```python\ndef f():\n\n    return 1\n```\nDone", "```python\ndef f():\n\n    return 1\n```"),
+        ("Answer: first\nsecond", "first\nsecond"),
+        ("Answer: 4\nAnswer:", "4"),
+        ("Paris", "Paris"),
+        ("", ""),
+        ("Answer:", "Answer:"),
+    ],
+)
+def test_the_answer_is_found_however_it_is_written(text, expected):
+    assert extract_answer(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "no mark here", "unanswerable: yes", "reanswer: 4"])
+def test_no_mark_no_answer(text):
+    assert find_answer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Judgment: CORRECT\nAnswer: 4", True),
+        ("Judgment: INCORRECT\nAnswer: 4", False),
+        ("judgement: incorrect", False),
+        ("Judgment: **NOT CORRECT**", False),
+        ("This is NOT CORRECT.", None),
+        ("**Judgment:** CORRECT", True),
+        ("**Judgment: INCORRECT**", False),
+        ("Judgment：CORRECT", True),
+        ("Judgment: <CORRECT>", True),
+        ("Judgment: CORRECT\nhm\nJudgment: INCORRECT", False),
+        ("The step is INCORRECT but overall\nJudgment: CORRECT", True),
+        ("This is INCORRECT.", False),
+        ("that is correct", None),
+        ("The incorrect step was fixed", None),
+        ("", None),
+    ],
+)
+def test_the_judgment_is_found_however_it_is_written(text, expected):
+    assert extract_judgment(text) is expected
+
+
+@given(st.text(max_size=200))
+def test_extraction_is_total(text):
+    assert isinstance(extract_answer(text), str)
+    assert extract_judgment(text) in (True, False, None)
+
+
+@given(st.text(alphabet="\\boxed{}Answer: \n*`<>", max_size=80))
+def test_extraction_is_total_on_markup(text):
+    extract_answer(text)
+
+
+@given(st.text(st.characters(categories=["L", "Nd"]), min_size=1, max_size=20))
+def test_whatever_follows_the_mark_comes_back(answer):
+    assert extract_answer(f"Some steps.\nAnswer: {answer}") == answer
+
+
+@pytest.mark.parametrize(
+    "piece", ["*", " ", "\n", "Answer:", "\\boxed{", "{", "the answer is ", "Judgment: ", "` "]
+)
+def test_extraction_takes_linear_time(piece):
+    """A hostile upstream may send megabytes: ten times the text must not cost a hundred times the work."""
+    text = piece * (400_000 // len(piece))
+    extract_answer(text)
+    extract_judgment(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("\\boxed{1} then \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\fbox{7}", "7"),
+        ("\\boxed {8}", "8"),
+        ("\\boxed{ 9\n}", "9"),
+        ("\\boxed{4} and cut off \\boxed{5", "4"),
+        ("\\boxed{\\{1,2\\}}", "\\{1,2\\}"),
+        ("\\boxed{\\{}", "\\{"),
+        ("\\boxed{outer \\boxed{inner}}", "inner"),
+        ("\\boxed{}", ""),
+        ("boxed{3}", None),
+        ("\\boxes{3}", None),
+        ("", None),
+    ],
+)
+def test_boxes(text, content):
+    assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("$\\boxed 3$", "3"),
+        ("\\boxed7.", "7"),
+        ("\\boxed{1}, no: \\boxed 2", "2"),
+        ("\\boxed 1, no: \\boxed{2}", "2"),
+    ],
+)
+def test_boxes_without_braces_where_they_are_expected(text, content):
+    assert last_boxed(text, bare=True) == content
+
+
+@pytest.mark.parametrize("text", ["use \\boxed notation", "put it into `\\boxed`", "\\boxed"])
+def test_prose_about_boxes_is_no_box(text):
+    assert last_boxed(text) is None
+    assert last_boxed(f"\\boxed{{4}}. I was told to {text}") == "4"
+
+
+@given(st.text(alphabet="\\boxed{}1 $", max_size=100), st.booleans())
+def test_any_text(text, bare):
+    found = last_boxed(text, bare=bare)
+    assert found is None or found in text
+
+
+@given(st.text(alphabet="ab{}\\ ", max_size=20))
+def test_what_is_no_box_changes_nothing(before):
+    assert last_boxed(f"{before} \\boxed{{x{{y}}}}") == "x{y}"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("She has 9 eggs left.\nSo she makes 9 * $2 = $18 every day.", "$18"),
+        ("In all, that is 1,250 sheets of paper.", "1,250"),
+        ("The price rose by 12.5% over the year.", "12.5%"),
+        ("It gets colder, down to -4 degrees outside.", "-4"),
+        ("First 3 apples. Then there are none left.", None),
+        ("Version v2 of the H2O paper is out", None),
+        ("18", None),
+        ("about 18 eggs", None),
+        ("", None),
+    ],
+)
+def test_the_number_that_prose_comes_to(text, number):
+    assert conclusion(text) == number
+
+
+def test_prose_joins_the_number_it_comes_to():
+    prose = "Janet sells 9 eggs at $2 each, so she makes $18 a day."
+    assert group(["18", prose, "$18", "20"]) == [0, 0, 0, 1]
+
+
+def test_among_prose_alone_no_number_is_read_into_it():
+    first, second = "Einstein was born in Ulm in 1879.", "Einstein was born in Berlin in 1879."
+    assert group([first, second]) == [0, 1]
+    assert group([first, second, "Ulm"]) == [0, 1, 2]
+
+
+def test_an_answer_that_is_no_prose_stays_what_it_is():
+    assert group(["4", "B", "yes", "x = 4", "1, 2 and 4"]) == [0, 1, 2, 0, 3]
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=60), st.integers().map(str), st.sampled_from(["so it is 7 in all", "7"])))
+)
+def test_grouping_is_a_partition_that_no_order_changes(answers):
+    forth, back = group(answers), group(answers[::-1])[::-1]
+    assert [[a == b for b in forth] for a in forth] == [[a == b for b in back] for a in back]
+
+
+def test_a_long_text_is_read_in_no_time():
+    started = time.perf_counter()
+    conclusion("1,1," * 250_000)
+    conclusion("a. " * 250_000)
+    assert time.perf_counter() - started < 1

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import re
+import time
+import tomllib
+from importlib import resources
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from odar.catalogue import ModelCard
+from odar.policy.experts import Dispatcher, Expert, Keywords, route_expert, route_model
+from odar.types import Image, Query, Role
+
+
+@pytest.mark.parametrize(
+    ("text", "expert"),
+    [
+        ("What is the derivative of x^2?", "math"),
+        ("How many apples are left if 3 of 12 are eaten?", "math"),
+        ("Write a Python function that reverses a linked list.", "code"),
+        ("Why does this raise an exception?", "code"),
+        ("Given the premises, is the conclusion necessarily true?", "logic"),
+        ("Translate 'good morning' into French.", "language"),
+        ("Who wrote Hamlet?", "knowledge"),
+        ("What is the capital of Peru?", "knowledge"),
+        ("Do penguins fly?", "commonsense"),
+        ("```\nx = 1\n```", "code"),
+        ("Prove it.", "math"),
+        ("12 + 30", "math"),
+        ("Hello there", "general"),
+        ("", "general"),
+        ("你好吗", "general"),
+    ],
+)
+def test_cues_choose_the_expert(text, expert):
+    assert route_expert(Query(text)).expert == expert
+
+
+def test_modality_comes_before_keywords():
+    routed = route_expert(Query("Solve the equation in this picture", (Image("image/png", b"x"),)))
+    assert (routed.expert, routed.cue) == (Expert.MULTIMODAL, "modality: image")
+
+
+def test_more_keywords_win_and_ties_go_by_the_fixed_order():
+    assert route_expert(Query("Write a python function for the integral")).expert is Expert.CODE
+    assert route_expert(Query("the integral in python")).expert is Expert.MATH
+
+
+def test_keywords_are_whole_words():
+    assert route_expert(Query("I saw a prankster at the summit")).expert is Expert.GENERAL
+
+
+def test_the_cue_is_named():
+    assert route_expert(Query("Solve the equation by calculus")).cue == "keywords: calculus, equation"
+
+
+@given(st.text(max_size=300))
+def test_routing_is_total_and_deterministic(text):
+    assert route_expert(Query(text)) == route_expert(Query(text))
+
+
+KEYWORDS = tomllib.loads(resources.files("odar.policy").joinpath("experts.toml").read_text("utf-8"))["keywords"]
+PIECES = [word for words in KEYWORDS.values() for word in words]
+PIECES += [" ", "  ", "\n", "\\", "+", "#", ".", "_", "x", "s", "é", "7", "list", "if", "and", "o"]
+
+
+def by_definition(keywords: list[str], text: str) -> set[str]:
+    """Whole-word matches from left to right, the first listed where two begin at one place."""
+    return set(re.findall(r"(?<!\w)(?:" + "|".join(map(re.escape, keywords)) + r")(?!\w)", text))
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30), st.sampled_from(["", " "]))
+@example(["\\sqrt", "{2}", "sqrt"], "")
+@example(["x", "\\sqrt", " c++", "x c#"], "")
+def test_keywords_are_found_as_defined(pieces, between):
+    text = between.join(pieces).lower()
+    for keywords in KEYWORDS.values():
+        assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
+
+
+@given(st.lists(st.text("ab +", min_size=1, max_size=5), min_size=1, max_size=6), st.text("ab +", max_size=40))
+def test_any_keywords_are_found_as_defined(keywords, text):
+    assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
+
+
+@pytest.mark.parametrize("unit", ["word ", "$", "1 ", "is ", " ", "c+", "\\sqr"])
+def test_a_long_text_does_not_hold_up_an_event_loop(unit):
+    query = Query(unit * (100_000 // len(unit)))
+    route_expert(query)
+    fastest = min(_seconds(query) for _ in range(5))
+    assert fastest < 0.05  # 2 to 4 ms on an idle core
+
+
+def _seconds(query: Query) -> float:
+    started = time.process_time()
+    route_expert(query)
+    return time.process_time() - started
+
+
+DEFAULT = ModelCard("default", "p", "default", scores={"math": 0.6})
+SEER = ModelCard("seer", "p", "seer", images=True)
+MATHEMATICIAN = ModelCard("mathematician", "p", "mathematician", scores={"math": 0.9, "code": 0.4})
+PICTURE = Image("image/png", b"x")
+
+
+@pytest.mark.parametrize(
+    ("expert", "images", "chosen"),
+    [
+        (Expert.GENERAL, False, "default"),
+        (Expert.MATH, False, "mathematician"),
+        (Expert.CODE, False, "default"),
+        (Expert.MULTIMODAL, True, "seer"),
+        (Expert.MATH, True, "seer"),
+    ],
+)
+def test_another_model_needs_a_reason(expert, images, chosen):
+    assert route_model([DEFAULT, SEER, MATHEMATICIAN], expert, images=images).name == chosen
+
+
+def test_nobody_sees_then_the_default_is_asked_and_says_so_itself():
+    assert route_model([DEFAULT, MATHEMATICIAN], Expert.MULTIMODAL, images=True) is DEFAULT
+
+
+def test_each_rule_can_be_switched_off():
+    cards = {Role.FAST: [DEFAULT, MATHEMATICIAN], Role.SLOW: [SEER]}
+    query = Query("Solve the equation")
+    assert Dispatcher(cards).assign(query).fast == "mathematician"
+    off = Dispatcher(cards, by_expert=False).assign(query)
+    assert (off.expert, off.cue, off.fast) == ("general", "switched off", "default")
+    default_pair = Dispatcher(cards, by_model=False).assign(query)
+    assert (default_pair.expert, default_pair.fast, default_pair.slow) == ("math", "default", "seer")
+    assert Dispatcher(cards).assign(Query("What is this?", (PICTURE,))).slow == "seer"

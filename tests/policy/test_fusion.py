@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.conversation import ToolCall
+from odar.policy.energy import Alignment, measure
+from odar.policy.fusion import Basis, Fusion, missing_share, rank
+from odar.policy.rules import RULES
+from odar.types import Candidate, Energy, Step, Token
+
+STATISTICS = Alignment(0.1, 0.05)
+
+
+def choose(candidates, **options):
+    return Fusion(**options).choose(candidates)
+
+
+def candidate(answer, logprobs, step=Step.SOLVE, alignment=STATISTICS, model="m"):
+    tokens = tuple(Token(f"w{i} ", value) for i, value in enumerate(logprobs))
+    energy = measure(tokens, 0.1, alignment)
+    return Candidate(step, model, f"{answer} {logprobs}", answer, tokens, energy=energy)
+
+
+def test_the_only_candidate_wins():
+    assert choose([candidate("a", [-1.0])]).scorer == "only"
+
+
+def test_hard_path_takes_the_lowest_free_energy():
+    verdict = choose([candidate("a", [-1.0] * 4), candidate("b", [-0.2] * 4), candidate("c", [-2.0] * 4)])
+    assert (verdict.winner, verdict.scorer, verdict.reason) == (1, "fep", "lowest free energy")
+    assert sum(verdict.weights) == pytest.approx(1)
+
+
+def test_ten_percent_missing_is_borne():
+    a = candidate("a", [-1.0] * 9 + [None], Step.ANSWER)
+    b = candidate("b", [-0.1] * 9 + [None])
+    assert missing_share([a, b]) == pytest.approx(0.1)
+    assert choose([a, b]).scorer == "fep"
+    assert choose([a, b]).winner == 1
+
+
+def test_thirty_percent_missing_gives_the_slow_answer():
+    fast = candidate("a", [-0.01] * 7 + [None] * 3, Step.ANSWER)
+    slow = candidate("b", [-5.0] * 7 + [None] * 3, Step.VERIFY)
+    verdict = choose([fast, slow])
+    assert (verdict.winner, verdict.scorer) == (1, "slow")
+    assert "30% of the tokens have no log-probabilities" in verdict.reason
+
+
+def test_without_logprobs_the_verifier_judges():
+    fast = Candidate(Step.ANSWER, "f", "Answer: 4", "4")
+    for judgment, word in ((True, "CORRECT"), (False, "INCORRECT")):
+        slow = Candidate(Step.VERIFY, "s", f"Judgment: {word}", "5", judgment=judgment)
+        verdict = choose([fast, slow])
+        assert (verdict.winner, verdict.scorer) == (1, "judgment")
+        assert verdict.reason.endswith(f"the verifier says {word}")
+
+
+def test_without_logprobs_several_slow_samples_vote():
+    silent = [Candidate(Step.SOLVE, "m", f"text {i}", answer) for i, answer in enumerate(["4", "5", "5.0", "6"])]
+    verdict = choose([candidate("6", [-0.1], Step.ANSWER), *silent])
+    assert (verdict.scorer, silent[verdict.winner - 1].answer) == ("agreement", "5.0")
+    assert "2 of 4 agree" in verdict.reason
+
+
+def test_a_fast_answer_with_logprobs_does_not_beat_a_slow_one_without():
+    verdict = choose([candidate("a", [-0.01] * 3, Step.ANSWER), Candidate(Step.VERIFY, "s", "long " * 20, "b")])
+    assert (verdict.winner, verdict.scorer) == (1, "slow")
+
+
+def test_uncalibrated_models_are_marked_and_never_mixed():
+    calibrated = candidate("a", [-0.4] * 4, alignment=Alignment(10.0, 1.0))  # aligned: far below
+    foreign = candidate("b", [-0.2] * 4, alignment=None, model="stranger")
+    verdict = choose([calibrated, foreign])
+    assert verdict.scorer == "fep (uncalibrated)"
+    assert "stranger" in verdict.reason
+    assert verdict.winner == 1  # by raw F; by F̃ against F the first would have won
+
+
+def test_a_candidate_that_cannot_be_scored_cannot_win():
+    empty = Candidate(Step.SOLVE, "m", "</s>", "", (Token("</s>", -0.1, True),))
+    assert choose([empty, candidate("a", [-3.0] * 40)]).winner == 1
+
+
+def test_nothing_to_choose_from_is_an_error():
+    with pytest.raises(ValueError, match="no candidate"):
+        choose([])
+
+
+sets = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.lists(st.floats(-5, -0.01).map(lambda x: round(x, 2)), min_size=1, max_size=5),
+        st.sampled_from(list(Step)),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("rule", sorted(RULES.names()))
+@given(rows=sets, data=st.data())
+def test_fusion_is_invariant_under_candidate_order(rule, rows, data):
+    candidates = [
+        candidate(answer, logprobs if known else [None] * len(logprobs), step)
+        for answer, logprobs, step, known in rows
+    ]
+    shuffled = data.draw(st.permutations(candidates))
+    first = choose(candidates, rule=rule, beta=0.25)
+    second = choose(shuffled, rule=rule, beta=0.25)
+    assert candidates[first.winner] == shuffled[second.winner]
+    assert first.scorer == second.scorer
+
+
+@given(st.floats(0.1, 10), st.floats(-3, 3), sets)
+def test_one_models_alignment_does_not_change_its_own_argmin(deviation, mean, rows):
+    candidates = [candidate(answer, logprobs, Step.SOLVE, Alignment(0.0, 1.0)) for answer, logprobs, _, _ in rows]
+    moved = [dataclasses.replace(c, energy=measure(c.tokens, 0.1, Alignment(mean, deviation))) for c in candidates]
+    chosen = candidates[choose(candidates, beta=np.inf).winner]
+    again = moved[choose(moved, beta=np.inf).winner]
+    assert again.energy.free_energy == pytest.approx(chosen.energy.free_energy)
+
+
+def test_skill_weights_let_the_better_model_speak():
+    weak = [candidate("a", [-0.5] * 4, model="weak"), candidate("a", [-0.5] * 4, model="weak2")]
+    strong = candidate("b", [-0.5] * 4, model="strong")
+    equal = Fusion(beta=0.25).choose([*weak, strong])
+    assert equal.winner in (0, 1)
+    skilled = Fusion(
+        beta=0.25, skills={("weak", Step.SOLVE): 0.5, ("weak2", Step.SOLVE): 0.5, ("strong", Step.SOLVE): 3.0}
+    ).choose([*weak, strong])
+    assert skilled.winner == 2
+
+
+def test_a_model_of_no_skill_has_no_say():
+    verdict = Fusion(beta=0.25, skills={("mute", Step.SOLVE): 0.0}).choose(
+        [candidate("a", [-0.01] * 4, model="mute"), candidate("b", [-3.0] * 4, model="m")]
+    )
+    assert verdict.winner == 1
+
+
+def test_another_equivalence_can_be_plugged_in():
+    def all_the_same(answers):
+        return [0] * len(answers)
+
+    verdict = Fusion("majority", equivalence=all_the_same).choose([candidate("a", [-2.0]), candidate("b", [-1.0])])
+    assert verdict.weights == (1.0, 1.0)
+
+
+def called(arguments: str, step: Step = Step.SOLVE, **fields) -> Candidate:
+    calls = (ToolCall("1", "weather", arguments),)
+    return Candidate(step, "m", "", f"weather({arguments})", tool_calls=calls, **fields)
+
+
+def test_tool_calls_are_grouped_by_name_and_arguments():
+    candidates = [
+        called('{"city": "Oslo"}', Step.ANSWER),
+        called('{"city": "Rome"}'),
+        called('{"city":"Rome"}'),
+        called('{"city": "Oslo"}'),
+    ]
+    verdict = choose(candidates)
+    assert verdict.winner in (1, 2)
+    assert verdict.scorer == "agreement"
+
+
+def test_a_candidate_at_fault_loses_whatever_its_energy():
+    sure = Candidate(Step.SOLVE, "m", "no JSON", "no JSON", fault="the text is not JSON")
+    right = Candidate(Step.ANSWER, "m", "{}", "{}")
+    verdict = choose([sure, sure, right])
+    assert (verdict.winner, verdict.weights) == (2, (0.0, 0.0, 1.0))
+    assert "2 of 3 did not keep to the form" in verdict.reason
+    assert choose([sure, sure]).winner in (0, 1)
+
+
+def test_rank_gives_distinct_answers_first():
+    texts = ["a", "b", "a", "c", "b"]
+    candidates = [Candidate(Step.SOLVE, "m", text, text) for text in texts]
+    verdict = choose(candidates)
+    order = rank(candidates, verdict)
+    assert order[0] == verdict.winner
+    assert sorted(texts[i] for i in order[:3]) == ["a", "b", "c"]
+    assert sorted(order) == [0, 1, 2, 3, 4]
+
+
+def measured(model, aligned, origin="", scorer=""):
+    energy = Energy(0.1, 0.1, 0.1 if aligned is None else aligned, aligned, origin, scorer)
+    return Candidate(Step.SOLVE, model, model, model, (Token("word", -0.1),), energy=energy)
+
+
+def test_calibrated_candidates_need_no_remark():
+    basis = Basis.of([measured("a", 0.1, "calibrated"), measured("b", 0.2, "calibrated")])
+    assert (basis.raw, basis.mark, basis.reason("lowest free energy")) == (False, "", "lowest free energy")
+
+
+def test_served_traffic_is_named_and_never_mixed_in_silence():
+    verdict = Fusion().choose([measured("a", 0.1, "calibrated"), measured("b", -0.2, "running")])
+    assert (verdict.winner, verdict.scorer) == (1, "fep (running)")
+    assert verdict.reason == "lowest free energy; b aligned by served traffic"
+
+
+def test_running_and_raw_energies_never_meet():
+    verdict = Fusion().choose([measured("a", -9.0, "running"), measured("b", None)])
+    assert verdict.scorer == "fep (uncalibrated)"
+    assert verdict.reason == "raw free energy: no alignment statistics for b"
+
+
+def test_a_surrogate_is_named():
+    verdict = Fusion().choose([measured("a", 0.1, "calibrated", "s"), measured("b", 0.2, "calibrated", "s")])
+    assert (verdict.scorer, verdict.reason) == ("fep by surrogate s", "lowest free energy by surrogate s")
+    raw = Fusion().choose([measured("a", None, scorer="s"), measured("b", None, scorer="s")])
+    assert raw.scorer == "fep by surrogate s (uncalibrated)"
+    assert raw.reason == "raw free energy by surrogate s: no alignment statistics for a, b"

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice
+from odar.policy.response_format import call_key, canonical_json, fault_of, schema_fault
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = Tool("weather", "", CITY)
+
+
+def call(arguments: str, name: str = "weather") -> tuple[ToolCall, ...]:
+    return (ToolCall("1", name, arguments),)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "options", "fault"),
+    [
+        ("anything", (), Options(), ""),
+        ("[1]", (), Options(format=Format()), "not a JSON object"),
+        ('{"city": "Rome"}', (), Options(format=Format(CITY)), ""),
+        ('{"town": "Rome"}', (), Options(format=Format(CITY)), "does not fit the schema"),
+        ('```json\n{"city": "Rome"}\n```', (), Options(format=Format(CITY)), "not JSON"),
+        ("no", (), Options(tools=(WEATHER,), tool_choice=ToolChoice("required")), "required and none"),
+        ("", call('{"city": "Rome"}'), Options(tools=(WEATHER,), format=Format(CITY)), ""),
+        ("", call("{}"), Options(tools=(WEATHER,)), "do not fit"),
+        ("", call("{"), Options(tools=(WEATHER,)), "not JSON"),
+        ("", call("{}", "mail"), Options(tools=(WEATHER,)), "no tool 'mail'"),
+        ("", call("{}"), Options(tools=(WEATHER,), tool_choice=ToolChoice("none")), "tool_choice is none"),
+        ("", call("{}"), Options(tools=(WEATHER,), tool_choice=ToolChoice("tool", "mail")), "in place of 'mail'"),
+        ("", call("", "now"), Options(tools=(Tool("now"),)), ""),
+    ],
+)
+def test_faults(text, calls, options, fault):
+    found = fault_of(text, calls, options)
+    assert fault in found
+    assert bool(fault) == bool(found)
+
+
+@pytest.mark.parametrize("schema", [{"type": "thing"}, {"$ref": "http://127.0.0.1:9/x.json"}, {"pattern": "("}])
+def test_a_schema_that_cannot_be_used_is_found_out(schema):
+    assert schema_fault(schema)
+
+
+def test_a_pattern_made_to_hang_does_not():
+    form = Format({"type": "string", "pattern": "^(a+)+$"})
+    started = time.perf_counter()
+    assert fault_of('"' + "a" * 5000 + '!"', (), Options(format=form))
+    assert time.perf_counter() - started < 1
+
+
+def test_calls_are_equal_in_any_order_and_case_matters():
+    one, two = ToolCall("1", "f", '{"x": 1}'), ToolCall("2", "g", "{}")
+    assert call_key([one, two]) == call_key([two, one])
+    assert call_key(call('{"city": "rome"}')) != call_key(call('{"city": "Rome"}'))
+
+
+@given(st.text())
+def test_canonical_json_is_total(text):
+    assert canonical_json(canonical_json(text)) == canonical_json(text)

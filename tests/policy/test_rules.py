@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.calibration.fusion_fit import cross_fit, fit_fusion, skill_weights, standardize
+from odar.errors import UnknownName
+from odar.policy.rules import (
+    RULES,
+    Ballot,
+    Votes,
+    accuracy,
+    free_energy_rule,
+    fuse,
+    majority,
+    majority_vote,
+    oracle,
+)
+from support.votes import voters, votes
+
+
+def ballot(free_energy, groups, beta=np.inf):
+    size = len(free_energy)
+    steady = np.linspace(-1, -0.5, size)
+    return Ballot(
+        np.array(free_energy, dtype=float), steady, np.exp(steady), steady, np.array(groups), np.ones(size), beta
+    )
+
+
+def winner(keys) -> int:
+    return max(range(len(keys[0])), key=lambda i: tuple(key[i] for key in keys))
+
+
+energies = st.lists(st.floats(-4, 4, allow_nan=False).map(lambda x: round(x, 3)), min_size=1, max_size=7)
+
+
+@st.composite
+def ballots(draw, beta=np.inf):
+    values = draw(energies)
+    groups = draw(st.lists(st.integers(0, 3), min_size=len(values), max_size=len(values)))
+    return ballot(values, groups, beta)
+
+
+def test_weights_on_the_medium_path_are_boltzmann_weights():
+    weights = free_energy_rule(ballot([0.5, -1.0], [0, 1]))[0]
+    expected = np.exp([-0.5, 1.0]) / np.exp([-0.5, 1.0]).sum()
+    assert weights == pytest.approx(expected)
+
+
+@given(ballots())
+def test_infinite_beta_is_the_papers_argmin(b):
+    assert b.free_energy[winner(free_energy_rule(b))] == b.free_energy.min()
+
+
+@given(ballots(beta=0.0))
+def test_beta_zero_is_majority_voting(b):
+    assert winner(free_energy_rule(b)) == winner(majority(b))
+    assert free_energy_rule(b)[0] == pytest.approx(majority(b)[0])
+
+
+@given(ballots(beta=1e-9))
+def test_beta_near_zero_agrees_with_a_clear_majority(b):
+    counts = np.bincount(b.groups)
+    if (counts == counts.max()).sum() == 1:
+        assert b.groups[winner(free_energy_rule(b))] == counts.argmax()
+
+
+@given(ballots(beta=0.25))
+def test_the_lowest_member_speaks_for_the_winning_answer(b):
+    chosen = winner(free_energy_rule(b))
+    members = b.groups == b.groups[chosen]
+    assert b.free_energy[chosen] == b.free_energy[members].min()
+
+
+def test_many_good_answers_beat_one_excellent_one_at_small_beta():
+    mixed = ballot([-1.2, -0.8, -0.7, -0.9], [0, 1, 1, 1], beta=0.25)
+    assert winner(free_energy_rule(mixed)) == 3
+    assert winner(free_energy_rule(ballot([-1.2, -0.8, -0.7, -0.9], [0, 1, 1, 1]))) == 0
+
+
+@pytest.mark.parametrize("name", sorted(RULES.names()))
+@given(data=st.data())
+def test_every_rule_gives_shares_and_ignores_the_order(name, data):
+    b = data.draw(ballots(beta=0.25))
+    keys = RULES[name](b)
+    assert all(len(key) == len(b.groups) and np.isfinite(key).all() for key in keys)
+    assert (keys[0] >= 0).all()
+    assert (keys[0] <= 1 + 1e-12).all()
+    order = np.array(data.draw(st.permutations(range(len(b.groups)))))
+    shuffled = Ballot(
+        b.free_energy[order],
+        b.mean_logprob[order],
+        b.mean_probability[order],
+        b.lowest_window[order],
+        b.groups[order],
+        b.skills[order],
+        b.beta,
+    )
+    for key, moved in zip(keys, RULES[name](shuffled), strict=True):
+        assert moved == pytest.approx(key[order], abs=1e-15)
+
+
+def test_majority_breaks_ties_by_free_energy():
+    assert winner(majority(ballot([0.3, 0.1, 0.2, 0.4], [0, 1, 0, 1]))) == 1
+
+
+def test_an_unknown_rule_names_the_known_ones():
+    with pytest.raises(UnknownName, match="unknown fusion rule 'majorty'; did you mean 'majority'"):
+        RULES["majorty"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.floats(-4, 4), st.floats(0.1, 5)), min_size=2, max_size=6),
+    st.floats(0.05, 4),
+)
+def test_an_answers_weight_is_that_of_its_macrostate(rows, beta):
+    """exp(−β·F(a)) = Σ w_m·exp(−β·F̃(y)), written out (SPEC 5.10): a lower F̃ weighs more."""
+    groups, energies, skills = (np.array(column) for column in zip(*rows, strict=True))
+    zeros = np.zeros(len(rows))
+    ballot = Ballot(energies, zeros, zeros, zeros, groups=groups, skills=skills, beta=beta)
+    sums = {a: sum(w * math.exp(-beta * f) for g, f, w in rows if g == a) for a in set(groups.tolist())}
+    expected = [sums[g] / sum(sums.values()) for g in groups.tolist()]
+    assert free_energy_rule(ballot)[0] == pytest.approx(expected)
+
+
+@given(votes(), st.sampled_from([0.0, 0.25, 1.0, np.inf]), st.data())
+def test_many_at_once_is_one_at_a_time(v, beta, data):
+    columns = v.groups.shape[1]
+    skills = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=columns, max_size=columns)))
+    winners = fuse(v, beta, skills)
+    for i, winner in enumerate(winners):
+        ballot = Ballot(v.energy[i], *[np.zeros(columns)] * 3, groups=v.groups[i], skills=skills, beta=beta)
+        keys = free_energy_rule(ballot)
+        best = max(tuple(np.round(key[j], 9) for key in keys) for j in range(columns))
+        assert tuple(np.round(key[winner], 9) for key in keys) == pytest.approx(best)
+
+
+def test_absent_candidates_never_win():
+    v = Votes(
+        np.array([[np.nan, -1.0], [np.nan, 5.0]]), np.array([[-1, 0], [-1, 0]]), np.array([[False, True]] * 2)
+    )
+    for beta in (0.0, 0.25, np.inf):
+        assert fuse(v, beta, np.ones(2)).tolist() == [1, 1]
+
+
+def test_the_fit_follows_the_better_model_where_voting_would_not():
+    v = voters(1)
+    result = accuracy(v, cross_fit(v, seed=0).winners)
+    assert result >= accuracy(v, majority_vote(v)) - 0.005
+    assert result >= v.correct.mean(axis=0).max() - 0.005
+    assert result <= oracle(v)
+
+
+def test_equal_models_get_equal_weights_and_beat_a_single_one():
+    v = voters(2, skills=(0.6,) * 5)
+    fit = fit_fusion(v)
+    assert fit.skills.min() > 0.5 or fit.gamma > 1
+    assert accuracy(v, cross_fit(v, seed=0).winners) > v.correct.mean(axis=0).max() + 0.05
+
+
+def test_skill_weights_order_as_accuracy_does():
+    weights = skill_weights(voters(3), gamma=1.0)
+    assert weights[0] == 1.0
+    assert weights[0] > weights[1]
+    assert skill_weights(voters(3), gamma=0.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_energies_are_standardized_by_the_questions_given():
+    energy = np.array([[1.0], [3.0], [100.0]])
+    assert standardize(energy, np.array([True, True, False])).ravel().tolist() == [-1.0, 1.0, 98.0]
+    silent = standardize(np.full((3, 1), np.nan), slice(None))
+    assert np.isnan(silent).all()
+
+
+def test_a_skill_may_be_that_of_each_candidate():
+    v = Votes(np.zeros((2, 2)), np.array([[0, 1], [0, 1]]), np.array([[True, False]] * 2))
+    assert fuse(v, 0.25, np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() == [1, 0]
+    assert fuse(v, 0.25, np.array([1.0, 2.0])).tolist() == [1, 1]

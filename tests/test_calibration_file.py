@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.calibration_file import FITTED, FORMAT, SHIPPED, Calibration, load_calibration
+from odar.errors import SettingsError
+from odar.policy.alignment import Source, Statistics, StatisticsTable, source_from_row
+
+SOURCE = Source("m", "0" * 32, 0.2, 0.9, 512, 0.1)
+STATISTICS = Statistics(0.25, 0.1, 160, 0.8, 4.0, 0.5)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+sources = st.builds(Source, st.text(max_size=12), st.text(max_size=8), finite, finite, st.integers(0, 9999), finite)
+statistics = st.builds(
+    Statistics, finite, finite, st.integers(0, 10**6), finite, st.none() | finite, st.none() | finite
+)
+
+
+def text(**changes: object) -> str:
+    body = json.loads(Calibration(StatisticsTable({SOURCE: STATISTICS})).to_json())
+    return json.dumps({**body, **changes})
+
+
+@given(st.dictionaries(sources, statistics, max_size=4))
+def test_a_table_comes_back_the_same(entries):
+    rows = json.loads(json.dumps(StatisticsTable(entries).to_rows()))
+    assert StatisticsTable.from_rows(rows).entries == entries
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(FITTED), st.one_of(finite, st.just(math.inf), st.sampled_from(["prior", "posterior"]))
+    ),
+    st.dictionaries(st.text(max_size=5), st.integers(), max_size=3),
+)
+def test_a_file_comes_back_the_same_infinity_included(settings, made):
+    whole = Calibration(StatisticsTable({SOURCE: STATISTICS}), settings, {"a": 1}, None, made, {"b": [1]})
+    again = Calibration.from_json(whole.to_json(), "x")
+    assert again.settings == settings
+    assert (again.posterior, again.estimator, again.made, again.report) == ({"a": 1}, None, made, {"b": [1]})
+    assert again.statistics.find(SOURCE) == STATISTICS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "n"},
+        {"prompt_md5": "1" * 32},
+        {"temperature": 0.3},
+        {"top_p": 0.95},
+        {"max_tokens": 513},
+        {"varentropy_weight": 0.2},
+        {"scorer": "surrogate"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_source_that_differs_in_anything_is_uncalibrated(change):
+    table = StatisticsTable({SOURCE: STATISTICS})
+    assert table.find(SOURCE) == STATISTICS
+    assert table.find(replace(SOURCE, **change)) is None
+
+
+def test_a_row_may_lack_what_came_later_and_nothing_else():
+    row = StatisticsTable({SOURCE: STATISTICS}).to_rows()[0]
+    old = {
+        key: row[key] for key in row if key not in ("scorer", "skill", "log_tokens_mean", "log_tokens_deviation")
+    }
+    assert StatisticsTable.from_rows([old]).entries == {SOURCE: Statistics(0.25, 0.1, 160)}
+    for needed in ("model", "temperature", "mean", "deviation", "count"):
+        with pytest.raises(KeyError, match=needed):
+            StatisticsTable.from_rows([{key: value for key, value in row.items() if key != needed}])
+    assert source_from_row({**asdict(SOURCE), "more": 1}) == SOURCE
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_longer_answers_score_higher_in_length(first, second):
+    shorter, longer = sorted((first, second))
+    assert STATISTICS.length_score(shorter) <= STATISTICS.length_score(longer)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(None, None), (None, 1.0), (3.0, None), (3.0, 0.0)])
+def test_a_length_that_was_not_measured_has_no_score(mean, deviation):
+    assert Statistics(0, 1, 1, 1, mean, deviation).length_score(10) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "not a calibration file"),
+        ("[]", "not a calibration file"),
+        ("{}", "has format None"),
+        (text(format="odar-calibration-0"), "run `odar calibrate` again"),
+        (text(format="odar-calibration-9"), "upgrade odar"),
+        (text(format="odar-panel-1"), "is it the right file"),
+        (
+            text(settings={"providers.p.base_url": "http://evil"}),
+            r"sets providers\.p\.base_url; a calibration may only",
+        ),
+        (text(settings={"fusion.beta": None}), "not a calibration file"),
+        (text(settings=[]), "not a calibration file"),
+        (text(sources=[{"model": "m"}]), "not a calibration file"),
+        (text(sources=None), "not a calibration file"),
+        ("[" * 5000, "nested more than 200 deep|not a calibration"),
+    ],
+)
+def test_what_is_no_calibration_is_refused_with_its_name(content, why):
+    with pytest.raises(SettingsError, match=why) as raised:
+        Calibration.from_json(content, "mine.json")
+    assert "mine.json" in str(raised.value)
+
+
+def test_files_that_cannot_be_read_are_settings_at_fault(tmp_path):
+    (tmp_path / "latin.json").write_bytes(b'{"\xff": 1}')
+    for name, why in (("none.json", "No such file"), ("latin.json", "not UTF-8 text"), ("", "Is a directory")):
+        with pytest.raises(SettingsError, match=rf"calibration = .*{why}"):
+            load_calibration(f"{tmp_path}/{name}")
+    with pytest.raises(SettingsError, match="calibration"):
+        load_calibration("no\0name.json")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_is_shipped_is_whole(name):
+    shipped = load_calibration(name)
+    assert shipped.statistics.entries
+    assert set(shipped.settings) <= set(FITTED)
+    assert json.loads(shipped.to_json())["format"] == FORMAT
+    assert all(each.deviation > 0 and 0 < each.skill <= 1 for each in shipped.statistics.entries.values())

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.catalogue import Price
+from odar.config import load_settings
+from odar.policy.experts import Expert
+from odar.types import Usage
+
+tokens = st.integers(0, 10**9)
+
+
+def test_cached_input_has_its_own_price_and_reasoning_is_output():
+    price = Price(input=2.0, cached=0.5, output=8.0)
+    assert price.cost(Usage(1_000_000, 250_000, 100_000, 90_000)) == pytest.approx(0.75 * 2 + 0.25 * 0.5 + 0.1 * 8)
+
+
+@pytest.mark.parametrize("usage", [Usage(), Usage(input=5), Usage(output=5)])
+def test_unknown_tokens_cost_an_unknown_amount(usage):
+    assert Price(1.0, 1.0, 1.0).cost(usage) is None
+    assert Price(0.0, 0.0, 0.0).cost(usage) == 0.0
+
+
+def test_filling_the_cache_has_a_price_by_how_long_it_is_kept():
+    price = Price(3.0, 0.3, 15.0, written=3.75, written_1h=6.0)
+    usage = Usage(100, 20, 10, 0, written=50, written_1h=30)
+    assert price.cost(usage) == pytest.approx((30 * 3 + 20 * 0.3 + 20 * 3.75 + 30 * 6 + 10 * 15) / 1e6)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(100, 0, 10, 0, written=50, written_1h=0),  # price unknown
+        Usage(100, 0, 10, 0, written=50, written_1h=50),
+        Usage(100, 60, 10, 0, written=50, written_1h=0),  # more parts than the whole has
+        Usage(10, 20, 10, 0),
+        Usage(10, 0, 10, 0, unpriced=True),
+        Usage(5000, 0, 10, 0),  # longer than the prices hold for
+    ],
+)
+def test_what_has_no_known_price_costs_an_unknown_amount(usage):
+    assert Price(1.0, 0.1, 4.0, up_to=4000).cost(usage) is None
+
+
+def test_how_long_it_is_kept_matters_where_nobody_says():
+    usage = Usage(100, 0, 10, 0, written=50, written_1h=None)
+    assert Price(3.0, 0.3, 15.0, 3.75, 6.0).cost(usage) is None
+
+
+@given(tokens, tokens, tokens, tokens, tokens, tokens)
+def test_no_usage_makes_a_negative_bill(a, b, c, d, e, f):
+    cost = Price(1.25, 0.125, 10.0, 1.5, 2.5).cost(Usage(a, b, c, d, e, f))
+    assert cost is None or cost >= 0
+
+
+@given(tokens, tokens, tokens, tokens)
+def test_the_bill_of_two_calls_is_the_sum_of_their_bills(a, b, c, d):
+    price = Price(1.25, 0.125, 10.0)
+    one, two = Usage(a + c, c, b, 0), Usage(b + d, d, a, 0)
+    assert price.cost(one + two) == pytest.approx(price.cost(one) + price.cost(two))
+
+
+def test_the_shipped_catalogue_holds_together():
+    settings = load_settings("tiny", environ={})
+    families = {"openai", "anthropic", "deepseek", "vllm-fast", "qwen", "google", "mistral"}
+    cards = [settings.card(name) for name in settings.models]
+    assert families <= {card.provider for card in cards}
+    for card in cards:
+        assert card.provider in settings.providers, card.name
+        assert card.price in (None, Price(0.0, 0.0, 0.0)) or card.price_date, card.name
+        assert set(card.scores) <= set(Expert), card.name
+        if card.price is not None and not card.price.free:
+            price = card.price
+            assert price.cached <= price.input <= (price.written or price.input) <= (price.written_1h or 1e9)
+        if card.provider == "anthropic":
+            assert card.price.written == pytest.approx(1.25 * card.price.input), card.name
+            assert card.price.written_1h == pytest.approx(2 * card.price.input), card.name
+            assert not card.logprobs
+            assert not card.n
+    assert settings.card("gpt-5.1").extra == {"reasoning_effort": "none"}  # or there would be no log-probs
