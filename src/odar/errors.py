@@ -154,10 +154,10 @@ class StoreError(OdarError):
 
     Attributes:
         at_fault: "rows" where the database refused what was written (trying again cannot help),
-            "database" where it could not do its work (it may later).
+            "database" where it could not do its work (it may later), "schema" where our tables are not in it.
     """
 
-    def __init__(self, message: str, at_fault: Literal["rows", "database"] = "database") -> None:
+    def __init__(self, message: str, at_fault: Literal["rows", "database", "schema"] = "database") -> None:
         super().__init__(message)
         self.at_fault = at_fault
 

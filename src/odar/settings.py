@@ -131,6 +131,14 @@ class GatewaySettings:
 
     host: str = setting("address to listen on; only loopback without keys", "127.0.0.1")
     port: int = setting("port to listen on; 0 takes a free one", 8088, ge=0, le=65535)
+    require_keys: bool | None = setting(
+        "every request needs a key; none: where a key exists at the start or later, or `host` is not loopback",
+        None,
+    )
+    metrics_allow: tuple[str, ...] = setting(
+        "addresses and networks (10.1.2.3, 10.0.0.0/8) that may read /metrics without a key, besides this machine",
+        (),
+    )
     prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
     max_tokens: int = setting("longest answer where the client sets none", 4096, ge=1)
     reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)

@@ -16,6 +16,7 @@ from odar.cli.options import announce_profile, settings_options
 from odar.settings import LOG_FORMATS, Settings
 
 if TYPE_CHECKING:
+    from odar.gateway.access import AccessPolicy
     from odar.gateway.records import StoredKeys
 
 
@@ -39,10 +40,11 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     """
     from odar.estimates.beside import beside
     from odar.estimates.here import Here
+    from odar.gateway.access import check_binding
     from odar.gateway.app import create_app
     from odar.gateway.logs import Logs, to_descriptor
     from odar.gateway.records import StoredKeys, StoredRecord
-    from odar.gateway.server import check_binding, make_server
+    from odar.gateway.server import make_server
     from odar.store.alignment_file import alignment_file
     from odar.store.store import open_store
 
@@ -50,7 +52,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     gateway = settings.gateway
     store = open_store(settings)
     keys = StoredKeys(store)
-    check_binding(gateway.host, keys)
+    check_binding(keys, gateway)
     bound = _bind(gateway.host, gateway.port)
     in_text = gateway.log_format == "text"
     if in_text:
@@ -69,7 +71,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     app.state.service.metrics.watch_store(store.health)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
-    for line in _news(bound, keys):
+    for line in _news(bound, app.state.service.access, keys):
         if in_text:
             click.echo(f"odar: {line}", err=True)
         else:
@@ -90,13 +92,15 @@ def _chosen(settings: Settings, host: str | None, port: int | None, log_format: 
     return dataclasses.replace(settings, gateway=dataclasses.replace(settings.gateway, **changes))
 
 
-def _news(bound: socket.socket, keys: StoredKeys) -> Iterator[str]:
+def _news(bound: socket.socket, access: AccessPolicy, keys: StoredKeys) -> Iterator[str]:
     """Where it listens, and to whom."""
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     yield f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"
-    if keys.empty():
+    if not access.keys_required:
         yield "no key is configured: only this machine can connect (make keys with `odar keys`)"
+    elif keys.empty():
+        yield "no key exists yet, and one is required: every request is refused until `odar keys create`"
 
 
 def _bind(host: str, port: int) -> socket.socket:

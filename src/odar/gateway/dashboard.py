@@ -23,7 +23,6 @@ from odar.formats import dump_json
 from odar.gateway.dashboard_query import read_cursor, read_filter, read_limit, read_step
 from odar.gateway.endpoint import Endpoint
 from odar.gateway.errors import ApiError
-from odar.gateway.gate import identify
 from odar.gateway.json_response import JsonResponse
 from odar.gateway.model_report import report_models
 from odar.gateway.playground import PLAYGROUND
@@ -122,7 +121,7 @@ class _Data:
         return _private(report_models(self._service))
 
     def _identify(self, request: Request) -> ApiKey | None:
-        return identify(request.scope["headers"], self._service.keys)
+        return self._service.access.identify(request.scope)
 
     def _scope(self, request: Request) -> tuple[Traces, Filter]:
         """Where to read, and what of it may be read."""

@@ -22,7 +22,6 @@ from odar.gateway.errors import CLIENT_LEFT, CUT_OFF, INTERNAL, ApiError, api_er
 from odar.gateway.event_stream import AlreadyReported, EventStream, Writer
 from odar.gateway.exchange import JSON, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import read_json
-from odar.gateway.gate import identify
 from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import ApiKey, Entry
 from odar.gateway.reply import answer_headers
@@ -81,7 +80,7 @@ class Endpoint:
         CURRENT.set(Ids(state.exchange.request_id, trace_id))  # the server gives each request a context of its own
         error: BaseException | None = None
         try:
-            state.key = identify(state.exchange.headers, self._service.keys)
+            state.key = self._service.access.identify(scope)
             self._service.gate.enter()
             try:
                 await self._answer(state)

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from odar.gateway.errors import ApiError
 from odar.gateway.exchange import read_body
 from odar.gateway.fields import Fields, read_json
-from odar.gateway.gate import identify
 from odar.gateway.json_response import JsonResponse
 from odar.gateway.openapi import description
 from odar.gateway.service import Service
@@ -43,14 +42,14 @@ class _Plain:
 
     async def models(self, request: Request) -> Response:
         """Every model by name, in a shape that both SDKs read."""
-        identify(request.scope["headers"], self._service.keys)
+        self._service.access.identify(request.scope)
         listed = [self._model(name, owner) for name, owner in self._service.models()]
         ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"], "has_more": False}
         return JsonResponse({"object": "list", "data": listed, **ends})
 
     async def model(self, request: Request) -> Response:
         """One model."""
-        identify(request.scope["headers"], self._service.keys)
+        self._service.access.identify(request.scope)
         wanted = request.path_params["name"]
         for name, owner in self._service.models():
             if name == wanted:
@@ -59,7 +58,7 @@ class _Plain:
 
     async def feedback(self, request: Request) -> Response:
         """An answer marked right or wrong, by the key that asked or an admin's."""
-        grant = identify(request.scope["headers"], self._service.keys)
+        grant = self._service.access.identify(request.scope)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
         fields = Fields(read_json(body, gateway.max_depth))
@@ -87,6 +86,7 @@ class _Plain:
 
     async def metrics(self, request: Request) -> Response:
         """Figures for Prometheus."""
+        self._service.access.check_metrics(request.scope)
         metrics = self._service.metrics
         return Response(metrics.text(), headers={"content-type": metrics.content_type})
 

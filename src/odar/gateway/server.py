@@ -14,20 +14,9 @@ from types import FrameType
 import uvicorn
 from starlette.applications import Starlette
 
-from odar.errors import SettingsError
-from odar.gateway.gate import Gate, is_loopback
+from odar.gateway.gate import Gate
 from odar.gateway.gathered import GatheringProtocol
-from odar.gateway.ports import Keyring
 from odar.settings import GatewaySettings
-
-
-def check_binding(host: str, keys: Keyring) -> None:
-    """Refuse to listen where strangers can reach a gateway without keys."""
-    if keys.empty() and not is_loopback(host):
-        raise SettingsError(
-            f"gateway.host = {host!r} can be reached from other machines, and no key is configured; "
-            "make one with `odar keys`, or listen on 127.0.0.1"
-        )
 
 
 class DrainingServer(uvicorn.Server):
@@ -66,7 +55,7 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         port=gateway.port,
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # nothing here depends on the client's address, and believing a header is a risk
+        proxy_headers=False,  # "local" means the address of the peer, never one that a header claims
         http=GatheringProtocol,
         ws="none",
         server_header=False,

@@ -9,6 +9,7 @@ from odar.agents.ledger import Ledger
 from odar.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import SettingsError, UnknownName
+from odar.gateway.access import AccessPolicy
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.gate import Gate
@@ -49,6 +50,7 @@ class Service:
     ) -> None:
         self.settings = settings
         self.keys: Keyring = keys or NoKeys()
+        self.access = AccessPolicy(self.keys, settings.gateway)
         self.recorder: Recorder = recorder or NoRecord()
         self.traces = traces
         self.logs = logs

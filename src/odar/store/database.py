@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoResultFound,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from odar.errors import SettingsError, StoreError
 from odar.files import user_path
@@ -23,6 +31,8 @@ from odar.secrets import masked
 from odar.settings import StoreSettings
 from odar.store.migrations import migrate, up_to_date
 
+_NOT_OURS = ("no such table", "no such column", "not a database", "malformed")
+"""SQLite's words for a file that is not, or no longer, a database of ours."""
 PATIENCE_S = 5.0
 """How long a statement waits for another process's lock."""
 
@@ -40,11 +50,30 @@ class Database:
         shown = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
         self.name = masked(str(shown))
         self.engine = self._sqlite(patience_s) if self.is_sqlite else self._postgres(patience_s)
+        self._patience_s = patience_s
         try:
             self._migrate(patience_s)
+            self._file = self._file_id()
         except BaseException:
             self.close()
             raise
+
+    def reopen_if_replaced(self) -> None:
+        """Open the file again where another one has its name now, such as a restored backup.
+
+        Raises:
+            StoreError: the file is gone, or the new one cannot be opened.
+        """
+        if not self.is_sqlite or (found := self._file_id()) == self._file:
+            return
+        if found is None:
+            raise StoreError(f"store {self.name} is gone; put it back, or start again", "schema")
+        self.engine.dispose()
+        try:
+            self._migrate(self._patience_s)
+        except StoreError as error:
+            raise StoreError(str(error), "schema") from error
+        self._file = found
 
     @property
     def is_sqlite(self) -> bool:
@@ -75,6 +104,15 @@ class Database:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _file_id(self) -> tuple[int, int] | None:
+        if not self.is_sqlite:
+            return None
+        try:
+            facts = Path(str(self.url.database)).stat()
+        except OSError:
+            return None
+        return facts.st_dev, facts.st_ino
+
     @contextmanager
     def _named(self) -> Iterator[None]:
         """Failures by the name a user knows."""
@@ -83,8 +121,10 @@ class Database:
         except SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             why = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-            rows = isinstance(error, DataError | IntegrityError)
-            raise StoreError(f"store {self.name}: {why}", "rows" if rows else "database") from error
+            if isinstance(error, DataError | IntegrityError):
+                raise StoreError(f"store {self.name}: {why}", "rows") from error
+            gone = isinstance(error, NoResultFound | ProgrammingError) or any(text in why for text in _NOT_OURS)
+            raise StoreError(f"store {self.name}: {why}", "schema" if gone else "database") from error
 
     def _sqlite(self, patience_s: float) -> Engine:
         path = Path(str(self.url.database))

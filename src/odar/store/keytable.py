@@ -69,9 +69,11 @@ def all_keys(connection: Connection) -> list[Key]:
     return [_key(row) for row in rows]
 
 
-def keys_version(connection: Connection) -> int:
-    """A number that grows whenever a key is made or revoked."""
-    return int(connection.execute(select(meta.c.value).where(meta.c.name == "keys")).scalar_one())
+def keys_version(connection: Connection) -> tuple[Any, ...]:
+    """Changes whenever a key is made or revoked, and where the table was emptied or is another database's."""
+    counter = connection.execute(select(meta.c.value).where(meta.c.name == "keys")).scalar_one()
+    rows = connection.execute(select(func.count(), func.min(keys.c.digest), func.max(keys.c.digest))).one()
+    return (counter, *rows)
 
 
 def spent_by_keys(connection: Connection, day: str) -> Totals:

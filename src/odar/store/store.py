@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from odar.errors import UnknownName
+from sqlalchemy import Connection
+
+from odar.errors import StoreError, UnknownName
 from odar.settings import Settings
 from odar.store.archive import Archive
 from odar.store.calendar import Calendar
@@ -24,7 +26,7 @@ from odar.store.writer import Health, Writer
 
 T = TypeVar("T")
 
-_NEWS_S = 1.0
+_REFRESH_S = 1.0
 """How often other processes' keys and spending are looked for."""
 _SWEEP_S = 3600.0
 CLOSE_S = 10.0
@@ -48,16 +50,16 @@ class Store:
         self.keyring = Keyring()
         self._database = Database(self.settings)
         self.archive = Archive(self._database)
-        self._version = -1
-        self._news_at = self._sweep_at = 0.0
+        self._version: tuple[Any, ...] | None = None
+        self._refresh_at = self._sweep_at = 0.0
         try:
             with self._database.read() as connection:
                 self._calendar = Calendar(newest_trace(connection))
-            self._load_news()
+            self._refresh_keys()
         except BaseException:
             self._database.close()
             raise
-        self._writer = Writer(self._database, self.settings, self._written, self._tend)
+        self._writer = Writer(self._database, self.settings, self._written, self._run_maintenance)
 
     def put(self, record: Record) -> bool:
         """Record what became of a query; False if it was shed. Never waits, never raises.
@@ -131,24 +133,37 @@ class Store:
     def _written(self, rows: Sequence[Row]) -> None:
         self.keyring.tally.settle(charges(rows))
 
-    def _tend(self) -> bool:
+    def _run_maintenance(self) -> bool:
         now = time.monotonic()
-        if now < self._news_at:
+        if now < self._refresh_at:
             return False
-        self._news_at = now + _NEWS_S
-        self._load_news()
+        self._refresh_at = now + _REFRESH_S
+        self._refresh_keys()
         if now >= self._sweep_at:
             more = sweep(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True
 
-    def _load_news(self) -> None:
-        """The keys, if they changed, and what all processes spent, if it matters."""
-        with self._database.read() as connection:
-            version = keys_version(connection)
-            if version != self._version:
-                self.keyring.load(all_keys(connection))
-                self._version = version
-            if self.keyring.has_budgets:
-                day = datetime.now(UTC).date().isoformat()
-                self.keyring.tally.rebase(spent_by_keys(connection, day), day[:7])
+    def _refresh_keys(self) -> None:
+        """Load the keys if they changed, and what all processes spent, if it matters.
+
+        A database that was emptied, replaced or deleted has none of the old keys: from then on none is accepted.
+        """
+        try:
+            self._database.reopen_if_replaced()
+            with self._database.read() as connection:
+                self._load_keys(connection)
+        except StoreError as error:
+            if error.at_fault == "schema":  # it answers, and has no keys of ours
+                self.keyring.load([])
+                self._version = None
+            raise
+
+    def _load_keys(self, connection: Connection) -> None:
+        version = keys_version(connection)
+        if version != self._version:
+            self.keyring.load(all_keys(connection))
+            self._version = version
+        if self.keyring.has_budgets:
+            day = datetime.now(UTC).date().isoformat()
+            self.keyring.tally.rebase(spent_by_keys(connection, day), day[:7])

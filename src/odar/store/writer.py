@@ -177,7 +177,7 @@ class Writer:
         try:
             self._insert(rows)
         except StoreError as error:
-            if error.at_fault == "database":
+            if error.at_fault != "rows":
                 raise
             for row in rows:  # one of them is bad: find it, keep the others
                 self._insert_alone(row)
@@ -205,7 +205,7 @@ class Writer:
         try:
             self._insert([row])
         except StoreError as error:
-            if error.at_fault == "database":
+            if error.at_fault != "rows":
                 raise
             self._reject(str(error))
 

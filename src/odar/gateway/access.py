@@ -1,0 +1,219 @@
+"""Who may call the gateway: the holder of a key or, where no key is required, a program on this machine.
+
+Whether keys are required is decided when the gateway starts and never relaxes while it runs: revoking the last key,
+or an empty database, leaves a gateway that refuses everybody.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from odar.errors import SettingsError
+from odar.gateway.errors import ApiError
+from odar.gateway.ports import ApiKey, Keyring
+from odar.settings import GatewaySettings
+
+Headers = Iterable[tuple[bytes, bytes]]
+Scope = Mapping[str, Any]
+
+_PROXY_HEADERS = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"cdn-loop",
+        b"cf-connecting-ip",
+        b"cf-ray",
+        b"client-ip",
+        b"fastly-client-ip",
+        b"fly-client-ip",
+        b"proxy-client-ip",
+        b"true-client-ip",
+        b"wl-proxy-client-ip",
+        b"x-appengine-user-ip",
+        b"x-azure-clientip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-envoy-external-address",
+        b"x-envoy-original-path",
+        b"x-host",
+        b"x-original-forwarded-for",
+        b"x-original-host",
+        b"x-original-url",
+        b"x-proxyuser-ip",
+        b"x-real-ip",
+        b"x-remote-addr",
+        b"x-remote-ip",
+    }
+)
+"""Headers that only a proxy adds; so does every name that starts with `x-forwarded`."""
+
+
+class AccessPolicy:
+    """Decides who a request comes from, and whether it may be answered.
+
+    Args:
+        keys: the API keys.
+        settings: `host`, `require_keys` and `metrics_allow`.
+    """
+
+    def __init__(self, keys: Keyring, settings: GatewaySettings) -> None:
+        self._keys = keys
+        self._required = _keys_required(keys, settings)
+        self._scrapers = tuple(map(_network, settings.metrics_allow))
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether every request needs a key. A first key that is made later requires one; nothing undoes that."""
+        if not self._required and not self._keys.empty():
+            self._required = True
+        return self._required
+
+    def identify(self, scope: Scope) -> ApiKey | None:
+        """The key of a request, or None where no key is required and the request is from this machine.
+
+        Raises:
+            ApiError: 401 without a valid key, 403 where the request is not from this machine.
+        """
+        if self.keys_required:
+            return self._key(scope["headers"])
+        if (reason := not_local(scope)) is not None:
+            raise ApiError(
+                403,
+                f"without keys only this machine may ask, not {reason}; make a key with `odar keys`",
+                "loopback_only",
+            )
+        return None
+
+    def check_metrics(self, scope: Scope) -> None:
+        """Let this machine, the networks of `gateway.metrics_allow` and holders of a key read /metrics.
+
+        Raises:
+            ApiError: 401, and what would help.
+        """
+        if not_local(scope) is None or self._is_scraper(scope):
+            return
+        try:
+            self._key(scope["headers"])
+        except ApiError as error:
+            message = "/metrics needs a key, unless it is read from this machine or from gateway.metrics_allow"
+            raise ApiError(error.status, message, error.code) from None
+
+    def _key(self, headers: Headers) -> ApiKey:
+        secret, authorization = b"", b""
+        for name, value in headers:
+            if name == b"x-api-key":
+                secret = value
+            elif name == b"authorization":
+                authorization = value
+        scheme, _, token = authorization.partition(b" ")
+        if not secret and scheme.lower() == b"bearer":
+            secret = token.strip()
+        if not secret:
+            raise ApiError(401, "no key: send it as `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
+        key = self._keys.verify(secret.decode("latin-1"))
+        if key is None:
+            raise ApiError(401, "this key is not known here; `odar keys` makes one", "invalid_api_key")
+        return key
+
+    def _is_scraper(self, scope: Scope) -> bool:
+        """Whether the peer itself, not somebody behind a proxy there, is in an allowed network."""
+        address = _address(_peer(scope))
+        if address is None or _proxy_header(scope["headers"]) is not None:
+            return False
+        return any(address in network for network in self._scrapers)
+
+
+def check_binding(keys: Keyring, settings: GatewaySettings) -> None:
+    """Refuse settings under which strangers could reach a gateway without keys.
+
+    Raises:
+        SettingsError: with what to do.
+    """
+    if is_loopback(settings.host) or settings.require_keys:
+        return
+    open_to = f"gateway.host = {settings.host!r} can be reached from other machines"
+    if settings.require_keys is False:
+        raise SettingsError(f"{open_to}, and gateway.require_keys = false; leave it out, or listen on 127.0.0.1")
+    if keys.empty():
+        raise SettingsError(
+            f"{open_to}, and no key is configured; make one with `odar keys`, or listen on 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.com", "")]
+    [True, True, True, False, False, False]
+    """
+    if host in ("127.0.0.1", "localhost"):
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def not_local(scope: Scope) -> str | None:
+    """Why a request is not from a program on this machine; None if it is.
+
+    The peer's address, `Host` and `Origin` must be this machine's: a web page that a browser here shows has another
+    origin, or another host after DNS rebinding. A request that a proxy forwarded comes from somewhere else.
+    """
+    if not is_loopback(peer := _peer(scope)):
+        return f"address {peer!r}"
+    hosts = 0
+    for name, value in scope["headers"]:
+        if name == b"host":
+            hosts += 1
+            if not value.startswith((b"127.0.0.1:", b"localhost:")) and not is_loopback(host := _host("//", value)):
+                return f"host {host or 'unknown'!r}"
+        elif name == b"origin" and not is_loopback(host := _host("", value)):
+            return f"origin {host or 'unknown'!r}"
+        elif _is_proxy_header(name):
+            return f"a proxy ({name.decode('latin-1')})"
+    return None if hosts == 1 else "a request without one Host header"
+
+
+def _keys_required(keys: Keyring, settings: GatewaySettings) -> bool:
+    if settings.require_keys is not None:
+        return settings.require_keys or not keys.empty()
+    return not keys.empty() or not is_loopback(settings.host)
+
+
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _proxy_header(headers: Headers) -> bytes | None:
+    return next((name for name, _ in headers if _is_proxy_header(name)), None)
+
+
+def _is_proxy_header(name: bytes) -> bool:
+    return name in _PROXY_HEADERS or name.startswith((b"x-forwarded", b"forwarded-"))
+
+
+def _host(prefix: str, value: bytes) -> str:
+    try:
+        return urlsplit(prefix + value.decode("latin-1")).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(text.strip())
+    except ValueError:
+        raise SettingsError(
+            f"gateway.metrics_allow: {text!r} is neither an address nor a network; write 10.1.2.3 or 10.0.0.0/8"
+        ) from None

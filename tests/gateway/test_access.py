@@ -1,0 +1,227 @@
+"""Who may call the gateway: with a key, or from this machine where no key is required."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import SettingsError
+from odar.gateway.access import AccessPolicy, check_binding, is_loopback
+from odar.gateway.errors import ApiError
+from odar.gateway.ports import ApiKey, NoKeys
+from odar.settings import GatewaySettings
+
+ANN = ApiKey("key_1", name="ann")
+
+
+class OneKey(NoKeys):
+    """Knows Ann's key."""
+
+    def empty(self) -> bool:
+        return False
+
+    def verify(self, secret: str) -> ApiKey | None:
+        return ANN if secret == "odar-ann-é" else None
+
+
+def request(*headers, peer="127.0.0.1"):
+    return {"headers": list(headers), "client": (peer, 50000)}
+
+
+def policy(keys=None, **settings):
+    return AccessPolicy(keys or NoKeys(), GatewaySettings(**settings))
+
+
+def identify(headers, keys):
+    return policy(keys).identify(request(*headers))
+
+
+SECRET = "odar-ann-é".encode("latin-1")
+KNOWN = [
+    [(b"authorization", b"Bearer " + SECRET)],
+    [(b"authorization", b"bearer   " + SECRET + b" ")],
+    [(b"x-api-key", SECRET)],
+    [(b"x-api-key", SECRET), (b"authorization", b"Bearer other")],
+    [(b"x-api-key", b""), (b"authorization", b"Bearer " + SECRET)],
+    [(b"x-api-key", SECRET), (b"origin", b"https://evil.example")],  # a key is enough, wherever it comes from
+]
+UNKNOWN = [
+    ([], "missing_api_key"),
+    ([(b"x-api-key", b"")], "missing_api_key"),
+    ([(b"authorization", b"")], "missing_api_key"),
+    ([(b"authorization", b"Bearer ")], "missing_api_key"),
+    ([(b"authorization", b"Basic " + SECRET)], "missing_api_key"),
+    ([(b"authorization", SECRET)], "missing_api_key"),
+    ([(b"x-api-key", SECRET + b"x")], "invalid_api_key"),
+    ([(b"x-api-key", b"\xff\x00")], "invalid_api_key"),
+    ([(b"authorization", b"Bearer " + SECRET.upper())], "invalid_api_key"),
+]
+
+
+@pytest.mark.parametrize("headers", KNOWN)
+def test_a_key_is_found_wherever_clients_put_it(headers):
+    assert identify(headers, OneKey()) is ANN
+
+
+@pytest.mark.parametrize(("headers", "code"), UNKNOWN)
+def test_without_a_key_that_is_known_nobody_is_anybody(headers, code):
+    with pytest.raises(ApiError) as raised:
+        identify(headers, OneKey())
+    assert (raised.value.status, raised.value.code) == (401, code)
+    assert "odar-ann" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"host", b"127.0.0.1:8000")],
+        [(b"host", b"localhost:8000")],
+        [(b"host", b"[::1]:8000"), (b"origin", b"http://localhost:8000")],
+        [(b"host", b"127.8.9.1")],
+        [(b"host", b"localhost"), (b"origin", b"http://127.0.0.1:9")],
+        [(b"host", b"localhost:8000"), (b"authorization", b"Bearer any")],
+    ],
+)
+def test_without_keys_this_machine_may_ask(headers):
+    assert identify(headers, NoKeys()) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"host", b"example.com")],
+        [(b"host", b"localhost"), (b"host", b"example.com")],
+        [(b"host", b"localhost"), (b"host", b"localhost")],
+        [(b"host", b"10.0.0.1:8000")],
+        [(b"host", b"0.0.0.0:8000")],
+        [(b"host", b"localhost.evil.example")],
+        [(b"host", b"127.0.0.1.evil.example")],
+        [(b"host", b"")],
+        [(b"host", b"[::1")],
+        [(b"host", b"localhost:8000"), (b"origin", b"https://evil.example")],
+        [(b"host", b"localhost:8000"), (b"origin", b"null")],
+        [(b"host", b"localhost:8000"), (b"origin", b"http://localhost@evil.example")],
+        [(b"host", b"\xff\xfe")],
+        [(b"host", b"localhost:8000"), (b"x-forwarded-for", b"127.0.0.1")],
+        [(b"host", b"localhost:8000"), (b"x-forwarded-proto", b"http")],
+        [(b"host", b"localhost:8000"), (b"forwarded", b"for=127.0.0.1")],
+        [(b"host", b"localhost:8000"), (b"via", b"1.1 proxy")],
+        [(b"host", b"localhost:8000"), (b"x-real-ip", b"127.0.0.1")],
+    ],
+)
+def test_without_keys_no_other_machine_and_no_other_page(headers):
+    with pytest.raises(ApiError) as raised:
+        identify(headers, NoKeys())
+    assert (raised.value.status, raised.value.code) == (403, "loopback_only")
+    assert "odar keys" in raised.value.message
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_address_of_this_machine_or_not(host):
+    assert is_loopback(host) in (True, False)
+    if is_loopback(host):
+        assert host == "localhost" or host.startswith(("127.", "::1", "::ffff:127.")) or ":" in host
+
+
+LOCAL = (b"host", b"localhost:8088")
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.7", "192.168.1.2", "::ffff:10.0.0.7", "2001:db8::1", ""])
+def test_without_keys_a_local_host_header_does_not_make_another_machine_local(peer):
+    with pytest.raises(ApiError) as raised:
+        policy().identify(request(LOCAL, peer=peer))
+    assert (raised.value.status, raised.value.code) == (403, "loopback_only")
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"])
+def test_without_keys_every_address_of_this_machine_is_local(peer):
+    assert policy().identify(request(LOCAL, peer=peer)) is None
+
+
+class Ring(NoKeys):
+    """A keyring whose keys come and go."""
+
+    def __init__(self, *secrets: str) -> None:
+        self.secrets = set(secrets)
+
+    def empty(self) -> bool:
+        return not self.secrets
+
+    def verify(self, secret: str) -> ApiKey | None:
+        return ANN if secret in self.secrets else None
+
+
+def refused(policy: AccessPolicy, *headers) -> str:
+    with pytest.raises(ApiError) as raised:
+        policy.identify(request(LOCAL, *headers))
+    assert raised.value.status == 401
+    return raised.value.code
+
+
+def test_revoking_the_last_key_does_not_open_the_gateway():
+    ring = Ring("only")
+    access = policy(ring)
+    ring.secrets.clear()
+    assert refused(access) == "missing_api_key"
+    assert refused(access, (b"x-api-key", b"only")) == "invalid_api_key"
+
+
+def test_a_key_that_is_made_later_is_required_from_then_on():
+    ring = Ring()
+    access = policy(ring)
+    assert access.identify(request(LOCAL)) is None
+    ring.secrets.add("first")
+    assert refused(access) == "missing_api_key"
+    assert access.identify(request(LOCAL, (b"x-api-key", b"first"))) is ANN
+    ring.secrets.clear()
+    assert refused(access) == "missing_api_key"
+
+
+@pytest.mark.parametrize("settings", [{"require_keys": True}, {"host": "0.0.0.0"}])
+def test_keys_are_required_by_a_setting_or_an_address_that_others_reach(settings):
+    assert refused(policy(**settings)) == "missing_api_key"
+
+
+def test_without_keys_only_loopback_is_bound():
+    check_binding(NoKeys(), GatewaySettings())
+    check_binding(Ring("a"), GatewaySettings(host="0.0.0.0"))
+    check_binding(NoKeys(), GatewaySettings(host="0.0.0.0", require_keys=True))
+    with pytest.raises(SettingsError, match=r"'0\.0\.0\.0' can be reached from other machines.*odar keys"):
+        check_binding(NoKeys(), GatewaySettings(host="0.0.0.0"))
+    with pytest.raises(SettingsError, match=r"require_keys = false"):
+        check_binding(Ring("a"), GatewaySettings(host="0.0.0.0", require_keys=False))
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "readable"),
+    [
+        ("127.0.0.1", [LOCAL], True),
+        ("10.1.2.3", [(b"host", b"10.9.9.9:8088")], True),  # a scraper that addresses the pod by its IP
+        ("::ffff:10.1.2.3", [(b"host", b"10.9.9.9:8088")], True),
+        ("192.0.2.9", [(b"host", b"10.9.9.9:8088")], True),
+        ("192.0.2.8", [LOCAL], False),
+        ("127.0.0.1", [(b"host", b"evil.example")], False),
+        ("127.0.0.1", [LOCAL, (b"x-forwarded-for", b"127.0.0.1")], False),
+        ("10.1.2.3", [LOCAL, (b"x-forwarded-for", b"1.2.3.4")], False),
+        ("192.0.2.8", [LOCAL, (b"x-api-key", b"known")], True),
+        ("192.0.2.8", [LOCAL, (b"x-api-key", b"unknown")], False),
+        ("", [LOCAL], False),
+    ],
+)
+def test_who_may_read_metrics(peer, headers, readable):
+    access = policy(Ring("known"), metrics_allow=("10.0.0.0/8", "192.0.2.9"))
+    if readable:
+        access.check_metrics(request(*headers, peer=peer))
+        return
+    with pytest.raises(ApiError) as raised:
+        access.check_metrics(request(*headers, peer=peer))
+    assert raised.value.status == 401
+    assert "metrics_allow" in raised.value.message
+
+
+@pytest.mark.parametrize("entry", ["prometheus", "10.0.0.0/33", "10.0.0.1/8", ""])
+def test_a_network_that_is_none_is_refused_at_the_start(entry):
+    with pytest.raises(SettingsError, match="metrics_allow"):
+        policy(metrics_allow=(entry,))
