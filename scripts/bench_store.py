@@ -123,8 +123,8 @@ async def main() -> None:
         day = (datetime.now(UTC) - timedelta(days=1)).isoformat()
         timed("overview of a day", lambda: archive.overview(Filter(since=day)))
         store._version = -1
-        store._load_news()
-        timed("news of keys and spending", store._load_news)
+        store._refresh_keys()
+        timed("news of keys and spending", store._refresh_keys)
         timed(
             "1,000 × verify and allow",
             lambda: [store.keyring.allow(store.keyring.verify(secret) or key) for _ in range(1000)],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attack import availability
+from attack import access, availability
 from attack.scene import ATTACKS
 
-__all__ = ["ATTACKS", "availability"]
+__all__ = ["ATTACKS", "access", "availability"]

@@ -10,7 +10,9 @@ import pytest
 from odar.cli.serve import _bind, _chosen, _news
 from odar.config import load_settings
 from odar.errors import SettingsError
+from odar.gateway.access import AccessPolicy
 from odar.gateway.ports import NoKeys
+from odar.settings import GatewaySettings
 
 
 class SomeKeys(NoKeys):
@@ -18,14 +20,22 @@ class SomeKeys(NoKeys):
         return False
 
 
+def said(bound, keys, **settings):
+    return list(_news(bound, AccessPolicy(keys, GatewaySettings(**settings)), keys))
+
+
 def test_where_it_listens_and_to_whom():
     with closing(_bind("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
         listening = f"listening on http://127.0.0.1:{port} (open it in a browser for the dashboard)"
-        assert list(_news(bound, SomeKeys())) == [listening]
-        assert list(_news(bound, NoKeys())) == [
+        assert said(bound, SomeKeys()) == [listening]
+        assert said(bound, NoKeys()) == [
             listening,
             "no key is configured: only this machine can connect (make keys with `odar keys`)",
+        ]
+        assert said(bound, NoKeys(), require_keys=True) == [
+            listening,
+            "no key exists yet, and one is required: every request is refused until `odar keys create`",
         ]
 
 
@@ -35,7 +45,7 @@ def test_an_address_of_six_is_written_so_that_a_browser_takes_it():
     except SettingsError as error:
         pytest.skip(f"this machine has no IPv6: {error}")
     with closing(bound):
-        assert next(_news(bound, SomeKeys())).startswith(f"listening on http://[::1]:{bound.getsockname()[1]} ")
+        assert said(bound, SomeKeys())[0].startswith(f"listening on http://[::1]:{bound.getsockname()[1]} ")
 
 
 def test_a_port_in_use_is_known_before_anything_else_is_done(odar, provider):

@@ -21,7 +21,7 @@ NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
 @pytest.fixture
 def news(monkeypatch):
     """Other processes are looked at more often than once a second, so that the test is quick."""
-    monkeypatch.setattr("odar.store.store._NEWS_S", 0.1)
+    monkeypatch.setattr("odar.store.store._REFRESH_S", 0.1)
 
 
 def ring(limits: Limits | None = None, now: float = NOON) -> tuple[Keyring, Key, str]:

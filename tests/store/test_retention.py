@@ -69,7 +69,7 @@ async def test_what_is_deleted_is_gone_from_the_file(opened, sqlite_url):
 async def _swept(store) -> None:
     """Wait until the store has looked for old traces once more."""
     await _done(store)  # what it began by itself, maybe under another clock
-    store._sweep_at = store._news_at = 0.0
+    store._sweep_at = store._refresh_at = 0.0
     await _done(store)
 
 

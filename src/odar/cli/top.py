@@ -45,7 +45,7 @@ def command(url: str | None, every: float, window: float, once: bool, as_json: b
     odar top http://10.0.0.5:8088            # another one
     odar top --once --json | jq .now         # for machines
 
-    Reads /metrics, which holds figures only. A gateway behind a proxy that wants a key gets ODAR_API_KEY.
+    Reads /metrics, which holds figures only. A gateway on another machine wants a key: set ODAR_API_KEY.
     q or Ctrl-C leaves.
     """
     if as_json and not once:
