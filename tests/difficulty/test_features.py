@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odar.difficulty import domain, lexical, semantic, structural
 from odar.difficulty.features import FEATURES, GROUPS, FeatureExtractor, phi, phi_batch
-from odar.difficulty.syntax import NOTHING, SpacyAnalyser, Syntax, tree_depth
+from odar.difficulty.syntax import NOTHING, TreeAnalyser, Syntax, tree_depth
 from odar.difficulty.text import _latex_blocks, clean, has_latex, mask_latex
 from odar.types import Image, Query
 
@@ -222,7 +222,7 @@ def test_masking_never_raises_and_leaves_plain_text(text: str) -> None:
 
 
 def test_parser() -> None:
-    flat, nested, blank = SpacyAnalyser().analyse(
+    flat, nested, blank = TreeAnalyser().analyse(
         ["The dog barks.", "The man who lives here said that he left because it rained.", "  "]
     )
     assert blank == NOTHING
@@ -231,7 +231,7 @@ def test_parser() -> None:
 
 
 def test_a_line_break_ends_a_sentence() -> None:
-    assert SpacyAnalyser().analyse(["The first line here\nThe second line here"])[0].sentences == 2
+    assert TreeAnalyser().analyse(["The first line here\nThe second line here"])[0].sentences == 2
 
 
 @given(st.lists(st.integers(0, 1_000_000), max_size=60))

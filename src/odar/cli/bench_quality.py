@@ -83,14 +83,14 @@ def _shares(queries: list[Query]) -> dict[str, float]:
     """What part of the time goes to the parse and to each group of features."""
     from odar.difficulty.domain import default_classifier
     from odar.difficulty.features import lexical_features, semantic_features, structural_features
-    from odar.difficulty.syntax import SpacyAnalyser
+    from odar.difficulty.syntax import TreeAnalyser
     from odar.difficulty.text import clean, mask_latex
 
     texts = [clean(query.text) for query in queries]
     masked, words = [mask_latex(text) for text in texts], [text.split() for text in texts]
-    parses, classifier = SpacyAnalyser().analyse(masked), default_classifier()
+    parses, classifier = TreeAnalyser().analyse(masked), default_classifier()
     groups = {
-        "parse": lambda: SpacyAnalyser().analyse(masked),
+        "parse": lambda: TreeAnalyser().analyse(masked),
         "lexical": lambda: [*map(lexical_features, texts, masked, words)],
         "other structural": lambda: [*map(structural_features, queries, parses)],
         "semantic": lambda: [semantic_features(q, len(w), classifier) for q, w in zip(queries, words, strict=True)],

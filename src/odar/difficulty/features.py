@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from odar.difficulty import lexical, semantic, structural
 from odar.difficulty.domain import DOMAINS, DomainClassifier, default_classifier
-from odar.difficulty.syntax import SpacyAnalyser, Syntax, SyntaxAnalyser
+from odar.difficulty.syntax import TreeAnalyser, Syntax, SyntaxAnalyser
 from odar.difficulty.text import clean, mask_latex, terms
 from odar.types import Query
 
@@ -43,7 +43,7 @@ class FeatureExtractor:
     ((24,), 6.0)
     """
 
-    syntax: SyntaxAnalyser = field(default_factory=SpacyAnalyser)
+    syntax: SyntaxAnalyser = field(default_factory=TreeAnalyser)
     classifier: DomainClassifier | None = None
     """None: the shipped one, read on first use."""
 

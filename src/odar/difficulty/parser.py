@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import add
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from odar.difficulty.tok2vec import Vectors, product
+from odar.difficulty.tok2vec import Vectors, Weights, product
 
 PLACES = 8
 SHIFT, REDUCE, LEFT, RIGHT, BREAK = range(5)
@@ -42,34 +42,32 @@ class Parse(NamedTuple):
 
 
 class GreedyParser:
-    """Parses token vectors by the weights of a trained `parser` pipe without an upper layer."""
+    """Parses token vectors by the weights that `scripts/train_parser.py` exported."""
 
-    def __init__(self, pipe: Any) -> None:
-        model = pipe.model
-        lower, linear = model.get_ref("lower"), next(layer for layer in model.walk() if layer.name == "linear")
-        weights = lower.get_param("W")
-        if model.attrs["has_upper"] or len(weights) != PLACES or len(pipe.move_names) > _NAME + 1:
+    def __init__(self, arrays: Weights) -> None:
+        weights, names = arrays["state_W"], arrays["moves"].tolist()
+        if len(weights) != PLACES or len(names) > _NAME + 1:
             raise ValueError(
-                f"a parser of {len(weights)} places and {len(pipe.move_names)} transitions or an upper layer; "
-                f"expected {PLACES}, at most {_NAME + 1}, and none: scripts/train_parser.py"
+                f"a parser of {len(weights)} places and {len(names)} transitions; "
+                f"expected {PLACES} and at most {_NAME + 1}: scripts/train_parser.py"
             )
         # backwards: where two scores are the same, the first transition has the higher name and wins
-        moves = pipe.move_names[::-1]
+        moves = names[::-1]
         self._kinds = [_KINDS[move[0]] for move in moves]
         self._clause = [move.endswith("-clause") for move in moves]
         # (place, transition, piece, input) to columns in the order place, piece, transition
         flat = weights.transpose(0, 2, 1, 3).reshape(-1, weights.shape[3])
         # two linear layers in a row are one
-        self._weights = np.ascontiguousarray((flat @ linear.get_param("W")).T) * np.float32(_UNIT)
-        self._shift = (flat @ linear.get_param("b")) * np.float32(_UNIT)
+        self._weights = np.ascontiguousarray((flat @ arrays["linear_W"]).T) * np.float32(_UNIT)
+        self._shift = (flat @ arrays["linear_b"]) * np.float32(_UNIT)
         pieces, lanes = weights.shape[2], weights.shape[1] * weights.shape[2]
         self._lanes = Struct(f">{lanes}I")
         self._row = np.dtype((np.void, self._lanes.size))
         # every state has a first place once: that one carries the names, and the bias
         self._zero = np.full(PLACES * lanes, _ZERO << _NAME_BITS, np.int32)
         self._zero[:lanes] += np.tile(np.arange(len(moves))[::-1], pieces)
-        absent = lower.get_param("pad")[0].transpose(0, 2, 1).reshape(-1) * np.float32(_UNIT)
-        bias = lower.get_param("b").T.reshape(-1) * np.float32(_UNIT)
+        absent = arrays["state_pad"][0].transpose(0, 2, 1).reshape(-1) * np.float32(_UNIT)
+        bias = arrays["state_b"].T.reshape(-1) * np.float32(_UNIT)
         self._shift[:lanes] += bias
         absent[:lanes] += bias
         self._absent = self._integers(absent[np.newaxis])

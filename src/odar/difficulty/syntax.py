@@ -1,29 +1,33 @@
 """Sentences, clauses and depth (f9, f10, f13) from a dependency parse (SPEC 2.4).
 
-The parser is a spaCy pipeline shipped in the package, trained by `scripts/train_parser.py` on UD English EWT
-(CC BY-SA 4.0, see data/parser/ATTRIBUTION.txt). It knows two relations: "clause" for arcs that head a
+The parser was trained with spaCy by `scripts/train_parser.py` on UD English EWT (CC BY-SA 4.0, see
+data/parser.ATTRIBUTION.txt); its weights and tokenizer rules are shipped as data and run in numpy. It knows two relations: "clause" for arcs that head a
 subordinate clause (advcl, acl, acl:relcl, ccomp, csubj and kin), "dep" for all others.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from operator import eq
 from typing import Any, NamedTuple, Protocol
 
-from odar.difficulty.chunks import ChunkTable
-from odar.difficulty.parser import GreedyParser
-from odar.difficulty.tok2vec import TokenVectors
+import numpy as np
+
+from odar.difficulty.parser import GreedyParser, Parse
+from odar.difficulty.tok2vec import ChunkTable, TokenVectors, Weights
+from odar.difficulty.tokenizer import Tokenizer
+from odar.formats import check_format
 
 PARSE_LIMIT = 5_000
 """Characters that are parsed, about 1,000 tokens: an event loop must not wait for the parse of a book.
 
 The estimator clips the three features anyway, to what 99.5% of its training texts have (47 sentences, depth 10)."""
 
-# spaCy's tokenizer takes quadratic time on a "word" of a thousand brackets: longer ones are cut.
+# Taking prefixes off a "word" of a thousand brackets takes quadratic time: longer words are cut.
 _LONG = re.compile(r"\S{60}(?=\S)")
 
 
@@ -47,13 +51,13 @@ class SyntaxAnalyser(Protocol):
         ...
 
 
-class SpacyAnalyser:
+class TreeAnalyser:
     """The shipped parser."""
 
     def analyse(self, texts: Sequence[str]) -> list[Syntax]:
         """Parse and measure.
 
-        >>> SpacyAnalyser().analyse(["", "Go."])
+        >>> TreeAnalyser().analyse(["", "Go."])
         [Syntax(sentences=0.0, clauses=0.0, depth=0.0), Syntax(sentences=1.0, clauses=0.0, depth=2.0)]
         """
         return [_analyse(_LONG.sub(r"\g<0> ", text[:PARSE_LIMIT])) for text in texts]
@@ -79,34 +83,35 @@ def tree_depth(heads: Sequence[int]) -> int:
     return max(depths, default=0)
 
 
+class Parser:
+    """The shipped parser: tokens, vectors, trees."""
+
+    def __init__(self, rules: Mapping[str, Any], arrays: Weights) -> None:
+        self.vectors = TokenVectors(arrays)
+        self.chunks = ChunkTable(Tokenizer(rules), self.vectors)
+        self._decode = GreedyParser(arrays)
+
+    def __call__(self, text: str) -> Parse:
+        """The trees of a text. A line break ends a sentence: the treebank, which is running text, cannot teach that."""
+        rows, line_starts = self.chunks(text)
+        return self._decode(self.vectors(rows), line_starts)
+
+
+@cache
+def shipped_parser() -> Parser:
+    """The parser that comes with ODAR; loaded once."""
+    data = resources.files("odar.difficulty").joinpath("data")
+    rules = json.loads(data.joinpath("tokenizer.json").read_text("utf-8"))
+    check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", "export it again with scripts/train_parser.py")
+    with data.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        weights = {name: arrays[name] for name in arrays}
+    check_format(str(weights["format"]), "odar-parser/1", "parser.npz", "train it again with scripts/train_parser.py")
+    return Parser(rules, weights)
+
+
 def _analyse(text: str) -> Syntax:
     if not text or text.isspace():
         return NOTHING
-    rows, line_starts = _chunks()(text)
-    # a line break ends a sentence; the treebank, made of running text, could not teach that
-    heads, clauses = _parser()(_vectors()(rows), line_starts)
+    heads, clauses = shipped_parser()(text)
     roots = sum(map(eq, heads, range(len(heads))))
     return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))
-
-
-@cache
-def _pipeline() -> Any:
-    import spacy
-
-    with resources.as_file(resources.files("odar.difficulty").joinpath("data", "parser")) as path:
-        return spacy.load(path)
-
-
-@cache
-def _vectors() -> TokenVectors:
-    return TokenVectors(_pipeline().get_pipe("tok2vec"))
-
-
-@cache
-def _chunks() -> ChunkTable:
-    return ChunkTable(_pipeline(), _vectors())
-
-
-@cache
-def _parser() -> GreedyParser:
-    return GreedyParser(_pipeline().get_pipe("parser"))
