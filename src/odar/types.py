@@ -130,12 +130,31 @@ NO_USAGE = Usage(0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How hard a query looks: d(x) in [0, 1], who says so, and the share of each feature."""
+    """How hard a query looks: d(x) in [0, 1], which estimator says so, and the share of each feature."""
 
     difficulty: float
+    """The number that posterior and targets use: d at the middle of the interval, where there is one."""
     estimator: str
     contributions: tuple[tuple[str, float, float], ...] = ()
-    """(feature, value, W·φ) for estimators that can be read off; empty for the others."""
+    """(feature, value, W·φ) for linear estimators; empty for the others."""
+    interval: tuple[float, float] | None = None
+    """The bounds of d before the dependency parse; None for an estimator that needs none."""
+    exact: float | None = None
+    """d after the parse, which is made only where the interval crosses a threshold or features are asked for."""
+    fallback: str = ""
+    """Why another estimator than the configured one answered; empty if none had to."""
+
+    @property
+    def exact_or_middle(self) -> float:
+        """The number that thresholds are compared with: both lie on the same side of each threshold."""
+        return self.difficulty if self.exact is None else self.exact
+
+    def crosses(self, thresholds: Iterable[float]) -> bool:
+        """Whether only a parse can tell on which side of a threshold d lies."""
+        if self.interval is None or self.exact is not None:
+            return False
+        low, high = self.interval
+        return any(low < threshold <= high for threshold in thresholds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.difficulty.table import LONGEST, WordTable
+from odar.difficulty.text import LONGEST, WordTable
 
 
 @given(st.lists(st.text(max_size=3)), st.integers(1, 4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from odar.files import user_path
 from odar.registry import Registry
@@ -20,6 +20,19 @@ class Estimator(Protocol):
 
     def estimate(self, query: Query) -> Estimate:
         """How hard the query looks."""
+        ...
+
+
+@runtime_checkable
+class LazyEstimator(Estimator, Protocol):
+    """An estimator that can give bounds for d first, and the exact value at a higher cost."""
+
+    def unparsed(self, query: Query) -> Estimate:
+        """An estimate with an interval."""
+        ...
+
+    def parsed(self, query: Query, estimate: Estimate) -> Estimate:
+        """The same estimate with the exact value."""
         ...
 
 

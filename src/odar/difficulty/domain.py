@@ -12,7 +12,7 @@ from typing import IO, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty.table import WordTable
+from odar.difficulty.text import WordTable
 from odar.errors import InputError
 from odar.formats import check_format
 from odar.types import Query

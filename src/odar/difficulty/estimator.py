@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from odar.difficulty.features import FEATURES, FeatureExtractor
+from odar.difficulty.features import FEATURES, PARSED, FeatureExtractor
 from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.types import Estimate, Query
@@ -29,6 +29,8 @@ COUNTS = (
 _PARTS = ("mean", "scale", "low", "high")
 _STEEPEST = 40.0
 """Logits are clipped: exp would overflow where σ has long been 0 or 1 to every digit."""
+_ROUNDING = 1e-9
+"""Added to the bounds of a logit: sums in another order differ in the last digits."""
 _IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
 
 
@@ -136,37 +138,76 @@ class LearnedEstimator:
         """d for each row of features (n, 24) (SPEC 2.1)."""
         return _sigmoid(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
 
-    def estimate(self, query: Query) -> Estimate:
-        """d(x) = σ(W·φ(x) + b), with (feature, value, W·φ) for each feature (SPEC 2.1).
+    def predict_unparsed(self, x: ArrayLike) -> Array:
+        """d for each row of features at the middle of the bounds of f9, f10 and f13, whose columns are not read.
 
-        >>> LearnedEstimator.load().estimate(Query("Is Paris the capital of France?")).difficulty < 0.3
+        This is `Estimate.difficulty`, the number that posterior and targets use.
+        """
+        features = np.array(x, float)
+        features[:, PARSED] = self.middle()
+        return self.predict(features)
+
+    def middle(self) -> list[float]:
+        """Values of f9, f10 and f13 in the middle of their bounds: the range that `Scaling` clips them to."""
+        return [math.expm1((self.scaling_.low[i] + self.scaling_.high[i]) / 2) for i in PARSED]
+
+    def estimate(self, query: Query) -> Estimate:
+        """d(x) = σ(W·φ(x) + b) with all 24 features, and (feature, value, W·φ) for each (SPEC 2.1).
+
+        >>> LearnedEstimator.load().estimate(Query("Is Paris the capital of France?")).exact < 0.3
         True
         """
-        return self.explained((self.extractor or FeatureExtractor()).phi(query).tolist())
+        return self.parsed(query, self.unparsed(query))
 
-    def explained(self, x: Sequence[float]) -> Estimate:
-        """The estimate from 24 features that are known already.
+    def unparsed(self, query: Query) -> Estimate:
+        """An interval for d from the 21 features that need no parse and the bounds of the other three.
 
-        Number by number: numpy takes longer for so few, and a gateway's event loop waits for it.
+        `difficulty` is d at the middle of the bounds; the shares of f9, f10 and f13 are those of the middle.
         """
+        x = (self.extractor or FeatureExtractor()).unparsed(query)
+        for place, value in zip(PARSED, self.middle(), strict=True):
+            x[place] = value
+        shares = self._shares(x)
+        logit, reach = sum(shares) + self.bias_, self._reach
+        return Estimate(
+            difficulty=_logistic(logit),
+            estimator=self.name,
+            contributions=tuple(zip(FEATURES, x, shares, strict=True)),
+            interval=(_logistic(logit - reach), _logistic(logit + reach)),
+        )
+
+    def parsed(self, query: Query, estimate: Estimate) -> Estimate:
+        """The estimate of `unparsed` after the parse: with the exact d and the shares of all 24 features."""
+        known = [value for _, value, _ in estimate.contributions]
+        x = (self.extractor or FeatureExtractor()).parse(query, known)
+        shares = self._shares(x)
+        return replace(
+            estimate,
+            exact=_logistic(sum(shares) + self.bias_),
+            contributions=tuple(zip(FEATURES, x, shares, strict=True)),
+        )
+
+    def _shares(self, x: Sequence[float]) -> list[float]:
+        """W·φ of each feature. One by one: for so few numbers numpy takes longer."""
         self._terms = self._terms or self._by_feature()
-        parts = [  # comparisons: `min` and `max` would be half of the time
+        return [  # comparisons: `min` and `max` would be half of the time
             ((low if scaled < low else high if scaled > high else scaled) - mean) / scale * weight
             for value, (is_count, low, high, mean, scale, weight) in zip(x, self._terms, strict=True)
             for scaled in [math.log1p(value if value > 0.0 else 0.0) if is_count else value]
         ]
-        logit = min(max(sum(parts) + self.bias_, -_STEEPEST), _STEEPEST)
-        return Estimate(
-            difficulty=1 / (1 + math.exp(-logit)),
-            estimator=self.name,
-            contributions=tuple(zip(FEATURES, x, parts, strict=True)),
-        )
 
     def _by_feature(self) -> list[tuple[bool, float, float, float, float, float]]:
-        """Of each feature: whether it is a count, its range, mean, scale and weight."""
+        """For each feature whether it is a count, its range, mean, scale and weight."""
         scaling = self.scaling_
         columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
         return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    @property
+    def _reach(self) -> float:
+        """How far the parse can move the logit from the middle, at most."""
+        spans = [(self.scaling_.high[i] - self.scaling_.low[i]) / self.scaling_.scale[i] for i in PARSED]
+        weights = [abs(self.weights_[i]) for i in PARSED]
+        return sum(w * span for w, span in zip(weights, spans, strict=True)) / 2 + _ROUNDING
 
     def document(self) -> dict[str, Any]:
         """Weights, scaling and what made them as plain data."""
@@ -261,6 +302,10 @@ def scaling_from(raw: Any, name: str) -> Scaling:
         return Scaling(*(_vector(raw[key], f"{name}: {key}") for key in _PARTS))
     except (KeyError, TypeError) as error:
         raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
+
+
+def _logistic(logit: float) -> float:
+    return 1 / (1 + math.exp(-min(max(logit, -_STEEPEST), _STEEPEST)))
 
 
 def _sigmoid(logit: Array) -> Array:

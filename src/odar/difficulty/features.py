@@ -1,22 +1,24 @@
 """φ(x): the 24 features of SPEC 2.1, in order, for one query or for many.
 
 lexical     f1-f8    `lexical`
-structural  f9-f14   `structural`, `syntax`
+structural  f9-f14   here; f9, f10 and f13 need the dependency parse (`syntax`), the others do not
 semantic    f15-f24  `semantic`, `domain`
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty import lexical, semantic, structural
+from odar.difficulty import lexical, semantic
 from odar.difficulty.domain import DOMAINS, DomainClassifier, default_classifier
-from odar.difficulty.syntax import TreeAnalyser, Syntax, SyntaxAnalyser
-from odar.difficulty.text import clean, mask_latex, terms
+from odar.difficulty.syntax import SyntaxAnalyser, TreeAnalyser
+from odar.difficulty.text import READ_LIMIT, clean, lengths, mask_latex, terms
 from odar.types import Query
 
 FEATURES = (
@@ -31,6 +33,16 @@ FEATURES = (
 GROUPS = {"lexical": slice(0, 8), "structural": slice(8, 14), "semantic": slice(14, 24)}
 """Feature groups for ablations (SPEC 2.8): 8, 6 and 10."""
 
+PARSED = tuple(FEATURES.index(name) for name in ("sentence_count", "clause_count", "parse_depth"))
+"""Where the features are that need the dependency parse, which takes four times as long as all the others."""
+
+CONNECTIVES = (
+    "if", "then", "therefore", "hence", "thus", "because", "since", "implies", "iff", "for all",
+    "there exists", "such that",
+)  # fmt: skip
+"""The set L of the paper."""
+
+_CONNECTIVE = re.compile(r"\b(?:" + "|".join(CONNECTIVES).replace(" ", r"\s+") + r")\b")
 _MATH, _CODE, _LOGIC = (DOMAINS.index(d) for d in ("mathematics", "coding", "logic"))
 
 
@@ -49,64 +61,83 @@ class FeatureExtractor:
 
     def phi(self, query: Query) -> NDArray[np.float64]:
         """The 24 features of one query. Any text will do; all values are finite."""
-        row: NDArray[np.float64] = self.phi_batch([query])[0]
-        return row
+        return np.array(self.parse(query, self.unparsed(query)))
 
     def phi_batch(self, queries: Iterable[Query]) -> NDArray[np.float64]:
         """(n, 24), row by row: a query's features never depend on its neighbours."""
-        cleaned = [Query(clean(q.text), q.images) for q in queries]
-        masked = [mask_latex(q.text) for q in cleaned]
-        parses = self.syntax.analyse(masked)
-        rows = [self._row(q, m, p) for q, m, p in zip(cleaned, masked, parses, strict=True)]
+        rows = [self.parse(query, self.unparsed(query)) for query in queries]
         return np.array(rows) if rows else np.zeros((0, len(FEATURES)))
 
-    def _row(self, query: Query, masked: str, parse: Syntax) -> list[float]:
-        words = query.text.split()
+    def unparsed(self, query: Query) -> list[float]:
+        """The 21 features that need no parse, in their places; NaN in the other three."""
+        text = clean(query.text[:READ_LIMIT])
         return [
-            *lexical_features(query.text, masked, words),
-            *structural_features(query, parse),
-            *semantic_features(query, len(words), self.classifier or default_classifier()),
+            *lexical_features(query.text, text),
+            *structural_features(query, text),
+            *semantic_features(query, text, self.classifier or default_classifier()),
         ]
 
+    def parse(self, query: Query, features: list[float]) -> list[float]:
+        """The features of `unparsed` with f9, f10 and f13 filled in."""
+        (found,) = self.syntax.analyse([mask_latex(clean(query.text[:READ_LIMIT]))])
+        complete = features.copy()
+        for place, value in zip(PARSED, found, strict=True):
+            complete[place] = value
+        return complete
 
-def lexical_features(text: str, masked: str, words: list[str]) -> list[float]:
-    """f1-f8; `masked` is the text without its LaTeX."""
+
+def lexical_features(whole: str, text: str) -> list[float]:
+    """f1-f8. Lengths are those of the whole text; `text` is what is read of it.
+
+    The token count of a text that is read in part is scaled to its length; it is exact for all others.
+    """
+    count, tokens = lengths(whole), lexical.token_count(text)
+    if len(text) < len(whole):
+        tokens = float(round(tokens * len(whole) / len(text)))
     return [
-        lexical.char_length(text),
-        lexical.word_count(words),
-        lexical.token_count(text),
-        lexical.avg_word_length(words),
-        lexical.max_word_length(words),
-        lexical.readability(masked),
+        float(count.characters),
+        float(count.words),
+        tokens,
+        count.in_words / count.words if count.words else 0.0,
+        float(count.longest),
+        lexical.readability(mask_latex(text)),
         lexical.has_digit(text),
         lexical.has_math_symbol(text),
     ]
 
 
-def structural_features(query: Query, parse: Syntax) -> list[float]:
-    """f9-f14."""
+def structural_features(query: Query, text: str) -> list[float]:
+    """f9-f14, with NaN for the three of the parse."""
     return [
-        parse.sentences,
-        parse.clauses,
-        structural.question_marks(query.text),
-        structural.has_image(query),
-        parse.depth,
-        structural.logical_connectives(query.text),
+        math.nan,
+        math.nan,
+        float(text.count("?")),
+        float(bool(query.images)),
+        math.nan,
+        logical_connectives(text),
     ]
 
 
-def semantic_features(query: Query, words: int, classifier: DomainClassifier) -> list[float]:
+def logical_connectives(text: str) -> float:
+    """f14: logical connectives, whole words, any case.
+
+    >>> logical_connectives("If n is even then, FOR ALL k, such that sincere thieves...")
+    4.0
+    """
+    return float(sum(1 for _ in _CONNECTIVE.finditer(text.lower())))
+
+
+def semantic_features(query: Query, text: str, classifier: DomainClassifier) -> list[float]:
     """f15-f24."""
-    text, vocabulary = query.text, semantic.vocabularies()
-    known = semantic.field_terms()
+    vocabulary, known = semantic.vocabularies(), semantic.field_terms()
     counts = semantic.count_terms([term for term in terms(text) if term in known])
     choice = semantic.is_multiple_choice(text)
-    domain = classifier.probabilities(query)
+    domain = classifier.probabilities(Query(text, query.images))
     return [
         semantic.tfidf(counts, vocabulary["math"]),
         semantic.tfidf(counts, vocabulary["code"]),
         semantic.tfidf(counts, vocabulary["logic"]),
-        semantic.difficulty_density(text, words),
+        semantic.difficulty_density(text),
         choice,
         semantic.is_open_ended(text, choice),
         semantic.is_proof(text),
@@ -122,5 +153,5 @@ def phi(query: Query) -> NDArray[np.float64]:
 
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
-    """φ(x) of many queries, shape (n, 24); the same values as `phi`, faster."""
+    """φ(x) of many queries, shape (n, 24); the same values as `phi`, row by row."""
     return FeatureExtractor().phi_batch(queries)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
+import zlib
 from functools import cache
+from importlib import resources
+from itertools import accumulate, pairwise
 from typing import Any
 
-from odar.difficulty.table import LONGEST, WordTable
-from odar.difficulty.text import has_latex
+from odar.difficulty.text import LONGEST, WordTable, has_latex
 
 MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
 """The set M of the paper without the ASCII hyphen, which needs a look at its neighbours."""
@@ -28,22 +28,16 @@ _SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
 # a sentence begins with a word
 _three_words = re.compile(r"\w\S*+\s\W*\w\S*+\s\W*\w").match
 
-_GAP = re.compile(r"(?<=\S) (?=\S)")
-_BPE_LIMIT = 500_000  # bpe-openai refuses a million characters
-
-
-def char_length(text: str) -> float:
-    """f1: characters in the query."""
-    return float(len(text))
-
-
-def word_count(words: list[str]) -> float:
-    """f2: whitespace-separated tokens."""
-    return float(len(words))
+_RANKS = 100_256
+"""Tokens of cl100k_base; the file holds their lengths, one byte each, then the tokens in the order of their ranks."""
+_SPLIT = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+"""How cl100k_base splits a text before it merges bytes."""
 
 
 def token_count(text: str) -> float:
-    """f3: cl100k_base tokens, exact, from ranks inside the wheel of `bpe-openai`.
+    """f3: cl100k_base tokens, exact, with ranks inside the package.
 
     >>> token_count("Is Paris the capital of France?")
     7.0
@@ -51,17 +45,7 @@ def token_count(text: str) -> float:
     words = text.split()
     if words and " ".join(words) == text:
         return float(_tokens(words[0]) + sum(map(_TOKENS_BEHIND_BLANK.__getitem__, words[1:])))
-    return float(sum(map(_tokens, _pieces(text))))
-
-
-def avg_word_length(words: list[str]) -> float:
-    """f4: mean characters per word; 0 for no words."""
-    return sum(map(len, words)) / len(words) if words else 0.0
-
-
-def max_word_length(words: list[str]) -> float:
-    """f5: characters of the longest word."""
-    return float(max(map(len, words), default=0))
+    return float(_tokens(text))
 
 
 def readability(masked: str) -> float:
@@ -116,17 +100,6 @@ _SYLLABLES = WordTable(_syllables)
 _TOKENS_BEHIND_BLANK = WordTable(lambda word: _tokens(f" {word}"))
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces that the tokenizer accepts, cut before single blanks, where no token can lie across."""
-    start = 0
-    while len(text) - start > _BPE_LIMIT:
-        gap = _GAP.search(text, start + _BPE_LIMIT // 2, start + _BPE_LIMIT)
-        end = gap.start() if gap else start + _BPE_LIMIT
-        yield text[start:end]
-        start = end
-    yield text[start:]
-
-
 @cache
 def _hyphenator() -> Any:
     from pyphen import Pyphen
@@ -145,9 +118,11 @@ class _Forgetful(dict[str, Any]):
 
 @cache
 def _bpe() -> Any:
-    with warnings.catch_warnings():
-        # on import it reads its ranks by a function of importlib.resources that Python deprecates
-        warnings.simplefilter("ignore", DeprecationWarning)
-        import bpe_openai
+    """OpenAI's tokenizer with the ranks of cl100k_base from the package: its own loader would download them."""
+    import tiktoken
 
-        return bpe_openai.get_encoding("cl100k_base")
+    raw = resources.files("odar.difficulty").joinpath("data", "cl100k.zlib").read_bytes()
+    data = zlib.decompress(raw)
+    ends = list(accumulate(data[:_RANKS], initial=_RANKS))
+    ranks = {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
+    return tiktoken.Encoding("cl100k", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens={})

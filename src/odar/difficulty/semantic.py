@@ -42,16 +42,17 @@ def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
     return sum((1.0 + math.log(n)) * vocabulary[t] for t, n in counts.items() if t in vocabulary)
 
 
-def difficulty_density(text: str, words: int) -> float:
+def difficulty_density(text: str) -> float:
     """f18: how many of the 47 markers H are in the query, over its words.
 
-    >>> difficulty_density("Compare and contrast Kant and Hume.", 6) > difficulty_density("Hume and Kant", 3)
+    >>> difficulty_density("Compare and contrast Kant and Hume.") > difficulty_density("Hume and Kant")
     True
     """
     lower = text.lower()
     # a plain search first: most queries hold no marker, and the whole-word pattern costs thirty times as much
     there = [pattern for marker, pattern in _marker_patterns() if marker in lower]
-    return sum(pattern.search(lower) is not None for pattern in there) / words if words else 0.0
+    found = sum(pattern.search(lower) is not None for pattern in there) if there else 0
+    return found / len(text.split()) if found else 0.0
 
 
 def is_multiple_choice(text: str) -> float:

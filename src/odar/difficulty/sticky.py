@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from odar.difficulty.base import Estimator
+from odar.difficulty.base import Estimator, LazyEstimator
 from odar.types import Estimate, Query
 
 DECAY = 0.75
@@ -24,9 +24,19 @@ REACH = 4
 SHORT_WORDS, LONG_WORDS = 8, 24
 
 
-def estimate_turn(estimator: Estimator, query: Query) -> Estimate:
-    """The difficulty of a query's last user turn, in the light of the earlier ones."""
-    return in_their_light(query, [estimator.estimate(turn) for turn in turns(query)])
+def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+    """The difficulty of a query's last user turn, given the earlier ones.
+
+    With `thresholds`, the dependency parse is made only where d could lie on either side of one of them.
+    """
+    asked = turns(query)
+    if thresholds is None or not isinstance(estimator, LazyEstimator):
+        return combine_turns(query, [estimator.estimate(turn) for turn in asked])
+    unparsed = [estimator.unparsed(turn) for turn in asked]
+    estimate = combine_turns(query, unparsed)
+    if not estimate.crosses(thresholds):
+        return estimate
+    return combine_turns(query, [estimator.parsed(turn, known) for turn, known in zip(asked, unparsed, strict=True)])
 
 
 def turns(query: Query) -> list[Query]:
@@ -41,17 +51,26 @@ def turns(query: Query) -> list[Query]:
     return [query, *map(Query, query.earlier[-REACH:] if leans else ())]
 
 
-def in_their_light(query: Query, estimates: Sequence[Estimate]) -> Estimate:
-    """The query's estimate, raised by those of its earlier `turns` where it leans on them."""
+def combine_turns(query: Query, estimates: Sequence[Estimate]) -> Estimate:
+    """The query's estimate, raised by those of its earlier `turns` where it follows on from them."""
     own, *earlier = estimates
     if not earlier:
         return own
+    weight = inheritance(len(query.text.split()))
     before = [estimate.difficulty for estimate in earlier]
-    difficulty = sticky(own.difficulty, inheritance(len(query.text.split())), before)
-    if difficulty == own.difficulty:
-        return own
-    share = ("inherited", max(before), difficulty - own.difficulty)
-    return replace(own, difficulty=difficulty, contributions=(*own.contributions, share))
+    intervals = [estimate.interval or (estimate.difficulty,) * 2 for estimate in estimates]
+    lows, highs = zip(*intervals, strict=True)
+    exact = [estimate.exact_or_middle for estimate in estimates]
+    combined = replace(
+        own,
+        difficulty=sticky(own.difficulty, weight, before),
+        interval=own.interval and (sticky(lows[0], weight, lows[1:]), sticky(highs[0], weight, highs[1:])),
+        exact=None if own.exact is None else sticky(exact[0], weight, exact[1:]),
+    )
+    gain = combined.exact_or_middle - own.exact_or_middle
+    if not gain:
+        return combined
+    return replace(combined, contributions=(*own.contributions, ("inherited", max(before), gain)))
 
 
 def sticky(own: float, weight: float, earlier: Sequence[float]) -> float:

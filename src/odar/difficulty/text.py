@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 PLACEHOLDER = "formula"
 """What a LaTeX block becomes before readability and parsing: an ordinary noun, so that syntax survives."""
@@ -18,6 +19,43 @@ _CLOSERS = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 _LONGEST_BLOCK = 4000
 _LATEX_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[^{}]{0,200}\})*")
 _TERM = re.compile(r"[a-z][a-z'+#]*")
+
+
+READ_LIMIT = 20_000
+"""Characters that the features read. Lengths and counts of words are exact for any text; what is read beyond this
+many characters would change nothing, because the estimator clips every count long before."""
+_SLICE = 1 << 16
+
+
+class Lengths(NamedTuple):
+    """Exact lengths of a text: characters, words, characters in words, characters of the longest word."""
+
+    characters: int
+    words: int
+    in_words: int
+    longest: int
+
+
+def lengths(text: str) -> Lengths:
+    """Lengths of a text of any size, a slice at a time: other threads can run between two slices.
+
+    >>> lengths("to be or not")
+    Lengths(characters=12, words=4, in_words=9, longest=3)
+    """
+    words = in_words = longest = carried = 0  # `carried`: characters of a word that the last slice cut
+    for start in range(0, len(text), _SLICE):
+        part = text[start : start + _SLICE]
+        sizes = list(map(len, part.split()))
+        if carried:
+            if part[0].isspace():
+                longest, carried = max(longest, carried), 0
+            else:  # the word goes on: it is counted already
+                sizes[0] += carried
+                words, in_words, carried = words - 1, in_words - carried, 0
+        words, in_words, longest = words + len(sizes), in_words + sum(sizes), max(longest, *sizes, 0)
+        if sizes and not part[-1].isspace():
+            carried = sizes[-1]
+    return Lengths(len(text), words, in_words, longest)
 
 
 def clean(text: str) -> str:
@@ -89,3 +127,32 @@ def _block_end(text: str, opener: re.Match[str], closers: dict[str, int]) -> int
     if 0 <= at < earliest:
         at = closers[closer] = text.find(closer, earliest)
     return at + len(closer) if 0 <= at <= opener.end() + _LONGEST_BLOCK else 0
+
+
+V = TypeVar("V")
+
+LIMIT = 1 << 15
+"""Words kept; then the table starts afresh."""
+LONGEST = 100
+"""Characters: longer words are rare, and a table of them would be large."""
+
+
+class WordTable(dict[str, V]):
+    """What a function gives for a word, computed once; memory is bounded. Faster than `lru_cache`, which reorders at every hit.
+
+    >>> lengths = WordTable(len, limit=2)
+    >>> lengths["one"], lengths["three"], lengths["seven"], sorted(lengths)
+    (3, 5, 5, ['seven'])
+    """
+
+    def __init__(self, look: Callable[[str], V], limit: int = LIMIT) -> None:
+        super().__init__()
+        self._look, self._limit = look, limit
+
+    def __missing__(self, word: str) -> V:
+        value = self._look(word)
+        if len(word) <= LONGEST:
+            if len(self) >= self._limit:
+                self.clear()
+            self[word] = value
+        return value
