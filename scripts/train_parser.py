@@ -1,6 +1,6 @@
-"""Train the shipped dependency parser (SPEC 2.4) on UD English EWT and pack it for the package.
+"""Train the shipped dependency parser (SPEC 2.4) on UD English EWT and export it for the package.
 
-    python scripts/train_parser.py --data ../shared/data/ud_english_ewt --out src/odar/difficulty/data/parser
+    python scripts/train_parser.py --data ../shared/data/ud_english_ewt --out src/odar/difficulty/data
 
 The pipeline is tok2vec + parser and nothing else. Only what features f9, f10 and f13 read is learned: heads,
 sentence starts, and which arcs head a subordinate clause. Relations are collapsed into "clause" and "dep", which
@@ -10,10 +10,16 @@ leaves a handful of transitions to score instead of some hundred; that, and no u
 from __future__ import annotations
 
 import argparse
+import json
 import random
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import spacy
+from spacy.attrs import NORM, ORTH
+from spacy.lang.norm_exceptions import BASE_NORMS
+from spacy.symbols import IDS
 from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus, Example
 from spacy.training.initialize import init_nlp
@@ -152,8 +158,48 @@ def to_docbin(sentences: list, target: Path, group: int, rng: random.Random) -> 
     bin_.to_disk(target)
 
 
+def tokenizer_rules(tokenizer: Any) -> dict[str, Any]:
+    """What `odar.difficulty.tokenizer` needs to cut texts as this tokenizer does."""
+    searches = {"prefix": "prefix_search", "suffix": "suffix_search", "infix": "infix_finditer", "url": "url_match"}
+    return {
+        "format": "odar-tokenizer/1",
+        "exceptions": {
+            chunk: [[word[ORTH], word.get(NORM, "")] for word in words]
+            for chunk, words in sorted(tokenizer.rules.items())
+        },
+        "norms": dict(sorted(BASE_NORMS.items())),
+        "symbols": {name: number for name, number in sorted(IDS.items()) if name},
+        **{name: getattr(tokenizer, search).__self__.pattern for name, search in searches.items()},
+    }
+
+
+def weights(nlp: Any) -> dict[str, np.ndarray]:
+    """The arrays that `odar.difficulty.tok2vec` and `odar.difficulty.parser` compute with."""
+    layers, parser = list(nlp.get_pipe("tok2vec").model.walk()), nlp.get_pipe("parser")
+    tables = [layer for layer in layers if layer.name == "hashembed"]
+    found = {f"table{i}": table.get_param("E") for i, table in enumerate(tables)}
+    found["seeds"] = np.array([table.attrs["seed"] for table in tables], np.uint32)
+    maxouts, norms = ([layer for layer in layers if layer.name == kind] for kind in ("maxout", "layernorm"))
+    for i, (maxout, norm) in enumerate(zip(maxouts, norms, strict=True)):
+        found |= {f"maxout{i}_{name}": maxout.get_param(name) for name in "Wb"}
+        found |= {f"norm{i}_{name}": norm.get_param(name) for name in "Gb"}
+    state = parser.model.get_ref("lower")
+    linear = next(layer for layer in parser.model.walk() if layer.name == "linear")
+    found |= {f"state_{name}": state.get_param(name) for name in ("W", "b", "pad")}
+    found |= {f"linear_{name}": linear.get_param(name) for name in "Wb"}
+    return found | {"moves": np.array(parser.move_names), "format": np.array("odar-parser/1")}
+
+
+def export(nlp: Any, out: Path) -> None:
+    """Write tokenizer.json and parser.npz: the package runs them without spaCy."""
+    out.mkdir(parents=True, exist_ok=True)
+    rules = json.dumps(tokenizer_rules(nlp.tokenizer), ensure_ascii=False, indent=0)
+    (out / "tokenizer.json").write_text(rules + "\n", "utf-8")
+    np.savez_compressed(out / "parser.npz", **weights(nlp))
+
+
 def main() -> None:
-    """Train, score on the test part, and write the pipeline."""
+    """Train, score on the test part, and write weights and tokenizer rules."""
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--data", type=Path, required=True)
     cli.add_argument("--out", type=Path, required=True)
@@ -199,8 +245,7 @@ def main() -> None:
     scores = best.evaluate(examples)
     print({k: round(scores[k], 4) for k in ("dep_uas", "dep_las", "sents_f")})
     print({k: round(v["f"], 3) for k, v in scores["dep_las_per_type"].items()})
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    best.to_disk(args.out)
+    export(best, args.out)
 
 
 if __name__ == "__main__":

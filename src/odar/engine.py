@@ -29,7 +29,7 @@ from odar.calibration_file import load_calibration
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, OdarError, ProviderError
-from odar.estimates.here import Estimates, Here
+from odar.estimation import InProcessEstimator
 from odar.observer import Observer, observed, observing
 from odar.policy.alignment import AlignmentRow, Source
 from odar.policy.experts import Dispatcher
@@ -55,7 +55,6 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: ready-made providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
-        estimates: where it estimates: `Here`, or `beside` this process.
         guard: put around every provider, such as a circuit breaker.
         served: where served energies are kept between processes; None keeps them in memory.
         observer: watches every step; None: spans, where `telemetry.enabled` says so.
@@ -69,7 +68,6 @@ class Odar:
         *,
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
-        estimates: Callable[[Estimator], Estimates] = Here,
         guard: Guard | None = None,
         served: AlignmentFile | None = None,
         observer: Observer | None = None,
@@ -88,7 +86,7 @@ class Odar:
         self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
         self.calibration = load_calibration(fitted_in := self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
-        self.estimates = estimates(self.estimator)
+        self.estimates = InProcessEstimator(self.estimator)
         self.warm = False  # whether what the first question needs is loaded
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, fitted_in)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
@@ -159,7 +157,7 @@ class Odar:
         ahead = self.warm and on_text is None and query.options.n == 1 and len(paths) == len(Path)
         try:
             async with FirstAnswer(team, ahead=ahead) as first:
-                estimate = await self._estimate(query, ledger)
+                estimate = await self._estimate(query, ledger, forced)
                 decision = self._decide(estimate, assignment, forced)
                 if on_decision is not None:
                     on_decision(decision)
@@ -187,7 +185,7 @@ class Odar:
             spend=ledger.spend(),
             prompts=tuple((step.value, prompt.md5) for step, prompt in team.prompts.items()),
             degradations=tuple(
-                dict.fromkeys([*map(str, team.failures), *([winner.fault] if winner.fault else [])])
+                dict.fromkeys(filter(None, [decision.estimate.fallback, *map(str, team.failures), winner.fault]))
             ),
         )
         return Answer(winner.answer, winner.text, trace)
@@ -216,7 +214,7 @@ class Odar:
         """Whether the fast answer is worth waiting for: it may change the path, and can be scored (SPEC 5.11)."""
         if self.settings.routing.mode == "prior" or decision.forced or team.plain or not self.strategy.enabled:
             return False
-        if decision.estimate.difficulty >= self.settings.routing.clearly_hard or team.query.options.n > 1:
+        if decision.estimate.exact_or_middle >= self.settings.routing.clearly_hard or team.query.options.n > 1:
             return False
         known = self.scales.known(Step.ANSWER, team)
         return known is not None and known.length_score(0) is not None
@@ -284,11 +282,13 @@ class Odar:
         self.warm = True
 
     @observed("difficulty")
-    async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
-        """How hard it looks, in the light of the turns before it; loading does not move the deadline."""
+    async def _estimate(self, query: Query, ledger: Ledger, forced: Path | None) -> Estimate:
+        """How hard it looks, given the turns before it; loading does not move the deadline."""
+        routing = self.settings.routing
+        thresholds = () if forced else (routing.tau1, routing.tau2, routing.clearly_hard)
         try:
             async with asyncio.timeout(ledger.time_left()) as limit:
-                estimate = await self.estimates(query)
+                estimate = await self.estimates(query, thresholds)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -345,7 +345,7 @@ class Odar:
 
     async def aclose(self) -> None:
         """Let go of connections and weights."""
-        await self.estimates.close()
+        self.estimates.close()
         await asyncio.to_thread(self.alignment.close)
         await self.providers.close()
 

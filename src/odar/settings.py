@@ -154,7 +154,6 @@ class GatewaySettings:
     notice_s: float = setting("seconds between /readyz turning 503 and closing the door", 1.0, ge=0)
     breaker_failures: int = setting("failures in a row after which a provider is left alone", 5, ge=1)
     breaker_cooldown_s: float = setting("how long it is left alone at first", 10.0, gt=0)
-    estimator_process: bool = setting("estimate in a process beside, so that no request waits for another's", True)
     log_format: str = setting("form of log lines on standard error: text or json", "text")
     log_requests: bool = setting("a log line for every question, without its texts", True)
 

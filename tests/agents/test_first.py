@@ -24,13 +24,13 @@ class Slow:
         self.difficulty = difficulty
         self.error: Exception | None = None
 
-    async def __call__(self, query: Query) -> Estimate:
+    async def __call__(self, query: Query, thresholds=None) -> Estimate:
         await self.may.wait()
         if self.error is not None:
             raise self.error
         return Estimate(self.difficulty, "slow")
 
-    async def close(self) -> None:
+    def close(self) -> None:
         pass
 
 
@@ -41,8 +41,8 @@ def engine(difficulty: float = 0.1, *, warm: bool = True, models=MODELS, **overr
         settings(models=models, **overrides),
         providers={"fast": fast, "slow": slow},
         estimator=ConstantEstimator(difficulty),
-        estimates=lambda estimator: estimates,
     )
+    odar.estimates = estimates
     odar.warm = warm
     return odar, fast, slow, estimates
 

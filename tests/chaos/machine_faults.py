@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Awaitable, Callable
 
@@ -174,31 +172,6 @@ async def try_clock(home: House) -> Outcome:
     return outcome
 
 
-async def try_estimator_killed(home: House) -> Outcome:
-    """The process beside, which estimates difficulties, is killed, and its successor too."""
-    outcome = Outcome(
-        "estimator killed", "the gateway's own worker, which estimates difficulties, is killed twice under load"
-    )
-    store = str(home.folder / "estimator.db")
-    gateway = await Gateway.start(home.folder / "estimator", home.fast, home.slow, store)
-
-    async def strike() -> None:
-        for _ in range(2):
-            await asyncio.sleep(home.pace)
-            if not gateway.children():
-                outcome.broken.append("there was no worker to kill: the fault did not happen")
-            for worker in gateway.children():
-                os.kill(worker, signal.SIGKILL)
-            await asyncio.sleep(_RESTART_S)
-
-    try:
-        await under_fault(home, gateway, outcome, strike)
-    finally:
-        await gateway.stop()
-    await home.judge(outcome, store)
-    return outcome
-
-
 async def try_cold_start(home: House) -> Outcome:
     """Questions from the first moment the gateway listens, while it still loads."""
     outcome = Outcome("cold start", "questions come in as soon as the port is open, before anything is loaded")
@@ -218,7 +191,6 @@ async def try_cold_start(home: House) -> Outcome:
 
 MACHINE_FAULTS: dict[str, Callable[[House], Awaitable[Outcome]]] = {
     "cold start": try_cold_start,
-    "estimator killed": try_estimator_killed,
     "disk full": try_full_disk,
     "PostgreSQL restarts": try_postgres_restart,
     "kill -9": try_kill,

@@ -32,13 +32,14 @@ def test_difficulty_says_how_fast_and_where_the_time_goes(odar, tmp_path):
     write(tmp_path / "gsm8k" / "test.jsonl", [{"question": f"Ann has {n} apples. How many?"} for n in range(20)])
     body = json.loads(odar("bench", "difficulty", "--data", str(tmp_path), "--json").out)
     assert body["queries"] == 20
-    assert body["queries_per_s"] > 10
+    assert body["parsed_estimates_per_s"] > 10 and body["estimates_per_s"] > 10
+    assert 0 <= body["parsed_share"] <= 1
     assert 0 < body["p50_ms"] <= body["p99_ms"]
     assert sum(body["share"].values()) == pytest.approx(1.0)
     assert set(body["share"]) == {"parse", "lexical", "other structural", "semantic"}
     shown = odar("bench", "difficulty", "--data", str(tmp_path)).out
     assert shown.startswith("20 queries, one core, load ")
-    assert "share     parse " in shown
+    assert "all parsed   parse " in shown
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"query": "x"}', "[" * 9000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odar.conversation import Message
 from odar.difficulty.estimator import LearnedEstimator, Scaling
-from odar.difficulty.features import FEATURES
+from odar.difficulty.features import FEATURES, PARSED
+from odar.difficulty.sticky import estimate_turn
 from odar.errors import InputError
 from odar.types import Query
 
@@ -49,12 +52,12 @@ def path(d: float) -> str:
 
 @pytest.mark.parametrize(("expected", "text"), SPEC_2_9)
 def test_examples_of_the_spec(shipped: LearnedEstimator, expected: str, text: str) -> None:
-    assert path(shipped.estimate(Query(text)).difficulty) == expected
+    assert path(shipped.estimate(Query(text)).exact) == expected
 
 
 @pytest.mark.parametrize(("trap", "allowed", "text"), TRAPS)
 def test_traps(shipped: LearnedEstimator, trap: str, allowed: str, text: str) -> None:
-    assert path(shipped.estimate(Query(text)).difficulty) in allowed.split()
+    assert path(shipped.estimate(Query(text)).exact) in allowed.split()
 
 
 def test_forty_traps_of_four_kinds_none_trained_on() -> None:
@@ -69,7 +72,7 @@ def test_forty_traps_of_four_kinds_none_trained_on() -> None:
 def test_contributions_add_up(shipped: LearnedEstimator) -> None:
     estimate = shipped.estimate(Query(TOKENS))
     logit = sum(part for _, _, part in estimate.contributions) + shipped.bias_
-    assert estimate.difficulty == pytest.approx(1 / (1 + np.exp(-logit)))
+    assert estimate.exact == pytest.approx(1 / (1 + np.exp(-logit)))
     assert tuple(name for name, _, _ in estimate.contributions) == FEATURES
     assert estimate.estimator == "learned/2"
 
@@ -97,38 +100,109 @@ def test_regularisation_shrinks() -> None:
     assert np.linalg.norm(tight.weights_) < np.linalg.norm(loose.weights_)
 
 
-@settings(max_examples=100)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=24, max_size=24))
-def test_explained_is_predicted(x: list[float]) -> None:
-    """Number by number or by numpy: the same difficulty, and the same share of each feature."""
-    model = LearnedEstimator.load()
-    estimate = model.explained(x)
-    assert estimate.difficulty == pytest.approx(float(model.predict([x])[0]), rel=1e-12, abs=1e-15)
+class Fixed:
+    """An extractor that gives these features, of which the parse finds three."""
+
+    def __init__(self, features: list[float]) -> None:
+        self.features, self.parses = features, 0
+
+    def unparsed(self, query: Query) -> list[float]:
+        return [math.nan if i in PARSED else value for i, value in enumerate(self.features)]
+
+    def parse(self, query: Query, known: list[float]) -> list[float]:
+        self.parses += 1
+        assert [v for i, v in enumerate(known) if i not in PARSED] == [
+            v for i, v in enumerate(self.features) if i not in PARSED
+        ]
+        return list(self.features)
+
+
+def with_features(model: LearnedEstimator, x: list[float]) -> LearnedEstimator:
+    copy = LearnedEstimator.from_document(model.document(), "copy")
+    copy.extractor = Fixed(x)  # type: ignore[assignment]
+    return copy
+
+
+numbers = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 60).map(float), min_size=24, max_size=24)
+
+
+@settings(max_examples=200, deadline=None)
+@given(numbers, st.lists(st.floats(0.01, 0.99), max_size=3), st.integers(0, 2**16))
+def test_the_lazy_decision_is_that_of_the_full_parse(x: list[float], thresholds: list[float], seed: int) -> None:
+    """Any features, any weights (of either sign) and any thresholds, also ones that hit d exactly."""
+    model = LearnedEstimator.from_document(LearnedEstimator.load().document(), "copy")
+    model.weights_ = np.random.default_rng(seed).normal(size=24)
+    model = with_features(model, x)
+    exact = float(model.predict([x])[0])
+    thresholds = [*thresholds, exact]
+    lazy = estimate_turn(model, Query("?"), thresholds)
+    assert np.digitize(lazy.exact_or_middle, sorted(thresholds)) == np.digitize(
+        model.estimate(Query("?")).exact, sorted(thresholds)
+    )
+    low, high = lazy.interval
+    assert lazy.exact is not None or low == high, "a threshold that is d itself cannot be told from the bounds"
+    assert low <= exact <= high and low <= lazy.difficulty <= high
+    apart = estimate_turn(model, Query("?"), [t for t in (low - 1e-6, high + 1e-6) if 0 < t < 1])
+    assert apart.exact is None and apart.interval == lazy.interval
+
+
+@settings(max_examples=100, deadline=None)
+@given(numbers)
+def test_one_by_one_and_by_numpy_agree(x: list[float]) -> None:
+    """The same difficulty, and the same share of each feature; the middle does not read the parse."""
+    model = with_features(LearnedEstimator.load(), x)
+    estimate = model.estimate(Query("?"))
+    assert estimate.exact == pytest.approx(float(model.predict([x])[0]), rel=1e-12, abs=1e-15)
     parts = model.scaling_(np.array(x)) * model.weights_
     assert [part for _, _, part in estimate.contributions] == pytest.approx(parts.tolist(), rel=1e-12, abs=1e-15)
     assert [value for _, value, _ in estimate.contributions] == x
+    assert estimate.difficulty == model.unparsed(Query("?")).difficulty
+    other = [value + 7 if i in PARSED else value for i, value in enumerate(x)]
+    for row in (x, other):
+        assert estimate.difficulty == pytest.approx(float(model.predict_unparsed([row])[0]), rel=1e-12, abs=1e-15)
 
 
-def test_explained_by_the_last_fit(toy: LearnedEstimator) -> None:
+def test_no_parse_where_none_is_needed(shipped: LearnedEstimator) -> None:
+    query = Query("Is Paris the capital of France?")
+    unparsed = estimate_turn(shipped, query, (0.3, 0.7))
+    assert unparsed.exact is None and len(unparsed.contributions) == 24
+    assert estimate_turn(shipped, query).exact is not None, "without thresholds all features are asked for"
+    assert estimate_turn(shipped, query, (unparsed.difficulty,)).exact is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([TOKENS, "Go on.", "Prove it.", "Why?", "What is the capital of France?"]),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_a_conversation_takes_the_path_of_the_full_parse(users: list[str]) -> None:
+    turns = [Message(role, text) for user in users for role, text in (("user", user), ("assistant", "…"))]
+    query, model = Query.of(tuple(turns)), LearnedEstimator.load()
+    full = estimate_turn(model, query)
+    for thresholds in ((0.3, 0.7), (full.exact, 0.9), (full.difficulty,)):
+        lazy = estimate_turn(model, query, thresholds)
+        assert np.digitize(lazy.exact_or_middle, thresholds) == np.digitize(full.exact, thresholds)
+        assert lazy.difficulty == full.difficulty and lazy.interval == full.interval
+
+
+def test_estimated_by_the_last_fit() -> None:
     x = np.random.default_rng(3).normal(size=(50, 24))
     model = LearnedEstimator(epochs=5, seeds=(1,)).fit(x, np.zeros(50))
-    before = model.explained(x[0].tolist()).difficulty
+    model.extractor = Fixed(x[0].tolist())  # type: ignore[assignment]
+    before = model.estimate(Query("?")).exact
     model.fit(x, np.ones(50))
-    assert model.explained(x[0].tolist()).difficulty == pytest.approx(float(model.predict(x[:1])[0]))
-    assert model.explained(x[0].tolist()).difficulty > before
-
-
-@pytest.mark.parametrize("size", [0, 23, 25])
-def test_explained_wants_24_features(shipped: LearnedEstimator, size: int) -> None:
-    with pytest.raises(ValueError, match=r"shorter|longer"):
-        shipped.explained([0.0] * size)
+    assert model.estimate(Query("?")).exact == pytest.approx(float(model.predict(x[:1])[0]))
+    assert model.estimate(Query("?")).exact > before
 
 
 def test_a_logit_that_would_overflow(toy: LearnedEstimator) -> None:
-    model = LearnedEstimator.from_document(toy.document(), "steep")
+    model = with_features(toy, [0.0] * 24)
     for bias, difficulty in ((1e6, 1.0), (-1e6, 0.0)):
         model.bias_ = bias
-        assert model.explained([0.0] * 24).difficulty == pytest.approx(difficulty)
+        assert model.estimate(Query("?")).exact == pytest.approx(difficulty)
 
 
 def test_weighted_rows_count_for_more() -> None:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty import domain, lexical, semantic, structural
+from odar.difficulty import domain, features, lexical, semantic
+from odar.difficulty import text as text_module
 from odar.difficulty.features import FEATURES, GROUPS, FeatureExtractor, phi, phi_batch
-from odar.difficulty.syntax import NOTHING, TreeAnalyser, Syntax, tree_depth
-from odar.difficulty.text import _latex_blocks, clean, has_latex, mask_latex
+from odar.difficulty.syntax import NOTHING, Syntax, TreeAnalyser, tree_depth
+from odar.difficulty.text import READ_LIMIT, _latex_blocks, clean, has_latex, lengths, mask_latex
 from odar.types import Image, Query
 
 AWKWARD = [
@@ -117,21 +118,45 @@ def test_cl100k_counts_are_exact() -> None:
         assert lexical.token_count(text) == count
 
 
-WORDS = st.text("ab1'.-é中", min_size=1, max_size=9)
+UNSPACED = {
+    "Chinese": "巴黎是法国的首都吗" * 30_000,
+    "base64": "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo0" * 8_000,
+    "one letter": "a" * 250_000,
+    "emoji": "🙂" * 250_000,
+    "blanks": " " * 250_000,
+    "lines": "\n" * 250_000,
+    "brackets": "(" * 250_000,
+}
 
 
-@given(st.lists(WORDS, min_size=1, max_size=60))
-def test_token_counts_of_pieces_add_up(words: list[str]) -> None:
-    text = " ".join(words)
-    whole = lexical.token_count(text)
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", UNSPACED)
+def test_250_000_characters_without_spaces_have_features(name: str) -> None:
+    text = UNSPACED[name]
+    x = dict(zip(FEATURES, phi(Query(text)), strict=True))
+    assert np.isfinite(list(x.values())).all()
+    assert x["char_length"] == len(text) and x["word_count"] == len(text.split())
+    assert x["max_word_length"] == max(map(len, text.split()), default=0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(" ab\n\u2003", max_size=60), st.integers(1, 9))
+def test_lengths_by_slices_are_those_of_the_whole(text: str, size: int) -> None:
+    words = text.split()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lexical, "_BPE_LIMIT", 40)
-        assert len(list(lexical._pieces(text))) >= len(text) // 40
-        assert lexical.token_count(text) == whole
+        patch.setattr(text_module, "_SLICE", size)
+        found = lengths(text)
+    assert found == (len(text), len(words), sum(map(len, words)), max(map(len, words), default=0))
 
 
-def test_a_million_characters_are_counted() -> None:
-    assert lexical.token_count("word " * 300_000) == 300_001
+def test_only_a_prefix_is_read_but_lengths_are_exact() -> None:
+    head = "Prove that every tree has a leaf. " * 700
+    long = phi(Query(head + "word " * 100_000))
+    names = dict(zip(FEATURES, long, strict=True))
+    assert names["word_count"] == 7 * 700 + 100_000 and names["char_length"] == len(head) + 500_000
+    read = lexical.token_count(head[:READ_LIMIT])
+    assert names["token_count"] == round(read * names["char_length"] / READ_LIMIT), "scaled, where a text is cut"
+    assert names["question_marks"] == 0 == phi(Query("x" * READ_LIMIT + "?"))[FEATURES.index("question_marks")]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +280,7 @@ def test_vocabularies_and_markers() -> None:
 
 
 def test_connectives_are_the_papers() -> None:
-    assert len(structural.CONNECTIVES) == 12
+    assert len(features.CONNECTIVES) == 12
 
 
 def test_seams() -> None:

@@ -9,6 +9,7 @@ import click
 
 from odar.calibration.jsonl import load_lines, query_of
 from odar.calibration_file import load_calibration
+from odar.cli.explain import describe_difficulty
 from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
@@ -51,7 +52,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
         if as_json:
             click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))
         elif file:
-            click.echo(f"{decision.estimate.difficulty:.3f}  {decision.path:<6}  {one_line(asked.text, 60)}")
+            click.echo(f"{decision.estimate.exact_or_middle:.3f}  {decision.path:<6}  {one_line(asked.text, 60)}")
         else:
             _show(asked, decision)
 
@@ -66,7 +67,9 @@ def _data(query: Query, decision: Decision) -> dict[str, Any]:
     estimate = decision.estimate
     return {
         "query": query.text,
-        "difficulty": estimate.difficulty,
+        "difficulty": estimate.exact_or_middle,
+        "interval": estimate.interval,
+        "middle": estimate.difficulty,
         "path": decision.path.value,
         "reason": decision.reason,
         "expert": route_expert(query).expert.value,
@@ -79,7 +82,7 @@ def _data(query: Query, decision: Decision) -> dict[str, Any]:
 
 def _show(query: Query, decision: Decision) -> None:
     estimate, routed = decision.estimate, route_expert(query)
-    click.echo(f"difficulty  {estimate.difficulty:.3f} by {estimate.estimator}")
+    click.echo(f"difficulty  {describe_difficulty(estimate)}")
     click.echo(f"path        {decision.path} ({decision.reason})")
     click.echo(f"expert      {routed.expert} ({routed.cue})")
     if not estimate.contributions:

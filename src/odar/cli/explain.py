@@ -8,7 +8,7 @@ import click
 
 from odar.cli.trace_sheet import CandidateLine, models, money, print_sheet, tokens
 from odar.settings import Settings
-from odar.types import Answer, Candidate, Usage
+from odar.types import Answer, Candidate, Estimate, Usage
 
 
 def print_explanation(answer: Answer, settings: Settings) -> None:
@@ -24,7 +24,7 @@ def print_explanation(answer: Answer, settings: Settings) -> None:
 def _facts(answer: Answer, settings: Settings) -> Iterator[tuple[str, str]]:
     trace, decision = answer.trace, answer.trace.decision
     assignment = decision.assignment
-    yield "difficulty", f"{decision.estimate.difficulty:.3f} by {decision.estimate.estimator}"
+    yield "difficulty", describe_difficulty(decision.estimate)
     if decision.posterior is not None:
         yield "posterior", f"{decision.posterior:.3f} after the fast answer"
     yield "path", f"{decision.path} ({decision.reason})"
@@ -51,3 +51,14 @@ def _tokens(usage: Usage) -> str:
     cached = f" ({tokens(usage.cached)} cached)" if usage.cached else ""
     reasoning = f" ({tokens(usage.reasoning)} reasoning)" if usage.reasoning else ""
     return f"{tokens(usage.input)} in{cached}, {tokens(usage.output)} out{reasoning}"
+
+
+def describe_difficulty(estimate: Estimate) -> str:
+    """The difficulty, which estimator gave it, and whether the question was parsed for it."""
+    shown = f"{estimate.exact_or_middle:.3f} by {estimate.estimator}"
+    if estimate.interval is None:
+        return shown
+    low, high = estimate.interval
+    if estimate.exact is not None:
+        return f"{shown} (parsed; before: {low:.3f} to {high:.3f}, middle {estimate.difficulty:.3f})"
+    return f"{shown} (not parsed: middle of {low:.3f} to {high:.3f})"

@@ -38,8 +38,6 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
 
     Standard error gets a line for every question, without its texts; `odar top` shows the whole, live.
     """
-    from odar.estimates.beside import beside
-    from odar.estimates.here import Here
     from odar.gateway.access import check_binding
     from odar.gateway.app import create_app
     from odar.gateway.logs import Logs, to_descriptor
@@ -66,8 +64,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     )
     logs.install()
     record, served = StoredRecord(store, settings.profile), alignment_file(settings.store)
-    where = beside if gateway.estimator_process else Here
-    app = create_app(settings, keys=keys, recorder=record, logs=logs, traces=store, served=served, estimates=where)
+    app = create_app(settings, keys=keys, recorder=record, logs=logs, traces=store, served=served)
     app.state.service.metrics.watch_store(store.health)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused

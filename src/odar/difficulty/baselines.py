@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odar.difficulty.text import lengths
 from odar.types import Estimate, Query
 
 
@@ -38,6 +39,6 @@ class LengthEstimator:
 
     def estimate(self, query: Query) -> Estimate:
         """The share of words in words + scale."""
-        words = len(query.text.split())
+        words = lengths(query.text).words
         difficulty = words / (words + self.half_at_words)
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))

@@ -205,9 +205,8 @@ class LearnedEstimator:
     @property
     def _reach(self) -> float:
         """How far the parse can move the logit from the middle, at most."""
-        spans = [(self.scaling_.high[i] - self.scaling_.low[i]) / self.scaling_.scale[i] for i in PARSED]
-        weights = [abs(self.weights_[i]) for i in PARSED]
-        return sum(w * span for w, span in zip(weights, spans, strict=True)) / 2 + _ROUNDING
+        spans = (self.scaling_.high - self.scaling_.low) / self.scaling_.scale
+        return float(abs(self.weights_ * spans)[list(PARSED)].sum()) / 2 + _ROUNDING
 
     def document(self) -> dict[str, Any]:
         """Weights, scaling and what made them as plain data."""

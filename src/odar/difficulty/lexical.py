@@ -29,9 +29,10 @@ _SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
 _three_words = re.compile(r"\w\S*+\s\W*\w\S*+\s\W*\w").match
 
 _RANKS = 100_256
-"""Tokens of cl100k_base; the file holds their lengths, one byte each, then the tokens in the order of their ranks."""
+"""Tokens of cl100k_base. The file holds their lengths, one byte each, then the tokens in the order of rank."""
 _SPLIT = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
 """How cl100k_base splits a text before it merges bytes."""
 

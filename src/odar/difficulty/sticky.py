@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from odar.difficulty.base import Estimator, LazyEstimator
+from odar.difficulty.text import READ_LIMIT
 from odar.types import Estimate, Query
 
 DECAY = 0.75
@@ -36,7 +37,9 @@ def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float
     estimate = combine_turns(query, unparsed)
     if not estimate.crosses(thresholds):
         return estimate
-    return combine_turns(query, [estimator.parsed(turn, known) for turn, known in zip(asked, unparsed, strict=True)])
+    return combine_turns(
+        query, [estimator.parsed(turn, known) for turn, known in zip(asked, unparsed, strict=True)]
+    )
 
 
 def turns(query: Query) -> list[Query]:
@@ -47,7 +50,7 @@ def turns(query: Query) -> list[Query]:
     >>> [turn.text for turn in turns(Query.of(said))]
     ['Commit it.', 'Prove it.']
     """
-    leans = query.earlier and inheritance(len(query.text.split())) > 0
+    leans = query.earlier and inheritance(_words(query.text)) > 0
     return [query, *map(Query, query.earlier[-REACH:] if leans else ())]
 
 
@@ -56,7 +59,7 @@ def combine_turns(query: Query, estimates: Sequence[Estimate]) -> Estimate:
     own, *earlier = estimates
     if not earlier:
         return own
-    weight = inheritance(len(query.text.split()))
+    weight = inheritance(_words(query.text))
     before = [estimate.difficulty for estimate in earlier]
     intervals = [estimate.interval or (estimate.difficulty,) * 2 for estimate in estimates]
     lows, highs = zip(*intervals, strict=True)
@@ -90,3 +93,8 @@ def inheritance(words: int) -> float:
     (1.0, 0.5, 0.0)
     """
     return min(1.0, max(0.0, (LONG_WORDS - words) / (LONG_WORDS - SHORT_WORDS)))
+
+
+def _words(text: str) -> int:
+    """Words of a text, as far as `inheritance` can tell the difference."""
+    return len(text[:READ_LIMIT].split(None, LONG_WORDS))

@@ -1,8 +1,9 @@
 """Sentences, clauses and depth (f9, f10, f13) from a dependency parse (SPEC 2.4).
 
 The parser was trained with spaCy by `scripts/train_parser.py` on UD English EWT (CC BY-SA 4.0, see
-data/parser.ATTRIBUTION.txt); its weights and tokenizer rules are shipped as data and run in numpy. It knows two relations: "clause" for arcs that head a
-subordinate clause (advcl, acl, acl:relcl, ccomp, csubj and kin), "dep" for all others.
+data/parser.ATTRIBUTION.txt); its weights and tokenizer rules are shipped as data and run in numpy. It knows two
+relations: "clause" for arcs that head a subordinate clause (advcl, acl, acl:relcl, ccomp, csubj and kin), "dep" for
+all others.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Parser:
         self._decode = GreedyParser(arrays)
 
     def __call__(self, text: str) -> Parse:
-        """The trees of a text. A line break ends a sentence: the treebank, which is running text, cannot teach that."""
+        """The trees of a text. A line break ends a sentence, which a treebank of running text cannot teach."""
         rows, line_starts = self.chunks(text)
         return self._decode(self.vectors(rows), line_starts)
 
@@ -102,10 +103,14 @@ def shipped_parser() -> Parser:
     """The parser that comes with ODAR; loaded once."""
     data = resources.files("odar.difficulty").joinpath("data")
     rules = json.loads(data.joinpath("tokenizer.json").read_text("utf-8"))
-    check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", "export it again with scripts/train_parser.py")
+    check_format(
+        rules["format"], "odar-tokenizer/1", "tokenizer.json", "export it again with scripts/train_parser.py"
+    )
     with data.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         weights = {name: arrays[name] for name in arrays}
-    check_format(str(weights["format"]), "odar-parser/1", "parser.npz", "train it again with scripts/train_parser.py")
+    check_format(
+        str(weights["format"]), "odar-parser/1", "parser.npz", "train it again with scripts/train_parser.py"
+    )
     return Parser(rules, weights)
 
 

@@ -138,7 +138,7 @@ LONGEST = 100
 
 
 class WordTable(dict[str, V]):
-    """What a function gives for a word, computed once; memory is bounded. Faster than `lru_cache`, which reorders at every hit.
+    """What a function gives for a word, computed once, in bounded memory. `lru_cache` reorders at every hit.
 
     >>> lengths = WordTable(len, limit=2)
     >>> lengths["one"], lengths["three"], lengths["seven"], sorted(lengths)

@@ -160,7 +160,7 @@ class TextRows(NamedTuple):
 
 
 class ChunkTable:
-    """The rows of a text's tokens. Each chunk ("word,") is cut and embedded once; most of a text is found in the table."""
+    """The rows of a text's tokens. Each chunk ("word,") is cut and embedded once and then looked up."""
 
     def __init__(self, tokenizer: Tokenizer, vectors: TokenVectors) -> None:
         self._tokenizer, self._vectors = tokenizer, vectors

@@ -29,7 +29,7 @@ class Tokenizer:
     """Cuts a chunk, which is a word with its punctuation or a run of white space, into tokens.
 
     Parameters:
-        rules: `exceptions` (chunk to its tokens), `norms`, `symbols`, and the patterns `prefix`, `suffix`, `infix`, `url`.
+        rules: `exceptions` (chunk to tokens), `norms`, `symbols`, patterns `prefix`, `suffix`, `infix`, `url`.
     """
 
     def __init__(self, rules: Mapping[str, Any]) -> None:
@@ -147,7 +147,9 @@ def word_shape(text: str) -> str:
         return "LONG"
     shape, last, run = [], "", 0
     for char in text:
-        kind = (("X" if char.isupper() else "x") if char.isalpha() else "d" if char.isdigit() else char)  # fmt: skip
+        kind = "d" if char.isdigit() else char
+        if char.isalpha():
+            kind = "X" if char.isupper() else "x"
         run = run + 1 if kind == last else 0
         last = kind
         if run < 4:
@@ -179,9 +181,8 @@ def table_rows(ids: NDArray[np.uint64], seed: int) -> NDArray[np.uint32]:
         h1 = ids * np.uint64(0x87C37B91114253D5)
         h1 = (h1 << np.uint64(31)) | (h1 >> np.uint64(33))
         h1 = h1 * np.uint64(0x4CF5AD432745937F) ^ np.uint64(seed) ^ np.uint64(8)
-        h2 = np.uint64(seed ^ 8)
-        h1 = h1 + h2
-        h2 = h2 + h1
+        h1 = h1 + np.uint64(seed ^ 8)
+        h2 = h1 + np.uint64(seed ^ 8)
         h1, h2 = _mix(h1), _mix(h2)
         h1 = h1 + h2
         h2 = h2 + h1

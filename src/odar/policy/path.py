@@ -27,7 +27,7 @@ class Strategy:
         self, estimate: Estimate, assignment: Assignment | None = None, forced: Path | None = None
     ) -> Decision:
         """The path for this difficulty, or the one the caller insists on (SPEC 4.3)."""
-        path, reason = self._path(estimate.difficulty)
+        path, reason = self._path(estimate.exact_or_middle)
         if forced is not None:
             path, reason = forced, "asked for by the caller"
         return Decision(path, estimate, self.samples, reason, assignment or Assignment(), forced is not None)

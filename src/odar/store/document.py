@@ -236,7 +236,14 @@ def _read_decision(tree: Mapping[str, Any]) -> Decision:
     shares = tuple((name, _certain(value), _certain(share)) for name, value, share in estimate["contributions"])
     return Decision(
         path=Path(tree["path"]),
-        estimate=Estimate(_certain(estimate["difficulty"]), estimate["estimator"], shares),
+        estimate=Estimate(
+            _certain(estimate["difficulty"]),
+            estimate["estimator"],
+            shares,
+            interval=None if (bounds := estimate.get("interval")) is None else (bounds[0], bounds[1]),
+            exact=_number(estimate.get("exact")),
+            fallback=estimate.get("fallback", ""),
+        ),
         samples=tree["samples"],
         reason=tree["reason"],
         assignment=Assignment(**tree["assignment"]),

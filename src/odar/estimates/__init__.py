@@ -1,1 +1,0 @@
-"""Where difficulties are estimated: in this process, or in one beside it."""

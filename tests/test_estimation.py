@@ -1,0 +1,122 @@
+"""Estimates in this process: the loop stays free, long texts do not delay short ones, a failure costs no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from odar.difficulty.base import open_estimator
+from odar.difficulty.estimator import shipped_estimator
+from odar.difficulty.sticky import estimate_turn
+from odar.engine import Odar
+from odar.estimation import LONG_TEXT, InProcessEstimator
+from odar.types import Estimate, Query
+from support.scripted import ScriptedProvider
+from test_engine import settings, talk
+
+QUERIES = [
+    Query("Is Paris the capital of France?"),
+    Query("Prove that there are infinitely many primes.\nThen say why it matters."),
+    Query("北京 is 首都?"),
+    Query("a\ud800b"),
+    Query("x " * 20_000),
+    Query("巴黎是法国的首都吗" * 28_000),
+]
+
+
+class Panic(BaseException):
+    """What a tokenizer written in Rust raises: not an `Exception`."""
+
+
+class Failing:
+    """An estimator that fails from the second estimate on."""
+
+    name = "failing"
+
+    def __init__(self, error: BaseException, works: int = 1) -> None:
+        self.error, self.works = error, works
+
+    def estimate(self, query: Query) -> Estimate:
+        self.works -= 1
+        if self.works < 0:
+            raise self.error
+        return Estimate(0.9, self.name)
+
+
+class Waiting:
+    """An estimator whose long estimates wait until they may go on; remembers which threads it ran in."""
+
+    name = "waiting"
+
+    def __init__(self) -> None:
+        self.may, self.began, self.threads = threading.Event(), threading.Event(), []
+
+    def estimate(self, query: Query) -> Estimate:
+        self.threads.append((len(query.text), threading.current_thread()))
+        if len(query.text) > LONG_TEXT:
+            self.began.set()
+            assert self.may.wait(20)
+        return Estimate(0.1, self.name)
+
+
+async def test_estimates_are_those_of_the_estimator() -> None:
+    estimates = InProcessEstimator(shipped_estimator())
+    for thresholds in (None, (0.3, 0.7)):
+        found = [await estimates(query, thresholds) for query in QUERIES]
+        assert found == [estimate_turn(shipped_estimator(), query, thresholds) for query in QUERIES]
+    assert not any(estimate.fallback for estimate in found)
+    estimates.close()
+
+
+async def test_a_long_text_delays_no_other_estimate() -> None:
+    estimator = Waiting()
+    estimates = InProcessEstimator(estimator)
+    long = asyncio.create_task(estimates(Query("x" * (LONG_TEXT + 1))))
+    while not estimator.began.is_set():
+        await asyncio.sleep(0.01)
+    assert (await estimates(Query("short"))).difficulty == 0.1
+    assert not long.done()
+    estimator.may.set()
+    assert (await long).difficulty == 0.1
+    here = threading.current_thread()
+    assert {size: thread is here for size, thread in estimator.threads[1:]} == {5: True, LONG_TEXT + 1: False}
+    estimates.close()
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), MemoryError(), Panic()], ids=lambda error: type(error).__name__
+)
+@pytest.mark.parametrize("text", ["How many?", "word " * 1000], ids=["short", "long"])
+@pytest.mark.parametrize("works", [0, 1], ids=["never", "at first"])
+async def test_where_an_estimator_fails_length_answers(error: BaseException, text: str, works: int) -> None:
+    estimates = InProcessEstimator(Failing(error, works))
+    found = await estimates(Query(text))
+    right = open_estimator("length").estimate(Query(text))
+    assert (found.difficulty, found.estimator) == (right.difficulty, "length")
+    assert "failing failed" in found.fallback and type(error).__name__ in found.fallback
+    estimates.close()
+
+
+async def test_the_trace_says_that_length_answered() -> None:
+    fast, slow = ScriptedProvider(talk, "fast"), ScriptedProvider(talk, "slow")
+    odar = Odar(settings(), providers={"fast": fast, "slow": slow}, estimator=Failing(ValueError("secret text")))
+    async with odar:
+        trace = (await odar.aask("What is 2 + 2?")).trace
+    assert trace.decision.estimate.estimator == "length"
+    assert [reason for reason in trace.degradations if "failing failed" in reason]
+    assert "secret text" not in str(trace.degradations)
+
+
+async def test_cancelling_is_not_a_failure() -> None:
+    estimator = Waiting()
+    estimates = InProcessEstimator(estimator)
+    long = asyncio.create_task(estimates(Query("x" * (LONG_TEXT + 1))))
+    while not estimator.began.is_set():
+        await asyncio.sleep(0.01)
+    long.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await long
+    estimator.may.set()
+    estimates.close()
