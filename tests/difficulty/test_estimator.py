@@ -133,14 +133,12 @@ def test_the_lazy_decision_is_that_of_the_full_parse(x: list[float], thresholds:
     model = LearnedEstimator.from_document(LearnedEstimator.load().document(), "copy")
     model.weights_ = np.random.default_rng(seed).normal(size=24)
     model = with_features(model, x)
-    exact = float(model.predict([x])[0])
+    exact = model.estimate(Query("?")).exact
     thresholds = [*thresholds, exact]
     lazy = estimate_turn(model, Query("?"), thresholds)
-    assert np.digitize(lazy.exact_or_middle, sorted(thresholds)) == np.digitize(
-        model.estimate(Query("?")).exact, sorted(thresholds)
-    )
+    assert np.digitize(lazy.exact_or_middle, sorted(thresholds)) == np.digitize(exact, sorted(thresholds))
     low, high = lazy.interval
-    assert lazy.exact is not None or low == high, "a threshold that is d itself cannot be told from the bounds"
+    assert lazy.exact is not None or low == exact, "a threshold that is d itself cannot be told from the bounds"
     assert low <= exact <= high and low <= lazy.difficulty <= high
     apart = estimate_turn(model, Query("?"), [t for t in (low - 1e-6, high + 1e-6) if 0 < t < 1])
     assert apart.exact is None and apart.interval == lazy.interval
