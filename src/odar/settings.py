@@ -149,6 +149,14 @@ class GatewaySettings:
     )
     max_depth: int = setting("deepest nesting of a request's JSON", 64, ge=1)
     body_timeout_s: float = setting("time a client has to send its request", 30.0, gt=0)
+    header_timeout_s: float = setting("time a client has to send the headers of a request", 10.0, gt=0)
+    idle_timeout_s: float = setting("time a connection may stay open between requests", 30.0, gt=0)
+    write_timeout_s: float = setting("time a client has to read what was sent; then it is disconnected", 10.0, gt=0)
+    max_header_kb: float = setting("headers of one request, in kilobytes", 32.0, ge=1)
+    max_headers: int = setting("number of headers of one request", 100, ge=10)
+    max_connections_per_peer: int = setting(
+        "connections of one address (IPv6: of one /64) at a time; a reverse proxy is one address", 1024, ge=1
+    )
     keepalive_s: float = setting("seconds between signs of life in a stream that has no text yet", 5.0, gt=0)
     drain_s: float = setting("seconds running requests get to finish after SIGTERM", 30.0, ge=0)
     notice_s: float = setting("seconds between /readyz turning 503 and closing the door", 1.0, ge=0)

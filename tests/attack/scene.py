@@ -40,7 +40,7 @@ MEMORY_MB = 64.0
 RECOVERY_S = 20.0
 DEADLINE_S = 5.0
 _TOML = """
-profile = "embedded"
+profile = "tiny"
 [providers.f]
 kind = "openai"
 base_url = "{fast}"

@@ -123,7 +123,16 @@ class Endpoint:
         writer = self._protocol.stream(ask, state.trace_id)
         stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
         asking = self._ask(state, ask, options, on_text=stream.on_text, on_decision=stream.on_decision)
-        await stream.send(asking, self._refusal)
+        assert state.ledger is not None
+        # The engine keeps to the deadline; a client that reads too slowly must keep to it too, but for a moment.
+        loop, left = asyncio.get_running_loop(), state.ledger.time_left()
+        timer = loop.call_later(left + self._gateway.write_timeout_s, state.exchange.abort)
+        try:
+            await stream.send(asking, self._refusal)
+        finally:
+            timer.cancel()
+        if state.exchange.aborted:
+            raise ClientLeft
 
     async def _ask(
         self,

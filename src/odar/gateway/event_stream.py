@@ -12,6 +12,11 @@ from odar.gateway.reply import decision_headers
 from odar.providers.base import Piece
 from odar.types import Answer, Decision, Path
 
+_MAX_UNREAD = 4_000_000
+"""Characters that may wait for a client that does not read; no model writes so much while a client blinks."""
+_PIECE_SIZE = 200
+"""What a piece takes besides its text."""
+
 
 class Writer(Protocol):
     """Writes one answer as a stream of events."""
@@ -57,12 +62,18 @@ class EventStream:
         self._trace_id = trace_id
         self._keepalive_s = keepalive_s
         self._arrived: list[Piece] = []
+        self._unread = 0
+        """The size of what has arrived while the client was not reading."""
+        self._writing = False
         self._decided: Decision | None = None
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_text(self, text: str) -> None:
         """A piece has come."""
         self._arrived.append(text if isinstance(text, Piece) else Piece(text))
+        self._unread += len(text) + _PIECE_SIZE
+        if self._writing and self._unread > _MAX_UNREAD:
+            self._exchange.abort()
         self._wake()
 
     def on_decision(self, decision: Decision) -> None:
@@ -107,8 +118,10 @@ class EventStream:
             if self._arrived or (self._decided is not None and self._decided.path is not Path.SIMPLE):
                 await self._start()
             if self._arrived:
-                pieces, self._arrived = self._arrived, []
+                pieces, self._arrived, self._unread = self._arrived, [], 0
+                self._writing = True
                 await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
+                self._writing = False
                 continue
             waiting: set[asyncio.Future[Any]] = {work, gone, self._woken}
             done, _ = await asyncio.wait(waiting, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)

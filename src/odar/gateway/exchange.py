@@ -35,6 +35,9 @@ class Exchange:
         self.request_id = request_id(sent, made)
         self.status = 0
         """What was sent, 0 before anything was."""
+        self.aborted = False
+        """Whether the connection was closed because the client was too slow."""
+        self._scope = scope
         self._receive = receive
         self._send = send
 
@@ -46,6 +49,13 @@ class Exchange:
         """Returns when the client leaves. Ask only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    def abort(self) -> None:
+        """Close the connection without sending what waits; to whoever uses it, the client has left."""
+        self.aborted = True
+        own = self._scope.get("extensions", {}).get("odar")  # of `LimitedProtocol`
+        if own is not None:
+            own["abort"]()
 
     async def respond(self, status: int, body: bytes, headers: Headers = JSON) -> None:
         """The whole response."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from odar.gateway.drift_metrics import DriftMetrics
 from odar.gateway.gate import Gate
+from odar.gateway.http_protocol import ConnectionLimits
 from odar.gateway.ports import Entry
 from odar.gateway.store_metrics import StoreMetrics
 from odar.policy.alignment import AlignmentRow
@@ -57,6 +60,10 @@ class Metrics:
         """Show this breaker's state."""
         self._breakers.labels(provider).set_function(lambda: _STATES[breaker.state])
 
+    def watch_connections(self, limits: ConnectionLimits) -> None:
+        """Show how many connections there are, and how many were closed for passing a limit."""
+        self.registry.register(_ConnectionMetrics(limits))
+
     def watch_energies(self, report: Callable[[], list[AlignmentRow]]) -> None:
         """Show how far served energies are from the calibrated ones."""
         self.registry.register(DriftMetrics(report))
@@ -95,6 +102,23 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+class _ConnectionMetrics(Collector):
+    """Connections of clients."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of this moment."""
+        yield GaugeMetricFamily("odar_connections", "Connections of clients.", self._limits.open)
+        refused = CounterMetricFamily(
+            "odar_refused_connections", "Connections closed for passing a limit.", labels=["reason"]
+        )
+        for reason, count in sorted(self._limits.refused.items()):
+            refused.add_metric([reason], count)
+        yield refused
 
 
 def _tasks() -> int:

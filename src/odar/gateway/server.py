@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import socket
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 
 from odar.gateway.gate import Gate
-from odar.gateway.gathered import GatheringProtocol
+from odar.gateway.http_protocol import ConnectionLimits, LimitedProtocol
 from odar.settings import GatewaySettings
 
 
@@ -49,6 +52,9 @@ class DrainingServer(uvicorn.Server):
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
     """A server for an application of `create_app`."""
+    limits = ConnectionLimits(gateway)
+    app.state.service.metrics.watch_connections(limits)
+    protocol: Any = partial(LimitedProtocol, limits)  # uvicorn calls it, and asks nothing else of it
     config = uvicorn.Config(
         app,
         host=gateway.host,
@@ -56,9 +62,10 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         log_config=None,
         access_log=False,
         proxy_headers=False,  # "local" means the address of the peer, never one that a header claims
-        http=GatheringProtocol,
+        http=protocol,
         ws="none",
         server_header=False,
+        timeout_keep_alive=math.ceil(gateway.idle_timeout_s),
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
         backlog=max(2048, 2 * gateway.max_in_flight),
     )

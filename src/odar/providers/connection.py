@@ -12,8 +12,10 @@ from typing import cast
 
 import httptools
 
-_MAX_HEAD_BYTES = 64 * 2**10
-"""No server has so much to say before its answer."""
+_MAX_HEADER_BYTES = 64 * 2**10
+"""Of one answer: its head, what is said before it with a status of 1xx, and its trailers."""
+_MAX_HEADERS = 256
+"""Of one answer likewise."""
 _ENOUGH_BYTES = 2**18
 """Unread so far: then the server has to wait."""
 
@@ -24,6 +26,10 @@ class Broken(Exception):
 
 class NotHttp(Exception):
     """What came is no HTTP answer."""
+
+
+class _TooManyHeaders(Exception):
+    """More headers, or more bytes of them, than an answer may have."""
 
 
 class Answer:
@@ -111,7 +117,10 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._answer: Answer | None = None
-        self._head_bytes = 0
+        self._unparsed = 0
+        """Bytes since the parser last reached a head or a body: an endless header, trailer or chunk extension."""
+        self._header_bytes = 0
+        self._header_count = 0
         self._headers: dict[str, str] = {}
         self._keep = True
         self._paused = False
@@ -125,7 +134,7 @@ class Connection(asyncio.Protocol):
     def ask(self, request: bytes) -> Answer:
         """Send a request, head and body; its answer is to come."""
         self._answer = Answer(self)
-        self._head_bytes = 0
+        self._unparsed = self._header_bytes = self._header_count = 0
         if self._transport is None:
             self._answer.end(Broken("the connection broke off"))
         else:
@@ -155,13 +164,12 @@ class Connection(asyncio.Protocol):
         if answer is None or answer.whole:  # nobody asked
             self.close()
             return
-        if not answer.status:
-            self._head_bytes += len(data)
+        self._unparsed += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refuse(answer)
-        if not answer.status and self._head_bytes > _MAX_HEAD_BYTES:
+        if self._unparsed > _MAX_HEADER_BYTES:
             self._refuse(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -184,7 +192,11 @@ class Connection(asyncio.Protocol):
             self._answer, self._keep = None, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """One header, or a trailer."""
+        self._header_bytes += len(name) + len(value)
+        self._header_count += 1
+        if self._header_bytes > _MAX_HEADER_BYTES or self._header_count > _MAX_HEADERS:
+            raise _TooManyHeaders
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
@@ -193,10 +205,13 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status >= 200 and self._answer is not None:
             self._answer.headers, self._answer.status = self._headers, status
+            self._headers = {}  # trailers are counted, and not kept
+            self._unparsed = 0
             self._answer.wake()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
+        self._unparsed = 0
         answer = self._answer
         if answer is None or not answer.status:
             return
@@ -208,6 +223,7 @@ class Connection(asyncio.Protocol):
         """The answer is whole, unless it was only to say that one will come."""
         if self._answer is not None and self._answer.status:
             self._keep = self._parser.should_keep_alive()
+            self._unparsed = 0
             self._answer.end()
 
     def _refuse(self, answer: Answer) -> None:

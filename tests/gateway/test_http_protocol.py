@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.gateway.gathered import GatheredTransport
+from odar.gateway.http_protocol import GatheredTransport
 
 
 class Wire:
