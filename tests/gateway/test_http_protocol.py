@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+from contextlib import suppress
 from urllib.parse import urlsplit
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.gateway.http_protocol import GatheredTransport
+from support.fault_server import hang, ok
+from support.gateway import turn
 
 
 class Wire:
@@ -81,8 +86,8 @@ def test_no_byte_is_lost_or_out_of_order(turns):
     async def send() -> Wire:
         wire = Wire()
         transport = GatheredTransport(wire)
-        for turn in turns:
-            for data in turn:
+        for written in turns:
+            for data in written:
                 transport.write(data)
             await asyncio.sleep(0)
         transport.close()
@@ -100,3 +105,189 @@ async def test_an_answer_of_the_gateway_comes_in_one_piece(start):
         answer = await asyncio.to_thread(client.recv, 65536)
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert answer.endswith(b'{"status":"ok"}')
+
+
+class Client:
+    """A client that speaks HTTP by hand, and breaks its rules."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def connect(cls, live) -> Client:
+        where = urlsplit(live.url)
+        return cls(*await asyncio.open_connection(where.hostname, where.port))
+
+    async def say(self, *data: bytes) -> None:
+        """Send this, as far as it is taken."""
+        with suppress(ConnectionError):
+            for each in data:
+                self.writer.write(each)
+                await self.writer.drain()
+
+    async def rest(self) -> bytes:
+        """Everything until the gateway closes the connection."""
+        answer = b""
+        with suppress(ConnectionError):
+            async with asyncio.timeout(20):
+                while piece := await self.reader.read(65536):
+                    answer += piece
+        self.writer.transport.abort()
+        return answer
+
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:80\r\n"
+
+
+async def test_a_head_may_have_so_many_bytes(start):
+    live = await start(gateway__max_header_kb=2)
+    for sent in (b"x-a: " + b"b" * 3000 + b"\r\n\r\n", b"x-a: " + b"b" * 3000, b"x-a: bcdef\r\n" * 400):
+        client = await Client.connect(live)
+        await client.say(HEAD + sent)
+        assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
+    client = await Client.connect(live)
+    await client.say(HEAD + b"x-a: " + b"b" * 1500 + b"\r\nconnection: close\r\n\r\n")
+    assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_an_endless_address_is_refused(start):
+    client = await Client.connect(await start(gateway__max_header_kb=2))
+    await client.say(b"GET /", *[b"a" * 1000] * 20)
+    assert not (await client.rest()).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_head_may_have_so_many_headers(start):
+    live = await start(gateway__max_headers=20)
+    for count, status in ((19, b"200"), (20, b"431")):  # and the host
+        client = await Client.connect(live)
+        await client.say(HEAD + b"connection: close\r\n" + b"x: y\r\n" * (count - 1) + b"\r\n")
+        assert (await client.rest()).split()[1] == status
+
+
+@pytest.mark.parametrize("trailer", [b"x: y\r\n", b"x"], ids=["many", "endless"])
+async def test_trailers_count_as_headers(start, trailer):
+    client = await Client.connect(await start(gateway__max_header_kb=2))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ntransfer-encoding: chunked\r\n\r\n"
+    await client.say(head + b"1\r\n{\r\n0\r\n", *[trailer * 1000] * 600)  # more than is read at once
+    assert not (await client.rest()).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
+async def test_a_head_has_its_time(start, sent):
+    live = await start(gateway__header_timeout_s=0.2)
+    client = await Client.connect(live)
+    await client.say(sent)
+    assert b"200" not in (answer := await client.rest())
+    assert answer.startswith(b"HTTP/1.1 408 ") == bool(sent)
+
+
+async def test_a_second_head_has_its_time_too(start):
+    client = await Client.connect(await start(gateway__header_timeout_s=0.2))
+    await client.say(HEAD + b"\r\n" + HEAD)
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"HTTP/1.1 408 " in answer
+
+
+async def test_a_slow_answer_is_not_cut_off_by_half_a_request_behind_it(start, up):
+    up.behave(ok("It is four.", delay_s=0.6))
+    client = await Client.connect(await start(gateway__header_timeout_s=0.1))
+    body = b'{"model": "quick", "messages": [{"role": "user", "content": "2 + 2?"}]}'
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: %d\r\n\r\n" % len(body)
+    await client.say(head + body, HEAD)
+    assert b"It is four." in await client.rest()
+
+
+@pytest.mark.parametrize("path", [b"GET /healthz", b"POST /v1/chat/completions", b"POST /nowhere"])
+async def test_a_body_has_its_time_wherever_it_goes(start, path):
+    client = await Client.connect(await start(gateway__body_timeout_s=0.2))
+    await client.say(path + b" HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: 100\r\n\r\n{")
+    assert await client.rest()  # an answer, and then the end
+
+
+async def test_an_idle_connection_is_closed(start):
+    client = await Client.connect(await start(gateway__idle_timeout_s=0.2))
+    await client.say(HEAD + b"\r\n")
+    assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_one_address_may_have_so_many_connections(start):
+    live = await start(gateway__max_connections_per_peer=2)
+    first, second, third = [await Client.connect(live) for _ in range(3)]
+    assert (await third.rest()).startswith(b"HTTP/1.1 429 ")
+    await first.say(HEAD + b"connection: close\r\n\r\n")
+    assert b"200 OK" in await first.rest()
+    fourth = await Client.connect(live)
+    for client in (second, fourth):
+        await client.say(HEAD + b"connection: close\r\n\r\n")
+        assert b"200 OK" in await client.rest()
+
+
+async def test_requests_ahead_of_their_answers_are_few(start, up):
+    up.behave(hang())
+    client = await Client.connect(await start())
+    body = b'{"model": "quick", "messages": [{"role": "user", "content": "2 + 2?"}]}'
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: %d\r\n\r\n" % len(body)
+    await client.say(head + body, (HEAD + b"\r\n") * 40)
+    assert await client.rest() == b""
+
+
+LONG = {"model": "served", "choices": [{"index": 0, "delta": {"content": "word " * 4000}, "finish_reason": None}]}
+
+
+def events(payloads, then=0):
+    """A stream that stays open for a while."""
+
+    async def behave(exchange):
+        lines = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked", "", ""]
+        await exchange.write("\r\n".join(lines).encode())
+        for payload in payloads:
+            await exchange.chunk(f"data: {json.dumps(payload)}\n\n".encode())
+            await asyncio.sleep(0)
+        await asyncio.sleep(then)
+        await exchange.chunk(b"data: [DONE]\n\n")
+        await exchange.chunk(b"")
+
+    return behave
+
+
+async def test_a_client_that_does_not_read_loses_its_slot_and_its_connection(start, up):
+    live = await start(gateway__write_timeout_s=0.3, limits__deadline_s=60)
+    where = urlsplit(live.url)
+
+    up.behave(events([LONG] * 500, then=60))
+    body = json.dumps({"model": "quick", "messages": turn(), "stream": True}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, (where.hostname, where.port))
+        await asyncio.get_running_loop().sock_sendall(client, head + body)
+        async with asyncio.timeout(20):
+            while not up.busy:
+                await asyncio.sleep(0.01)
+            while live.service.gate.in_flight:
+                await asyncio.sleep(0.01)
+    assert (await live.entry()).status == 499
+    await up.until_idle(5)
+
+
+async def test_a_stream_ends_with_its_deadline_however_slowly_it_is_read(start, up):
+    """The client reads enough never to be thought dead, and would take minutes."""
+    live = await start(gateway__write_timeout_s=0.5, limits__deadline_s=0.5)
+    where = urlsplit(live.url)
+    up.behave(events([LONG] * 500))
+    body = json.dumps({"model": "quick", "messages": turn(), "stream": True}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, (where.hostname, where.port))
+        await loop.sock_sendall(client, head + body)
+        async with asyncio.timeout(20):
+            while not live.notebook.entries:
+                with suppress(ConnectionError):
+                    await loop.sock_recv(client, 1024)
+                await asyncio.sleep(0.01)
+    assert live.service.gate.in_flight == 0

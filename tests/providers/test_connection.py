@@ -149,6 +149,41 @@ async def test_what_is_no_http(raw: bytes) -> None:
         await read(raw, close=False)
 
 
+CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n" * 10_000),
+        (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n" * 300 + b"\r\n"),
+        (b"HTTP/1.1 200 OK\r\na: ", b"b" * 60_000),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" * 1000),
+        (CHUNKS + b"0\r\n", b"a: b\r\n" * 10_000),
+        (CHUNKS + b"0\r\na: ", b"b" * 60_000),
+        (CHUNKS + b"2;", b"b" * 60_000),
+    ],
+    ids=["headers", "many headers", "one header", "1xx", "trailers", "one trailer", "chunk extension"],
+)
+async def test_headers_of_every_kind_come_to_an_end(first: bytes, piece: bytes) -> None:
+    """The server would go on for ever; what is awaited here is that we do not."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(first)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    async with connected(serve) as connection:
+        answer = connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+        with pytest.raises(NotHttp):
+            async with asyncio.timeout(20):
+                await answer.head()
+                await answer.all()
+        assert not connection.reusable
+
+
 async def test_a_head_without_end_is_refused() -> None:
     lines = [b"x-%d: %s\r\n" % (i, b"a" * 1000) for i in range(200)]
     with pytest.raises(NotHttp):

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from odar.gateway.records import StoredKeys
 
 
+_SEND_BUFFER_BYTES = 128 * 2**10
+
+
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. Default: 8088.")
@@ -108,6 +111,8 @@ def _bind(host: str, port: int) -> socket.socket:
     # With the protocol named, or asyncio leaves Nagle on and each answer waits 40 ms for an acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Connections inherit it: a client that does not read holds this much of the kernel's memory, not megabytes.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     try:
         bound.bind((host, port))
     except OSError as error:

@@ -55,7 +55,7 @@ class Exchange:
         self.aborted = True
         own = self._scope.get("extensions", {}).get("odar")  # of `LimitedProtocol`
         if own is not None:
-            own["abort"]()
+            own["abort"]("slow_reader")
 
     async def respond(self, status: int, body: bytes, headers: Headers = JSON) -> None:
         """The whole response."""

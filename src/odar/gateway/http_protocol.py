@@ -242,10 +242,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._in_body and not self.transport.is_closing():
             self._stop_read_timer()
-            self._read_timer = self.loop.call_later(_LINGER_S, self.abort)
+            self._read_timer = self.loop.call_later(_LINGER_S, self.abort, "body_after_answer")
 
-    def abort(self) -> None:
+    def abort(self, reason: str) -> None:
         """End the connection at once, whatever waits to be sent; the application sees that the client has left."""
+        self._limits.refused[reason] += 1
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -273,13 +274,11 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self._in_head:
             self._refuse(408, "header_timeout", f"no whole head within {self._limits.header_timeout_s:g} s")
         else:
-            self._limits.refused["silent" if self.cycle is None else "body_timeout"] += 1
-            self.abort()
+            self.abort("silent" if self.cycle is None else "body_timeout")
 
     def _write_too_slow(self) -> None:
         self._write_timer = None
-        self._limits.refused["write_timeout"] += 1
-        self.abort()
+        self.abort("write_timeout")
 
     def _refuse_head(self) -> None:
         limits = self._limits
@@ -288,10 +287,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Say why, unless another answer is under way, and close."""
-        self._limits.refused[code] += 1
         if self.cycle is not None and not self.cycle.response_complete:
-            self.abort()
+            self.abort(code)
             return
+        self._limits.refused[code] += 1
         body = dump_json(openai_body(ApiError(status, message, code)))
         head = (
             b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"

