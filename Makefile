@@ -15,7 +15,7 @@ LINT := .venv-lint
 FUZZ := .venv-fuzz
 SECONDS ?= 60
 DOCS := .venv-docs
-RAY_TESTS := tests/batch/test_cluster.py tests/batch/test_cluster_limits.py tests/evals/panel/test_ray_collect.py
+RAY_TESTS := tests/recording/test_cluster.py tests/recording/test_cluster_limits.py tests/recording/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
 .PHONY: ask test test-extras check chromium bench audit coverage dist smoke chaos attack fuzz mutants lint-deploy docs site docs-reference clean

@@ -12,18 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from odar.batch.journal import Journal
-from odar.calibration.provenance import Provenance
-from odar.calibration.records import FORMAT as RECORDS
 from odar.calibration_file import load_calibration
 from odar.config import load_settings
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
 from odar.errors import InputError, OdarError, SettingsError, StoreError
-from odar.evals.fusion_file import load_questions
-from odar.evals.panel.folder import open_folder
-from odar.evals.panel.header import header_of
-from odar.evals.panel.parquet import read_header
+from odar.recording.files import open_recording
 from odar.settings import StoreSettings
 from odar.store.alignment_file import AlignmentFile
 from odar.store.archive import Archive
@@ -32,11 +26,8 @@ from odar.store.document import from_document
 from odar.store.keytable import all_keys, spent_by_keys
 from odar.store.migrations import MIGRATIONS
 from odar.types import Path as Route
-from test_engine import engine
 
 OLD = Path(__file__).parent / "old_files"
-HEADER = header_of(engine()[0], 5)
-MADE_BY = Provenance({"models": "m"})
 
 
 def old(name: str) -> dict:
@@ -208,77 +199,6 @@ RECORD_1 = (
 )
 
 
-def open_records(path: Path) -> None:
-    with Journal(path, MADE_BY.header(RECORDS)):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            RECORD_1,
-            "has format 'odar-records-1'; this odar reads 'odar-records-2': finish it with the version that",
-        ),
-        (
-            '{"format": "odar-records-3"}\n',
-            "has format 'odar-records-3'; this odar reads 'odar-records-2': upgrade odar",
-        ),
-        ('["a list"]\n', "holds something else than rows of ours"),
-        ("Dear diary", "holds something else than rows of ours"),
-        ("Dear diary,\n", "holds something else than rows of ours"),
-        ("[" * 5000 + "\n", "holds something else than rows of ours"),
-    ],
-)
-def test_records_of_another_version_are_refused_and_left_alone(tmp_path, text, message):
-    path = tmp_path / "records.jsonl"
-    path.write_text(text)
-    with pytest.raises(InputError) as raised:
-        open_records(path)
-    assert str(raised.value).startswith(f"{path} {message}")
-    assert path.read_text() == text
-
-
-@pytest.mark.parametrize(("version", "remedy"), [(1, "collect it again, into another folder"), (3, "upgrade odar")])
-def test_a_panel_of_another_version_is_refused_and_left_alone(tmp_path, version, remedy):
-    pyarrow = pytest.importorskip("pyarrow", reason="the evals extra is not installed: pip install 'odar[evals]'")
-    parquet = pytest.importorskip(
-        "pyarrow.parquet", reason="the evals extra is not installed: pip install 'odar[evals]'"
-    )
-    header = HEADER.to_json().replace("odar-panel-2", f"odar-panel-{version}")
-    table = pyarrow.table({"key": [1]}).replace_schema_metadata({b"odar": header.encode()})
-    parquet.write_table(table, tmp_path / "panel.parquet")
-    before = (tmp_path / "panel.parquet").read_bytes()
-    expected = f"has format 'odar-panel-{version}'; this odar reads 'odar-panel-2': {remedy}"
-    with pytest.raises(InputError) as raised:
-        read_header(tmp_path / "panel.parquet")
-    assert str(raised.value) == f"{tmp_path / 'panel.parquet'} {expected}"
-    with pytest.raises(InputError, match="has format"), open_folder(tmp_path, HEADER):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["panel.parquet"]
-    assert (tmp_path / "panel.parquet").read_bytes() == before
-
-
-@pytest.mark.parametrize(("version", "remedy"), [(1, "finish it with the version"), (3, "upgrade odar")])
-def test_a_journal_of_another_version_is_refused_and_left_alone(tmp_path, version, remedy):
-    path = tmp_path / "journal.jsonl"
-    text = json.dumps({"format": f"odar-panel-2-journal-{version}", "made_by": HEADER.made_by}) + '\n{"id": "1"}\n'
-    path.write_text(text)
-    with (
-        pytest.raises(InputError, match=f"-journal-{version}'; this odar reads .*: {remedy}"),
-        open_folder(tmp_path, HEADER),
-    ):
-        pass
-    assert path.read_text() == text
-
-
-def test_samples_of_a_newer_version_are_refused(tmp_path):
-    path = tmp_path / "samples.jsonl"
-    path.write_text('{"format": "odar-samples-2"}\n{"gold": "1", "candidates": []}\n')
-    with pytest.raises(InputError, match=r"samples-2'; this odar reads 'odar-samples-1': upgrade odar"):
-        load_questions(path, 0.1)
-
-
 def test_served_energies_of_a_newer_version_are_refused_and_left_alone(tmp_path):
     path = tmp_path / "odar.alignment.json"
     path.write_text('{"format": "odar-alignment-2", "sources": []}')
@@ -309,9 +229,8 @@ def test_every_refusal_is_ours(tmp_path):
         for read in (
             lambda path: load_calibration(str(path)),
             LearnedEstimator.load,
-            open_records,
-            lambda path: load_questions(path, 0.1),
             lambda path: AlignmentFile(path).load(),
+            lambda path: open_recording(path.rename(path.with_suffix(".jsonl"))),
         ):
             with pytest.raises(OdarError) as raised:
                 read(path)

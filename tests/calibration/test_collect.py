@@ -5,14 +5,14 @@ from functools import partial
 
 import pytest
 
-from odar.batch.executor import LocalExecutor, run
-from odar.batch.journal import Journal
-from odar.batch.opening import WithEngine
 from odar.calibration.collect import record, recording, work_items
 from odar.calibration.items import Item
 from odar.calibration.provenance import provenance
 from odar.calibration.records import FORMAT, record_of
 from odar.errors import InputError, ProviderError
+from odar.recording.executor import LocalExecutor, run
+from odar.recording.journal import Journal
+from odar.recording.work import WithEngine
 from odar.types import Query, Step
 from support.panels import opened
 from support.scripted import asked, even_fast, step_of

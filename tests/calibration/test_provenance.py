@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from odar.batch.journal import Journal
 from odar.calibration.provenance import Provenance, latest, provenance
 from odar.errors import InputError
 from odar.evals.samples import FORMAT
+from odar.recording.journal import Journal
 from test_engine import MODELS, engine
 
 

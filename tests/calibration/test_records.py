@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from odar.batch.journal import Journal
 from odar.calibration.records import FORMAT, Attempt, Record, Score, record_of
 from odar.errors import InputError
+from odar.recording.journal import Journal
 from odar.types import Step
 
 HEADER = {"format": FORMAT, "made_by": "models"}

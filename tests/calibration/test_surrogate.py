@@ -8,9 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from odar.batch.executor import LocalExecutor, run
-from odar.batch.journal import Journal
-from odar.batch.opening import WithEngine
 from odar.calibration.collect import record, recording, work_items
 from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import fit
@@ -19,6 +16,9 @@ from odar.calibration.items import Item
 from odar.calibration.provenance import provenance
 from odar.calibration.records import FORMAT, Score, record_of
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
+from odar.recording.executor import LocalExecutor, run
+from odar.recording.journal import Journal
+from odar.recording.work import WithEngine
 from odar.types import Query, Step
 from support.fault_server import ok, status
 from support.panels import opened

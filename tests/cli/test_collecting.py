@@ -8,10 +8,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from odar.batch.cluster import RayExecutor
-from odar.batch.executor import Item, LocalExecutor, Progress
-from odar.batch.journal import Journal
-from odar.batch.limits import Amount
 from odar.cli.collecting import (
     MOST_COPIES,
     PATIENCE,
@@ -29,6 +25,10 @@ from odar.cli.collecting import (
 )
 from odar.config import load_settings
 from odar.errors import BudgetExceeded, InputError, SettingsError
+from odar.recording.cluster import RayExecutor
+from odar.recording.executor import Item, LocalExecutor, Progress
+from odar.recording.journal import Journal
+from odar.recording.limits import Amount
 
 
 def settings(**more):

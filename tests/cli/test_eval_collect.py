@@ -7,7 +7,7 @@ import pytest
 
 from odar.errors import ProviderError
 from odar.evals.benchmarks.base import BENCHMARKS
-from odar.evals.panel.parquet import read_entries, read_header
+from odar.recording.files import open_recording
 from support.benchmarks import Sums
 from support.scripted import completion, unsure_where_wrong
 
@@ -26,37 +26,40 @@ def sums(tmp_path, provider, monkeypatch):
 
 
 def test_collect_makes_a_panel_and_a_second_run_asks_nobody(odar, sums, provider, tmp_path):
-    arguments = ("eval", "collect", "sums", "--out", "p", "--limit", "6", "--seed", "42", "--seed", "123")
+    arguments = ("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "6", "--seed", "42", "--seed", "123")
     first = odar(*arguments, "--samples", "7", "--quiet")
     assert first.code == 0
     assert "12 of 12 items to answer, at most 108 calls, at most $0.00" in first.err
-    assert "12 of 12 items done; p holds 12" in first.err
-    entries = list(read_entries(tmp_path / "p" / "panel.parquet"))
+    assert "12 of 12 items done; p.jsonl holds 12" in first.err
+    entries = list(open_recording(tmp_path / "p.jsonl").items())
     assert len({entry.key for entry in entries}) == 12
     assert {len(entry.attempts) for entry in entries} == {9}
-    header = read_header(tmp_path / "p" / "panel.parquet")
+    header = open_recording(tmp_path / "p.jsonl").header
     assert (header.samples, header.settings["routing"]["samples"]) == (7, 5)
     asked = len(provider.requests)
     assert odar(*arguments, "--samples", "7").code == 0
     assert len(provider.requests) == asked
     refused = odar(*arguments, "--samples", "3")
-    assert (refused.code, "other models, prompts, sampling or --samples" in refused.err) == (2, True)
+    assert (refused.code, "other models, prompts or settings (samples was 7 and is 3)" in refused.err) == (2, True)
 
 
 def test_money_is_not_spent_unasked(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
-    result = odar("eval", "collect", "sums", "--out", "p", stdin=b"")
+    result = odar("eval", "collect", "sums", "--out", "p.jsonl", stdin=b"")
     assert (result.code, "add --budget USD or --yes to go on" in result.err) == (2, True)
     assert provider.requests == []
-    result = odar("eval", "collect", "sums", "--out", "p", "--yes", stdin=b"")
+    result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--yes", stdin=b"")
     assert result.code == 0
-    assert "spent; p holds 20" in result.err
+    assert "spent; p.jsonl holds 20" in result.err
 
 
 def test_a_budget_stops_it_and_a_failure_is_an_exit_code(odar, sums, provider):
     sums.write_text(sums.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
-    result = odar("eval", "collect", "sums", "--out", "p", "--yes", "--budget", "0.00001", stdin=b"")
-    assert (result.code, "0 of 20 items done; p holds 0; the same command goes on" in result.err) == (4, True)
+    result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--yes", "--budget", "0.00001", stdin=b"")
+    assert (result.code, "0 of 20 items done; p.jsonl holds 0; the same command continues" in result.err) == (
+        4,
+        True,
+    )
     assert "budget of $1e-05 does not cover" in result.err
     assert provider.requests == []
 
@@ -72,16 +75,19 @@ def test_failed_items_are_named_and_tried_again(odar, sums, provider):
         )
 
     provider.script = sometimes
-    result = odar("eval", "collect", "sums", "--out", "p", "--quiet")
-    assert (result.code, "19 of 20 items done; p holds 19; the same command goes on" in result.err) == (3, True)
+    result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--quiet")
+    assert (result.code, "19 of 20 items done; p.jsonl holds 19; the same command continues" in result.err) == (
+        3,
+        True,
+    )
     assert '1 failed with ProviderError, the first (["sums", "7", 42]): down' in result.err
     provider.script = works
-    again = odar("eval", "collect", "sums", "--out", "p", "--quiet")
-    assert (again.code, "1 of 20 items to answer" in again.err, "p holds 20" in again.err) == (0, True, True)
+    again = odar("eval", "collect", "sums", "--out", "p.jsonl", "--quiet")
+    assert (again.code, "1 of 20 items to answer" in again.err, "p.jsonl holds 20" in again.err) == (0, True, True)
 
 
 def test_what_is_not_there_is_named(odar, sums):
-    unknown = odar("eval", "collect", "smus", "--out", "p")
+    unknown = odar("eval", "collect", "smus", "--out", "p.jsonl")
     assert (unknown.code, "unknown benchmark 'smus'; did you mean 'sums'?" in unknown.err) == (2, True)
 
 
@@ -94,10 +100,10 @@ def test_what_cannot_be_scored_is_refused_before_anybody_is_asked(odar, sums, pr
     data = tmp_path / "data" / "swe_bench"
     data.mkdir(parents=True)
     (data / "issues.jsonl").write_text('{"instance_id": "a__b-1", "repo": "a/b", "text": "Mend it."}')
-    refused = odar("eval", "collect", "swe_bench", "--data", "data", "--out", "p")
+    refused = odar("eval", "collect", "swe_bench", "--data", "data", "--out", "p.jsonl")
     assert (refused.code, "needs a report of the SWE-bench harness" in refused.err) == (2, True)
     assert provider.requests == []
-    assert not (tmp_path / "p").exists()
+    assert not (tmp_path / "p.jsonl").exists()
 
 
 def test_where_the_form_is_scored_nothing_is_added_to_the_question(odar, sums, provider, tmp_path):
@@ -107,28 +113,58 @@ def test_where_the_form_is_scored_nothing_is_added_to_the_question(odar, sums, p
     row["instruction_id_list"] = ["change_case:english_lowercase"]
     (data / "input_data.jsonl").write_text(json.dumps(row))
     provider.script = lambda request, index: [completion("it is four, my friend")] * request.n
-    result = odar("eval", "collect", "ifeval", "--data", "data", "--out", "p", "--quiet")
+    result = odar("eval", "collect", "ifeval", "--data", "data", "--out", "p.jsonl", "--quiet")
     assert (result.code, "prompts = 'chat': the form of the answers is scored" in result.err) == (0, True)
     assert [message.text for message in provider.requests[0].messages] == [row["prompt"]]
-    mixed = odar("eval", "collect", "ifeval", "sums", "--data", "data", "--out", "q")
-    assert (mixed.code, "collect them into two panels" in mixed.err) == (2, True)
+    mixed = odar("eval", "collect", "ifeval", "sums", "--data", "data", "--out", "q.jsonl")
+    assert (mixed.code, "collect them into two recordings" in mixed.err) == (2, True)
 
 
 def test_a_rate_that_cannot_be_kept_is_refused(odar, sums, provider):
-    result = odar("eval", "collect", "sums", "--out", "p", "--set", "providers.script.requests_per_min=5")
+    result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--set", "providers.script.requests_per_min=5")
     assert (result.code, "one item may take 7 requests" in result.err) == (2, True)
     assert provider.requests == []
 
 
 def test_ray_is_asked_for_only_where_it_is_named(odar, sums, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert odar("eval", "collect", "sums", "--out", "p", "--limit", "2", "--quiet").code == 0
-    result = odar("eval", "collect", "sums", "--out", "p", "--engine", "ray", "--quiet")
+    assert odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "2", "--quiet").code == 0
+    result = odar("eval", "collect", "sums", "--out", "p.jsonl", "--engine", "ray", "--quiet")
     assert (result.code, "pip install 'odar[ray]'" in result.err) == (2, True)
-    assert "p holds 2; the same command goes on" in result.err
+    assert "p.jsonl holds 2; the same command continues" in result.err
 
 
 def test_an_empty_benchmark_is_said(odar, sums, monkeypatch):
     monkeypatch.setitem(BENCHMARKS._things, "none", Sums(0, name="none"))
-    result = odar("eval", "collect", "none", "--out", "p")
-    assert (result.code, "benchmark none holds no items" in result.err) == (2, True)
+    result = odar("eval", "collect", "none", "--out", "p.jsonl")
+    assert (result.code, "set none holds no items" in result.err) == (2, True)
+
+
+def test_questions_of_ones_own_are_recorded_like_a_benchmark(odar, sums, provider, tmp_path):
+    rows = [{"query": f"What is {i} + 0 ?", "answer": i, "domain": "sums", "split": "judge"} for i in range(4)]
+    by_benchmark = [{"query": f"What is {i} + 0 ?", "gold": str(i), "set": "sums", "id": i} for i in range(2)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, [*rows, *by_benchmark])))
+    result = odar("eval", "collect", "mine.jsonl", "--out", "p.jsonl", "--quiet")
+    assert (result.code, "6 of 6 items done" in result.err) == (0, True)
+    found = list(open_recording(tmp_path / "p.jsonl").items())
+    assert {(item.key.set, item.stratum, item.split) for item in found} == {
+        ("mine", "sums", "judge"),
+        ("sums", "", ""),
+    }
+    slow = {attempt.score for item in found for attempt in item.attempts[1:]}
+    assert slow == {1.0}
+    (tmp_path / "none.jsonl").write_text('{"query": "x"}')
+    refused = odar("eval", "collect", "none.jsonl", "--out", "q.jsonl")
+    assert (refused.code, "line 1: has no answer" in refused.err) == (2, True)
+
+
+def test_a_recording_that_grows_is_jsonl_and_can_be_converted(odar, sums, tmp_path):
+    refused = odar("eval", "collect", "sums", "--out", "p.parquet")
+    assert (refused.code, "is a .jsonl file" in refused.err) == (2, True)
+    assert odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "3", "--quiet").code == 0
+    for before, after in (("p.jsonl", "p.parquet"), ("p.parquet", "p.jsonl.gz"), ("p.jsonl.gz", "q.jsonl")):
+        assert odar("eval", "convert", before, after).out.startswith(f"{after}: 3 items, ")
+    assert list(open_recording(tmp_path / "q.jsonl").items()) == list(open_recording(tmp_path / "p.jsonl").items())
+    again = odar("eval", "collect", "sums", "--out", "q.jsonl", "--limit", "4", "--quiet")
+    assert "1 of 4 items to answer" in again.err  # it continues, wherever it comes from
+    assert "exists; name another file" in odar("eval", "convert", "p.jsonl", "q.jsonl").err

@@ -19,7 +19,7 @@ COMMANDS = {
     "batch": ("batch", "data.jsonl", "out.jsonl", "--concurrency", "1"),
     "sample": ("sample", "qa.jsonl", "--out", "out.jsonl", "--concurrency", "1"),
     "calibrate": ("calibrate", "qa.jsonl", "--records", "out.jsonl", "--concurrency", "1", "--force"),
-    "eval collect": ("eval", "collect", "sums", "--out", "panel", "--concurrency", "1"),
+    "eval collect": ("eval", "collect", "sums", "--out", "panel.jsonl", "--concurrency", "1"),
 }
 
 

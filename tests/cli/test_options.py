@@ -11,9 +11,21 @@ from odar.cli.options import UserPath, parse_sets
 from odar.errors import SettingsError
 
 NOBODY = "~nobody_such/x"
-PLACES = {"FILE", "DIR", "IN.jsonl", "OUT.jsonl", "A", "B", "FILENAME", "DIRECTORY", "PATH"}
+PLACES = {"FILE", "FILE.jsonl", "DIR", "IN.jsonl", "OUT.jsonl", "A", "B", "FILENAME", "DIRECTORY", "PATH"}
 """Metavars that stand for a file or a folder."""
-NAMES = {"data", "out", "file", "panel", "responses", "figures", "records", "predictions", "report", "config"}
+NAMES = {
+    "data",
+    "out",
+    "file",
+    "panel",
+    "recording",
+    "responses",
+    "figures",
+    "records",
+    "predictions",
+    "report",
+    "config",
+}
 """Parameters that do, whatever they are shown as."""
 LINES = {
     "ask --file": ["ask", "-f", NOBODY],
@@ -31,13 +43,13 @@ LINES = {
     "calibrate traces": ["calibrate", "--from-traces", "--out", NOBODY],
     "difficulty": ["difficulty", "--file", NOBODY],
     "eval collect --out": ["eval", "collect", "starter", "--out", NOBODY],
-    "eval collect --data": ["eval", "collect", "starter", "--out", "panel", "--data", NOBODY],
+    "eval collect --data": ["eval", "collect", "starter", "--out", "panel.jsonl", "--data", NOBODY],
     "eval replay": ["eval", "replay", NOBODY],
-    "eval replay --calibration": ["eval", "replay", "panel", "--calibration", NOBODY],
-    "eval compare": ["eval", "compare", "panel", NOBODY + "#odar"],
+    "eval replay --calibration": ["eval", "replay", "panel.jsonl", "--calibration", NOBODY],
+    "eval compare": ["eval", "compare", "panel.jsonl", NOBODY + "#odar"],
     "eval report": ["eval", "report", NOBODY],
-    "eval report --out": ["eval", "report", "panel", "--out", NOBODY],
-    "eval report --figures": ["eval", "report", "panel", "--figures", NOBODY],
+    "eval report --out": ["eval", "report", "panel.jsonl", "--out", NOBODY],
+    "eval report --figures": ["eval", "report", "panel.jsonl", "--figures", NOBODY],
     "eval score": ["eval", "score", "starter", "--responses", NOBODY],
     "fuse": ["fuse", NOBODY],
     "sample": ["sample", NOBODY],

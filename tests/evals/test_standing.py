@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from odar.evals.panel.parquet import read_entries, write_panel
 from odar.evals.replay.policies import run
 from odar.evals.replay.tape import load_tape
 from odar.evals.standing import known_mean, label_free, standings
+from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 
 
@@ -53,13 +53,11 @@ def test_an_unknown_part_makes_the_whole_unknown():
 
 def test_seeds_of_one_item_do_not_make_us_surer(tape, tmp_path, tmp_path_factory):
     path = synthetic_panel(tmp_path, 150)
-    entries = list(read_entries(path))
+    entries = list(open_recording(path).items())
     thrice = [replace(e, key=e.key._replace(seed=seed)) for seed in (42, 123, 456) for e in entries]
-    (tmp_path / "thrice").mkdir()
-    write_panel(tmp_path / "thrice" / "panel.parquet", header(), thrice)
-    once, more = (
-        stand(load_tape(place), "odar", "single-fast")["single-fast"] for place in (path, tmp_path / "thrice")
-    )
+    thrice_path = tmp_path / "thrice.jsonl.gz"
+    write_recording(thrice_path, header(), thrice)
+    once, more = (stand(load_tape(place), "odar", "single-fast")["single-fast"] for place in (path, thrice_path))
     assert more.gain.interval == once.gain.interval
     assert more.gain.p == once.gain.p
     assert (np.isnan(once.seeds), more.seeds) == (True, 0.0)

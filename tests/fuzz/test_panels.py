@@ -14,15 +14,13 @@ from pyarrow import parquet
 
 from fuzz.strategies import examples, json_values, mutated
 from odar.errors import InputError, UsageError
-from odar.evals.panel.parquet import HEADER, read_costs, read_entries, read_header, read_keys
 from odar.evals.replay.tape import load_tape
+from odar.recording.files import METADATA_KEY, open_recording
 from support.panels import synthetic_panel
 
 READERS = {
-    "header": read_header,
-    "entries": lambda path: list(read_entries(path)),
-    "keys": read_keys,
-    "costs": lambda path: list(read_costs(path)),
+    "header": lambda path: open_recording(path).header,
+    "items": lambda path: list(open_recording(path).items()),
     "tape": load_tape,
 }
 
@@ -34,7 +32,7 @@ def good(tmp_path_factory) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("fuzz") / "panel.parquet"
+    return tmp_path_factory.mktemp("fuzz") / "recording.parquet"
 
 
 def read_all(path: Path) -> dict[str, bool]:
@@ -91,9 +89,9 @@ def test_rows_with_something_changed(good, place, data):
 @examples(30)
 @given(data=st.data())
 def test_a_header_with_something_changed(good, place, data):
-    header = json.loads(good.schema.metadata[HEADER])
+    header = json.loads(good.schema.metadata[METADATA_KEY])
     changed: Any = data.draw(mutated(header) | json_values)
-    parquet.write_table(good.replace_schema_metadata({HEADER: json.dumps(changed).encode()}), place)
+    parquet.write_table(good.replace_schema_metadata({METADATA_KEY: json.dumps(changed).encode()}), place)
     read_all(place)
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odar.batch.executor import Item, Outcome, Work
-from odar.batch.journal import Memo
 from odar.errors import SettingsError
+from odar.recording.executor import Item, Outcome, Work
+from odar.recording.journal import Memo
 
 
 def outcome(item: Item, **more: Any) -> Outcome:

@@ -1,4 +1,4 @@
-"""Panels for tests: made by agents that answer at random, or written down directly."""
+"""Recordings for tests: made by agents that answer at random, or written down directly."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from odar.batch.executor import LocalExecutor
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
-from odar.evals.panel.asking import asking
-from odar.evals.panel.collect import Collection, Job
-from odar.evals.panel.entry import Attempt, Entry, Key
-from odar.evals.panel.folder import open_folder
-from odar.evals.panel.folds import plan
-from odar.evals.panel.header import Header, header_of
-from odar.evals.panel.parquet import write_panel
+from odar.evals.selection import plan
 from odar.policy.alignment import Statistics, StatisticsTable
 from odar.providers.base import Completion
+from odar.recording.collect import Job, collect, collect_work, make_items
+from odar.recording.executor import LocalExecutor
+from odar.recording.files import write_recording
+from odar.recording.header import Header, header_of
+from odar.recording.journal import Journal
+from odar.recording.schema import Attempt, ItemKey, RecordedItem
 from odar.types import Estimate, Query, Step, Token, Usage
 from support.benchmarks import Sums
 from support.scripted import ScriptedProvider, step_of
@@ -95,7 +94,7 @@ def calibration(folder: Path) -> str:
     return str(file)
 
 
-def opened(odar: Odar, make_work: Any = asking) -> Any:
+def opened(odar: Odar, make_work: Any = collect_work) -> Any:
     """Work with an engine that is there already."""
     return lambda: nullcontext(make_work(odar))
 
@@ -111,11 +110,12 @@ async def collect_panel(
         sums = Sums(items)
         drawn = plan(list(sums.load()))
         jobs = [Job(sums, task, fold, 42) for task, fold in zip(drawn.tasks, drawn.folds, strict=True)]
-        with open_folder(folder / "panel", header_of(odar, 5)) as panel:
-            done = await Collection(odar, panel, jobs).run(lambda: LocalExecutor(opened(odar)), concurrency=1)
+        path = folder / "recording.jsonl"
+        with Journal(path, header_of(odar, 5).to_row()) as journal:
+            work = make_items(odar, jobs)
+            done = await collect(work, journal, lambda: LocalExecutor(opened(odar)), concurrency=1)
             assert (done.done, done.failed) == (items, 0)
-            panel.compact()
-    return folder / "panel"
+    return path
 
 
 def synthetic_panel(
@@ -129,8 +129,10 @@ def synthetic_panel(
     """A large panel written down directly: slow is better than fast, confidence tells right from wrong a little."""
     rng = np.random.default_rng(seed)
     header = header_of(Odar(settings(routing__samples=samples)), min(5, samples))
-    path = folder / "panel.parquet"
-    write_panel(path, header, (_synthetic(rng, i, samples, *benchmarks[i % len(benchmarks)]) for i in range(items)))
+    path = folder / "recording.parquet"
+    write_recording(
+        path, header, (_synthetic(rng, i, samples, *benchmarks[i % len(benchmarks)]) for i in range(items))
+    )
     return path
 
 
@@ -138,15 +140,15 @@ def header(samples: int = 5) -> Header:
     return header_of(Odar(settings(routing__samples=samples)), min(5, samples))
 
 
-def _synthetic(rng: np.random.Generator, i: int, samples: int, benchmark: str, category: str) -> Entry:
+def _synthetic(rng: np.random.Generator, i: int, samples: int, benchmark: str, category: str) -> RecordedItem:
     hardness = float(rng.beta(1.6, 2.2))
     steps = [(Step.ANSWER, 0, 0.85), (Step.VERIFY, 0, 1.0), *((Step.SOLVE, k, 1.05) for k in range(samples))]
     attempts = [
         _attempt(rng, step, k, float(rng.random() < np.clip(ease - hardness, 0.02, 0.98)))
         for step, k, ease in steps
     ]
-    return Entry(
-        key=Key(benchmark, str(i), 42), category=category, metric="accuracy", stratum=f"s{i % 4}", fold=i % 5,
+    return RecordedItem(
+        key=ItemKey(benchmark, str(i), 42), category=category, metric="accuracy", stratum=f"s{i % 4}", fold=i % 5,
         query="Why? " * int(rng.integers(2, 60)), gold="4", effort=None, features=tuple(rng.random(24)),
         difficulty=float(np.clip(hardness + rng.normal(0, 0.2), 0, 1)), expert="math", attempts=tuple(attempts),
     )  # fmt: skip
@@ -155,7 +157,7 @@ def _synthetic(rng: np.random.Generator, i: int, samples: int, benchmark: str, c
 def _attempt(rng: np.random.Generator, step: Step, index: int, score: float) -> Attempt:
     answer = "4" if score else str(rng.integers(5, 9))
     count = int(rng.integers(3, 12))
-    logprobs = tuple(np.float32(-rng.gamma(1.0, 0.2 if score else 0.35, count)).tolist())
+    logprobs = tuple(np.round(-rng.gamma(1.0, 0.2 if score else 0.35, count), 4).tolist())
     tokens = ("Answer:", *[" so"] * (count - 2), f" {answer}")
     model = "quick" if step is Step.ANSWER else "deep"
     price = (1e-6, 4e-6) if model == "quick" else (3e-6, 15e-6)
@@ -186,10 +188,10 @@ def handmade_panel(
     samples = len(answers[0]) - 2
     models = {name: {**card, "n": n} for name, card in MODELS.items()}
     made = header_of(Odar(settings(routing__samples=samples, models=models)), min(5, samples))
-    path = folder / "panel.parquet"
+    path = folder / "recording.parquet"
     entries = [
-        Entry(
-            key=Key("hand", str(i), 42), category="Mathematics", metric="accuracy", stratum="s", fold=i % 5,
+        RecordedItem(
+            key=ItemKey("hand", str(i), 42), category="Mathematics", metric="accuracy", stratum="s", fold=i % 5,
             query="?" * (i + 1), gold=right, effort=None, features=(0.0,) * 24,
             difficulty=difficulty[i] if difficulty else 0.5, expert="math",
             attempts=tuple(
@@ -199,7 +201,7 @@ def handmade_panel(
         )
         for i, row in enumerate(answers)
     ]  # fmt: skip
-    write_panel(path, made, entries)
+    write_recording(path, made, entries)
     return path
 
 
@@ -210,7 +212,7 @@ def _written(place: int, said: str, energy: float, right: str, judgment: bool | 
     return Attempt(
         step=step, index=index, model="quick" if fast else "deep", text=f"{said}·{place}", answer=said,
         judgment=judgment if step is Step.VERIFY else None, finish="stop", score=float(said == right),
-        tokens=("x" * 10,), logprobs=(-10 * energy,), control=(False,), request=min(place, 2) if n else place,
+        tokens=("x" * 10,), logprobs=(round(-10 * energy, 4),), control=(False,), request=min(place, 2) if n else place,
         usage=Usage(100, 0, 7, None), prompt_usd=1.0 if fast else 10.0, output_usd=0.1 if fast else 2.0,
         seconds=float(min(place, 2) + 1),
     )  # fmt: skip

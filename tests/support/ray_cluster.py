@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from odar.batch.cluster import RayExecutor
-from odar.batch.executor import LocalExecutor, OpenWork
-from odar.batch.limits import Rate
+from odar.recording.cluster import RayExecutor
+from odar.recording.executor import LocalExecutor, OpenWork
+from odar.recording.limits import Rate
 from support.upstream import Upstream, until
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")

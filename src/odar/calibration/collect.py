@@ -9,21 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from odar.agents.ledger import Ledger
-from odar.agents.prompt_size import most_tokens
-from odar.agents.surrogate import WRITES
 from odar.agents.team import Team
-from odar.batch import executor
-from odar.batch.bounds import used, worst_case
-from odar.batch.executor import Outcome, Work, failure
-from odar.batch.journal import Memo, Row, digest_of
-from odar.batch.limits import NOTHING, Amount, Needs
-from odar.batch.replies import replies_kept_in
 from odar.calibration.items import Item
 from odar.calibration.records import Attempt, Record, Score, attempt
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, OdarError
-from odar.providers.base import Message
-from odar.question import CHARACTERS_PER_TOKEN_AT_MOST
+from odar.errors import OdarError
+from odar.recording import executor
+from odar.recording.executor import Outcome, Work, failure
+from odar.recording.journal import Memo, Row, digest_of
+from odar.recording.work import replies_kept_in, used, worst_case
 from odar.types import Candidate, Energy, Step
 
 SEED = 42
@@ -44,29 +38,9 @@ def work_items(
     """
     found = []
     for item in items:
-        needs, cost = worst_case(odar, item.query, steps)
-        if scored and odar.judge.surrogate is not None:
-            needs, cost = _with_scores(odar, item, steps, needs, cost)
+        needs, cost = worst_case(odar, item.query, steps, scored=scored)
         found.append(executor.Item(item.id, item, digest_of(item.query, item.answers, item.effort), needs, cost))
     return found
-
-
-def _with_scores(
-    odar: Odar, item: Item, steps: Sequence[tuple[Step, int]], needs: Needs, cost: float | None
-) -> tuple[Needs, float | None]:
-    """The same with the most that a surrogate's score of every answer can take and cost."""
-    assert odar.judge.surrogate is not None
-    card = odar.judge.surrogate.card
-    extra = NOTHING
-    for step, count in steps:
-        text = Message("assistant", "x" * CHARACTERS_PER_TOKEN_AT_MOST * odar.settings.agent(step.role).max_tokens)
-        read = (*item.query.messages, text)
-        extra = extra.plus(Amount(count, count * (most_tokens(read) + WRITES)))
-        try:
-            cost = None if cost is None else cost + count * Ledger.worst_cost(card, read, WRITES)
-        except BudgetExceeded:
-            cost = None
-    return {**needs, card.provider: needs.get(card.provider, NOTHING).plus(extra)}, cost
 
 
 def recording(recorder: Recorder, odar: Odar, seed: int | None = SEED) -> Work:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from odar.batch.journal import Row
 from odar.calibration.items import Item
 from odar.errors import InputError
+from odar.recording.journal import Row
 from odar.types import Candidate, Step
 
 FORMAT = "odar-records-2"

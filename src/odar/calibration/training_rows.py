@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.calibration.jsonl import effort_of, load_lines, query_of
 from odar.difficulty.training import d_star
+from odar.recording.questions import effort_of, load_lines, query_of
 from odar.types import Query
 
 
@@ -33,7 +33,7 @@ def load_rows(path: str | Path) -> list[TrainingRow]:
     Raises:
         InputError: the file cannot be read, or a line is not such an object; names the line.
     """
-    return load_lines(path, _row, "is no row to train on", "rows")
+    return load_lines(path, _row, "rows")
 
 
 def targets(rows: list[TrainingRow]) -> NDArray[np.float64]:

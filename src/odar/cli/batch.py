@@ -12,24 +12,24 @@ from typing import Any
 
 import click
 
-from odar.batch.answering import Answering, make_items
-from odar.batch.executor import Progress, run
-from odar.batch.journal import Journal
-from odar.batch.questions import load_questions
 from odar.cli.collecting import (
     confirm,
     engine_options,
     exit_code,
     failures,
     open_engine,
+    read_conversation,
     report_failures,
     shown,
 )
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
+from odar.recording.batch import Answering, make_items
+from odar.recording.executor import Progress, run
+from odar.recording.journal import Journal
+from odar.recording.questions import load_questions
 from odar.settings import Settings
-from odar.types import Query
 
 
 @click.command("batch")
@@ -68,7 +68,7 @@ def command(
 
     Exit codes: 0 all answered · 2 your input · 3 a provider · 4 a limit · 130 interrupted.
     """
-    asked = load_questions(questions, _read_conversation)
+    asked = load_questions(questions, read_conversation)
     if not as_json:
         announce_profile(settings)
     fetch_weights(settings, quiet=as_json)
@@ -89,17 +89,6 @@ def command(
         failed = failures(journal, items)
     _report(done, failed, out, as_json=as_json)
     return exit_code(failed, done.stopped)
-
-
-def _read_conversation(messages: list[Any]) -> Query:
-    """Messages as OpenAI's clients write them."""
-    from odar.gateway.chat import read_chat
-    from odar.gateway.errors import ApiError
-
-    try:
-        return read_chat({"model": "odar", "messages": messages}).query
-    except ApiError as refusal:
-        raise ValueError(refusal.message) from None
 
 
 def _report(done: Progress, failed: Mapping[str, Mapping[str, Any]], out: str, *, as_json: bool) -> None:

@@ -152,11 +152,11 @@ def _collect(
     quiet: bool,
 ) -> list[tuple[Item, Record]]:
     """The items that were answered, now or earlier, with what was said."""
-    from odar.batch.journal import Journal
     from odar.calibration.collect import record, work_items
     from odar.calibration.provenance import provenance
     from odar.calibration.records import FORMAT, record_of
     from odar.cli.collecting import collect, confirm
+    from odar.recording.journal import Journal
     from odar.types import Step
 
     settings, made_by = odar.settings, provenance(odar)

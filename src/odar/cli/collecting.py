@@ -1,6 +1,6 @@
 """What commands that ask many questions share: where, at what price, and how far.
 
-`odar batch`, `odar calibrate`, `odar sample` and `odar eval collect` are all items of `odar.batch.executor.run`.
+All of them are items of `odar.recording.executor.run`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from odar import errors
-from odar.batch.executor import Executor, Item, LocalExecutor, OpenWork, Progress, run
-from odar.batch.journal import Journal
-from odar.batch.limits import check_needs, rates_of
-from odar.batch.opening import WithEngine
 from odar.cli.local import uses_local_model
 from odar.cli.main import EXIT_CODES
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
+from odar.recording.executor import Executor, Item, LocalExecutor, OpenWork, Progress, run
+from odar.recording.journal import Journal
+from odar.recording.limits import check_needs, rates_of
+from odar.recording.work import WithEngine
 from odar.settings import Settings
+from odar.types import Query
 
 if TYPE_CHECKING:
     from odar.calibration.collect import Recorder
@@ -67,7 +68,7 @@ def open_engine(
     rates, lease_s = rates_of(settings), DEADLINES * requests * settings.limits.deadline_s
     if name == "local":
         return lambda: LocalExecutor(work, rates, lease_s)
-    from odar.batch.cluster import RayExecutor
+    from odar.recording.cluster import RayExecutor
 
     address = address or os.environ.get("RAY_ADDRESS")
     return lambda: RayExecutor(work, rates, lease_s, address=address, workers=workers)
@@ -169,6 +170,17 @@ def shown(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable[[Progr
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=total, completed=done)
         yield lambda progress: bar.update(task, completed=progress.done, description=costs_of(progress))
+
+
+def read_conversation(messages: list[Any]) -> Query:
+    """Read messages in the form of OpenAI's clients."""
+    from odar.gateway.chat import read_chat
+    from odar.gateway.errors import ApiError
+
+    try:
+        return read_chat({"model": "odar", "messages": messages}).query
+    except ApiError as refusal:
+        raise ValueError(refusal.message) from None
 
 
 def costs_of(progress: Progress) -> str:

@@ -8,7 +8,8 @@ from odar.cli.lazy import LazyGroup
 
 PLACES = {
     "list": "odar.cli.eval_sets:list_benchmarks",
-    "collect": "odar.cli.eval_collect:collect",
+    "collect": "odar.cli.eval_collect:collect_command",
+    "convert": "odar.cli.eval_collect:convert",
     "replay": "odar.cli.eval_replay:replay",
     "compare": "odar.cli.eval_replay:compare",
     "report": "odar.cli.eval_report:report",
@@ -17,9 +18,10 @@ PLACES = {
 """Where each subcommand is; loaded when it runs."""
 HELP = {
     "list": "List the benchmarks.",
-    "collect": "Run both agents on benchmarks once, and keep everything.",
-    "replay": "Replay policies on a panel, with no further call.",
-    "compare": "Compare two policies, or two panels, item by item.",
+    "collect": "Run both agents on benchmarks or your own questions once, and record everything.",
+    "convert": "Write a recording in another format.",
+    "replay": "Replay policies on a recording, with no further call.",
+    "compare": "Compare two policies, or two recordings, item by item.",
     "report": "Write one HTML file with every table and figure.",
     "score": "Score responses you have already.",
 }
@@ -29,12 +31,12 @@ HELP = {
 def command() -> None:
     """Measure what adaptive compute gains.
 
-    A panel records, for every item, the fast answer, the slow verification and n slow samples. Every policy,
-    baseline, ablation and sweep is then a replay of the panel: in seconds, with no further call.
+    A recording holds, for every item, the fast answer, the slow verification and n slow samples. Every policy,
+    baseline, ablation and sweep is then a replay of the recording: in seconds, with no further call.
 
     \b
-    odar eval collect starter --out runs/starter --limit 48
-    odar eval replay runs/starter --policy odar --policy baselines
-    odar eval compare runs/starter#odar runs/starter#single-fast
-    odar eval report runs/starter --out report.html
+    odar eval collect starter --out runs/starter.jsonl --limit 48
+    odar eval replay runs/starter.jsonl --policy odar --policy baselines
+    odar eval compare runs/starter.jsonl#odar runs/starter.jsonl#single-fast
+    odar eval report runs/starter.jsonl --out report.html
     """

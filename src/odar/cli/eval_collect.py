@@ -1,15 +1,14 @@
-"""`odar eval collect`: both agents on every item, once."""
+"""`odar eval collect` and `odar eval convert`: make a recording, and write it in another format."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from odar.batch.opening import WithEngine
 from odar.cli.collecting import (
     confirm,
     copies,
@@ -19,47 +18,49 @@ from odar.cli.collecting import (
     open_copies,
     open_engine,
     patient,
+    read_conversation,
     report_failures,
     shown,
 )
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
-from odar.errors import InputError
+from odar.errors import InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS
-from odar.evals.panel.asking import asking
-from odar.evals.panel.collect import Collection, Job
-from odar.evals.panel.folder import PanelFolder, open_folder
-from odar.evals.panel.folds import plan
-from odar.evals.panel.header import header_of
-from odar.evals.panel.readiness import check_scorer, with_fitting_prompts
+from odar.evals.selection import check_scorer, plan, with_fitting_prompts
+from odar.recording.collect import Job, TaskSet, collect, collect_work, make_items
+from odar.recording.files import open_recording, write_recording
+from odar.recording.header import header_of
+from odar.recording.journal import Journal
+from odar.recording.questions import QuestionSet, load_questions
+from odar.recording.schema import Task, row_id
+from odar.recording.work import WithEngine
 from odar.settings import Settings
 
 MOST_SAMPLES = 9
 """The longest best-of-N curve of SPEC 7.3."""
 REQUESTS = 3
 """An item is answered, verified and solved one after the other, each within the deadline of a request."""
+Sets = list[tuple[TaskSet, list[Task]]]
 
 
 @click.command("collect")
-@click.argument("benchmarks", nargs=-1, required=True, metavar="BENCHMARK...")
-@click.option("--out", type=UserPath(), required=True, metavar="DIR", help="The panel's folder.")
-@click.option("--limit", type=click.IntRange(min=1), help="Items of each benchmark, a stratified draw.")
+@click.argument("names", nargs=-1, required=True, metavar="SET...")
+@click.option("--out", type=UserPath(), required=True, metavar="FILE.jsonl", help="The recording.")
+@click.option("--limit", type=click.IntRange(min=1), help="Items of each set, a stratified draw.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=(42,), show_default=True, help="Repeatable.")
 @click.option(
-    "--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples an item. Default: the Hard path's."
+    "--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples per item. Default: as on the Hard path."
 )
-@click.option(
-    "--data", type=UserPath(), metavar="DIR", help="Read the benchmarks from this folder, not from the hub."
-)
-@click.option("--budget", type=Finite(min=0), metavar="USD", help="All the panel may cost, earlier runs too.")
+@click.option("--data", type=UserPath(), metavar="DIR", help="Read benchmarks from this folder, not from the hub.")
+@click.option("--budget", type=Finite(min=0), metavar="USD", help="Limit for the recording, earlier runs too.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
 @engine_options
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @settings_options
-def collect(
-    benchmarks: tuple[str, ...],
+def collect_command(
+    names: tuple[str, ...],
     out: str,
     limit: int | None,
     seeds: tuple[int, ...],
@@ -74,71 +75,113 @@ def collect(
     quiet: bool,
     settings: Settings,
 ) -> int:
-    """Run both agents on every item of some benchmarks, and keep all they said in a panel.
+    """Run both agents on every item of some sets, and record all they said.
 
-    Stop it whenever you like, by Ctrl-C or kill -9: every answer is on the disk as soon as it is there, and the
-    same command goes on from it. Sets of more than 5,000 items give five disjoint stratified folds of 1,000.
+    A SET is a benchmark (`odar eval list`) or a JSONL file of your own questions, with query and answer on each
+    line as for `odar calibrate`. Stop it at any time, with Ctrl-C or kill -9: every answer is on disk as soon as it
+    arrives, and the same command continues. Sets of more than 5,000 items give five disjoint stratified folds of
+    1,000.
 
     \b
-    odar eval collect starter --out runs/starter
+    odar eval collect my-questions.jsonl --out runs/mine.jsonl
     odar eval collect gsm8k math --data data --samples 9 --seed 42 --seed 123 \\
-      --out runs/maths
-    odar eval collect gsm8k --out runs/maths --engine ray --ray-address HOST:6379
+      --out runs/maths.jsonl
+    odar eval collect gsm8k --out runs/maths.jsonl --engine ray \\
+      --ray-address HOST:6379
     """
+    path = Path(out)
+    if not path.name.endswith(".jsonl"):
+        raise UsageError(f"--out {out}: a recording that can grow is a .jsonl file, such as {out}.jsonl")
+    found = [pair for name in dict.fromkeys(names) for pair in _load(name, Path(data) if data else None)]
+    settings = _fitting(settings, [source for source, _ in found])
+    jobs = list(_jobs(found, limit, seeds))
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
-    settings = _fitting(settings, benchmarks)
-    jobs = _jobs(benchmarks, limit, seeds, Path(data) if data else None)
-    asked = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
+    recorded = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
     copied = None
     if uses_local_model(settings):
-        asked = patient(asked)
-        concurrency, copied = (workers, None) if engine == "ray" else (copies(asked), open_copies)
-    opened = open_engine(engine, WithEngine(asked, asking, copied), asked, ray_address, workers, REQUESTS)
-    odar = Odar(asked)  # opens nothing: only to see what each item may take
-    with open_folder(Path(out), header_of(odar, settings.routing.samples)) as folder:
-        collection = Collection(odar, folder, jobs)
-        todo = collection.missing()
-        calls = f"at most {len(todo) * (2 + asked.routing.samples)} calls, "
+        recorded = patient(recorded)
+        concurrency, copied = (workers, None) if engine == "ray" else (copies(recorded), open_copies)
+    opened = open_engine(
+        engine, WithEngine(recorded, collect_work, copied), recorded, ray_address, workers, REQUESTS
+    )
+    odar = Odar(recorded)  # opens nothing: only to see what each item may take
+    header = header_of(odar, settings.routing.samples)
+    with Journal(path, header.to_row(), header.changes_since) as journal:
+        items = make_items(odar, jobs)
+        todo = journal.missing(items)
+        calls = f"at most {len(todo) * (2 + recorded.routing.samples)} calls, "
         confirm(settings, todo, len(jobs), "items", calls, budget, yes=yes)
         try:
             with shown(len(jobs), len(jobs) - len(todo), quiet=quiet) as show:
-                work = collection.run(opened, concurrency=concurrency, budget_usd=budget, on_progress=show)
+                work = collect(items, journal, opened, concurrency=concurrency, budget_usd=budget, on_progress=show)
                 done = asyncio.run(work)
         finally:
-            failed = failures(folder.journal, collection.items)
-            folder.compact()
-            _summary(folder, jobs, out)
+            failed = failures(journal, items)
+            _summary(journal, jobs, out)
     report_failures(failed, done)
     return exit_code(failed, done.stopped)
 
 
-def _fitting(settings: Settings, names: Sequence[str]) -> Settings:
-    """The settings with the prompts that these benchmarks need, and a word where they differ."""
-    fitting = with_fitting_prompts(settings, [BENCHMARKS[name] for name in dict.fromkeys(names)])
+@click.command("convert")
+@click.argument("recording", type=UserPath())
+@click.argument("out", type=UserPath())
+def convert(recording: str, out: str) -> None:
+    """Write a RECORDING in another format: OUT ends in .jsonl, .jsonl.gz or .parquet.
+
+    .jsonl can grow: `odar eval collect` continues it. .jsonl.gz is the smallest, .parquet loads fastest.
+
+    \b
+    odar eval convert runs/mine.jsonl runs/mine.jsonl.gz
+    """
+    source = open_recording(recording)
+    if Path(out).exists():
+        raise InputError(f"{out} exists; name another file, or move it away")
+    count = write_recording(Path(out), source.header, source.items())
+    click.echo(f"{out}: {count} items, {Path(out).stat().st_size / 1e6:.2f} MB")
+
+
+def _load(name: str, folder: Path | None) -> Iterator[tuple[TaskSet, list[Task]]]:
+    """Load the sets of a name: a benchmark, or the sets of a user's file."""
+    if not name.endswith(".jsonl"):
+        benchmark = BENCHMARKS[name]
+        yield benchmark, list(benchmark.load(folder))
+        return
+    questions = load_questions(name, read_conversation, answers=True)
+    for own in dict.fromkeys(question.set for question in questions):
+        members = [question for question in questions if question.set == own]
+        by_benchmark = any(question.gold is not None for question in members)
+        if by_benchmark and any(question.gold is None for question in members):
+            raise InputError(f"{name}: set {own!r} has questions with gold and others with answer; use one of them")
+        source = BENCHMARKS[own] if by_benchmark else QuestionSet(own or Path(name).stem)
+        yield source, [question.task for question in members]
+
+
+def _fitting(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
+    """Return the settings with the prompts that these sets need, and say so if they differ."""
+    fitting = with_fitting_prompts(settings, sources)
     if fitting.prompts != settings.prompts:
         click.echo(f"odar: prompts = {fitting.prompts!r}: the form of the answers is scored", err=True)
     return fitting
 
 
-def _jobs(names: Sequence[str], limit: int | None, seeds: Sequence[int], folder: Path | None) -> list[Job]:
-    """Every item of every benchmark under every seed; the draw is the same for all seeds."""
-    jobs: list[Job] = []
-    for name in dict.fromkeys(names):
-        benchmark = BENCHMARKS[name]
-        drawn = plan(list(benchmark.load(folder)), limit=limit)
+def _jobs(sets: Sets, limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
+    """Yield every item of every set under every seed; the draw is the same for all seeds."""
+    for source, tasks in sets:
+        drawn = plan(tasks, limit=limit)
         if not drawn.tasks:
-            raise InputError(f"benchmark {name} holds no items")
-        check_scorer(benchmark, drawn.tasks)
-        pairs = list(zip(drawn.tasks, drawn.folds, strict=True))
-        jobs += [Job(benchmark, task, fold, seed) for seed in dict.fromkeys(seeds) for task, fold in pairs]
-    return jobs
+            raise InputError(f"set {source.name} holds no items")
+        check_scorer(source, drawn.tasks)
+        for seed in dict.fromkeys(seeds):
+            for task, fold in zip(drawn.tasks, drawn.folds, strict=True):
+                yield Job(source, task, fold, seed)
 
 
-def _summary(folder: PanelFolder, jobs: Sequence[Job], out: str) -> None:
-    done, spent = sum(job.key in folder.compacted for job in jobs), folder.spent()
+def _summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
+    finished = {key for key, row in journal.entries.items() if not row.failed}
+    done = sum(row_id(job.key) in finished for job in jobs)
+    costs = [row.cost_usd for row in journal.entries.values()]
+    spent = None if None in costs else sum(cost for cost in costs if cost is not None)
     money = ", cost unknown" if spent is None else f", ${spent:.4f} spent" if spent else ""
-    goes_on = "" if done == len(jobs) else "; the same command goes on from here"
-    click.echo(
-        f"odar: {done} of {len(jobs)} items done{money}; {out} holds {len(folder.compacted)}{goes_on}", err=True
-    )
+    rest = "" if done == len(jobs) else "; the same command continues"
+    click.echo(f"odar: {done} of {len(jobs)} items done{money}; {out} holds {len(finished)}{rest}", err=True)

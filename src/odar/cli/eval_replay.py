@@ -80,7 +80,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     scores = [outcome.score[places] for (_, outcome), places in zip(sides, picked, strict=True)]
     calls = [float(outcome.calls[places].mean()) for (_, outcome), places in zip(sides, picked, strict=True)]
     strata = strata_of(sides[0][0])
-    items = [(key.benchmark, key.id) for key in shared]
+    items = [(key.set, key.id) for key in shared]
     found = paired(scores[0], scores[1], items, [strata[i] for i in picked[0]])
     body: dict[str, Any] = {
         "items": len(shared),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from odar.batch.journal import Journal
 from odar.calibration.collect import work_items
 from odar.calibration.items import Item, load_items
 from odar.calibration.provenance import provenance
@@ -15,6 +14,7 @@ from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.evals.samples import FORMAT, sample
+from odar.recording.journal import Journal
 from odar.settings import Settings
 from odar.types import Step
 

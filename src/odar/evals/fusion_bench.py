@@ -15,9 +15,9 @@ import numpy as np
 
 from odar.calibration.fusion_fit import BETAS, GAMMAS, cross_fit, skill_weights, standardize
 from odar.errors import InputError
-from odar.evals.benchmarks.files import arrow
 from odar.files import user_path
 from odar.policy.rules import Array, Votes, accuracy, fuse, majority_vote, oracle
+from odar.recording.files import arrow
 
 CONSTANT = ("deepseek-chat",)
 """Models whose recorded probability is the same for every answer, and so says nothing."""

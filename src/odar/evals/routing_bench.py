@@ -18,10 +18,10 @@ from odar.calibration.bootstrap import Interval
 from odar.calibration.part import folds
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
-from odar.evals.benchmarks.files import arrow
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
 from odar.evals.scorers.choice import LETTERS
 from odar.policy.posterior import AnswerStatistics, PosteriorDifficulty, features_of
+from odar.recording.files import arrow
 from odar.types import Query
 
 Array = NDArray[np.float64]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from odar.agents.ledger import Ledger
-from odar.batch.journal import Row
 from odar.calibration.collect import needed
 from odar.calibration.items import Item
 from odar.engine import Odar
+from odar.recording.journal import Row
 from odar.types import Candidate, Role
 
 FORMAT = "odar-samples-1"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.evals.panel.folds import label_free_strata
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.tape import Tape
+from odar.evals.selection import label_free_strata
 from odar.evals.statistics import (
     Difference,
     benjamini_hochberg,
@@ -71,18 +71,18 @@ def paired(
 
 def item_names(tape: Tape) -> list[tuple[str, str]]:
     """What each row is about, whatever its seed."""
-    return [(key.benchmark, key.id) for key in tape.items.keys]
+    return [(key.set, key.id) for key in tape.items.keys]
 
 
 def strata_of(tape: Tape) -> list[Hashable]:
     """The strata the items were drawn by: benchmark and its own subjects or levels."""
-    return [(key.benchmark, stratum) for key, stratum in zip(tape.items.keys, tape.items.stratum, strict=True)]
+    return [(key.set, stratum) for key, stratum in zip(tape.items.keys, tape.items.stratum, strict=True)]
 
 
 def label_free(tape: Tape) -> list[Hashable]:
     """Other strata that no label has a hand in: benchmark crossed with quarters of question length (SPEC 7.4)."""
     lengths = [len(text) for text in tape.items.query]
-    return list(label_free_strata([key.benchmark for key in tape.items.keys], lengths))
+    return list(label_free_strata([key.set for key in tape.items.keys], lengths))
 
 
 def known_mean(values: Array) -> float | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from odar.engine import Odar
-from odar.evals.panel.parquet import read_entries
 from odar.evals.replay.policies import run
 from odar.evals.replay.tape import FAST, SOLVE, VERIFY, load_tape
 from odar.providers.base import Completion, Reply
 from odar.providers.pool import ProviderPool
 from odar.providers.replay import Recording, ReplayProvider, digest
+from odar.recording.files import open_recording
 from odar.types import Path, Query, Step
 from support.panels import MODELS, Spread, collect_panel, settings
 
@@ -80,7 +80,7 @@ async def compare(folder, place, options, overrides, models):
     made = settings(folder, models=models, **overrides)
     paths, wins = list(Path), 0
     odar = Odar(made, estimator=Spread())
-    for row, entry in enumerate(read_entries(place / "panel.parquet")):
+    for row, entry in enumerate(open_recording(place).items()):
         tapes = list(recordings(odar, entry, made.routing.samples))
         odar.providers = ProviderPool(made, {name: ReplayProvider(name, tapes) for name in ("fast", "slow")})
         trace = (await odar.aask(entry.query)).trace
@@ -98,7 +98,7 @@ async def compare(folder, place, options, overrides, models):
 
 @pytest.mark.parametrize("options", CASES)
 async def test_replay_does_what_the_engine_does(folder, options):
-    place = folder / "panel"
+    place = folder / "recording.jsonl"
     if not place.exists():
         await collect_panel(folder, items=100)
     outcome, wins = await compare(folder, place, options, CASES[options], MODELS)

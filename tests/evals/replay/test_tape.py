@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError
-from odar.evals.panel.figures import figures_of
-from odar.evals.panel.parquet import ROWS, read_entries, write_panel
 from odar.evals.replay.alignment import align, known_lengths, raw, skills_of
 from odar.evals.replay.policies import run
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, load_tape
+from odar.recording.files import ROWS, open_recording, write_recording
+from odar.recording.schema import figures_of
 from support.panels import calibration, collect_panel, header, synthetic_panel
 
 
@@ -20,7 +20,7 @@ def test_a_tape_is_the_panel_over_several_row_groups(tmp_path):
     path = synthetic_panel(tmp_path, ROWS + 44, samples=3)
     tape = load_tape(path)
     assert (len(tape), tape.samples) == (ROWS + 44, 3)
-    for row, entry in enumerate(read_entries(path)):
+    for row, entry in enumerate(open_recording(path).items()):
         assert (tape.items.keys[row], tape.items.prior[row]) == (entry.key, entry.difficulty)
         assert tape.answers.score[row].tolist() == [each.score for each in entry.attempts]
         assert tape.answers.energy[row].tolist() == [figures_of(each).energy for each in entry.attempts]
@@ -30,12 +30,12 @@ def test_a_tape_is_the_panel_over_several_row_groups(tmp_path):
 
 def test_an_empty_or_damaged_panel_is_refused(tmp_path):
     path = synthetic_panel(tmp_path, 4, samples=3)
-    entries = list(read_entries(path))
+    entries = list(open_recording(path).items())
     short = [replace(entries[0], attempts=entries[0].attempts[:-1]), *entries[1:]]
-    write_panel(path, header(3), short)
+    write_recording(path, header(3), short)
     with pytest.raises(InputError, match="items with other than 5 answers"):
         load_tape(path)
-    write_panel(path, header(3), [])
+    write_recording(path, header(3), [])
     with pytest.raises(InputError, match="holds no finished items yet"):
         load_tape(path)
 

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from odar.evals.panel.parquet import read_entries, write_panel
 from odar.evals.replay.tape import load_tape
 from odar.evals.report.figures.pareto import place_labels
 from odar.evals.report.findings import Routers, frontier, gather, reliability
@@ -16,9 +15,12 @@ from odar.evals.report.gallery import gallery
 from odar.evals.report.palette import DAY, NIGHT, PLACEHOLDERS
 from odar.evals.report.write import write_report
 from odar.evals.router_quality import apgr
+from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 
 HOSTILE = "</style><script>alert('x')</script> \" onload=x & <b>"
+
+NAME = "recording.parquet"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(folder):
-    findings = write_report(str(folder), folder / "r" / "report.html", "odar eval report <x>", folder / "figures")
+    findings = write_report(
+        str(folder / NAME), folder / "r" / "report.html", "odar eval report <x>", folder / "figures"
+    )
     return findings, (folder / "r" / "report.html").read_text(encoding="utf-8")
 
 
@@ -126,16 +130,16 @@ def test_every_figure_is_there_as_png_and_csv_with_the_same_numbers(written, fol
 
 def test_whatever_a_panel_holds_is_escaped(tmp_path, folder):
     entries = []
-    for entry in read_entries(folder / "panel.parquet"):
+    for entry in open_recording(folder / NAME).items():
         attempts = tuple(replace(a, answer=HOSTILE if a.score == 0 else a.answer) for a in entry.attempts)
-        key = entry.key._replace(benchmark=HOSTILE, id=HOSTILE + entry.key.id)
+        key = entry.key._replace(set=HOSTILE, id=HOSTILE + entry.key.id)
         entries.append(
             replace(
                 entry, key=key, query=HOSTILE, gold=[HOSTILE], category=HOSTILE, stratum=HOSTILE, attempts=attempts
             )
         )
-    write_panel(tmp_path / "panel.parquet", header(9), entries)
-    write_report(str(tmp_path), tmp_path / "r.html", HOSTILE)
+    write_recording(tmp_path / NAME, header(9), entries)
+    write_report(str(tmp_path / NAME), tmp_path / "r.html", HOSTILE)
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     check(text)
     assert "alert(" in text
@@ -144,12 +148,12 @@ def test_whatever_a_panel_holds_is_escaped(tmp_path, folder):
 
 def test_a_tiny_panel_makes_a_page_too(tmp_path):
     synthetic_panel(tmp_path, 6, samples=1)
-    write_report(str(tmp_path), tmp_path / "r.html", "x")
+    write_report(str(tmp_path / NAME), tmp_path / "r.html", "x")
     check((tmp_path / "r.html").read_text(encoding="utf-8"))
 
 
 def test_the_router_part_uses_the_fields_own_figures(folder):
-    findings = gather(load_tape(folder))
+    findings = gather(load_tape(folder / NAME))
     routers = findings.routers
     assert isinstance(routers, Routers)
     rows = {row.router: row for row in routers.rows}
@@ -164,10 +168,10 @@ def test_without_a_gap_the_report_says_so(tmp_path):
         replace(
             e, attempts=tuple(replace(a, score=float(a.index == 0 and i == 0)) for i, a in enumerate(e.attempts))
         )
-        for e in read_entries(path)
+        for e in open_recording(path).items()
     ]
-    write_panel(path, header(), entries)
-    findings = write_report(str(tmp_path), tmp_path / "r.html", "x")
+    write_recording(path, header(), entries)
+    findings = write_report(str(tmp_path / NAME), tmp_path / "r.html", "x")
     assert "no gap that a router could recover" in str(findings.routers)
     assert "no gap that a router could recover" in (tmp_path / "r.html").read_text(encoding="utf-8")
 

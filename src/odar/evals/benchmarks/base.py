@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from odar.recording.schema import Task as Task
 from odar.registry import Registry
-from odar.types import Query
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One item of a benchmark: what is asked, and what its scorer needs to judge a response."""
-
-    id: str
-    """Unique within its benchmark, the same on every load."""
-    query: Query
-    gold: Any
-    """JSON: whatever the benchmark's own scorer compares with."""
-    stratum: str = ""
-    """Subject, level or task within the benchmark, for stratified sampling (SPEC 7.4)."""
-    effort: float | None = None
-    """Human time or reference-reasoning length, where the data has it (SPEC 2.5)."""
-    meta: dict[str, Any] = field(default_factory=dict)
-    """JSON: anything else the scorer or a report wants."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from odar.errors import InputError
 from odar.formats import load_json
+from odar.recording.files import arrow
 
 Row = dict[str, Any]
 _BATCH = 64  # rows at a time: some hold several pictures
@@ -30,16 +31,6 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, csv.Error) as error:  # UnicodeDecodeError and pyarrow's ArrowInvalid are ValueErrors too
         raise InputError(f"{path} is damaged or not {path.suffix[1:]}: {error}") from None
-
-
-def arrow() -> tuple[Any, Any]:
-    """pyarrow and its Parquet half, loaded when needed."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'odar[evals]'") from None
-    return pyarrow, parquet
 
 
 def _parquet(path: Path) -> Iterator[Row]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from odar.calibration.items import starter_items
 from odar.evals.benchmarks.base import About, Task
 from odar.policy.equivalence import equivalent
+from odar.recording.questions import starter_questions
 
 _ABOUT = About("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper")
 
@@ -24,8 +24,7 @@ class Starter:
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """The questions; a folder makes no difference."""
-        for item in starter_items():
-            yield Task(item.id, item.query, list(item.answers), item.domain, item.effort)
+        yield from (question.task for question in starter_questions())
 
     def score(self, task: Task, response: str, answer: str) -> float:
         """Whether the answer is one of the right ones."""

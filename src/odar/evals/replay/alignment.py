@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from odar.evals.panel.header import calibration_of
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, Tape
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import free_energy
 from odar.policy.rules import Array
+from odar.recording.header import calibration_of
 from odar.types import Step
 
 

@@ -10,12 +10,12 @@ from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
 from odar.difficulty.features import GROUPS
 from odar.errors import InputError
-from odar.evals.panel.header import calibration_of
 from odar.evals.replay.alignment import align, known_lengths
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import FAST, Tape
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints
+from odar.recording.header import calibration_of
 from odar.types import Query
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from odar.difficulty.features import GROUPS
 from odar.errors import InputError, UnknownName
-from odar.evals.panel.header import Header
+from odar.recording.header import Header
 from odar.settings import ROUTING_MODES
 
 NO_FUSION = "none"

@@ -11,13 +11,12 @@ import numpy as np
 
 from odar.calibration_file import load_calibration
 from odar.errors import InputError
-from odar.evals.panel.entry import Key
-from odar.evals.panel.folder import panel_file
-from odar.evals.panel.header import Header
-from odar.evals.panel.parquet import open_panel, read_header, sound
 from odar.evals.replay.grouping import Grouping
 from odar.policy.fusion import last_resort
 from odar.policy.rules import Array, Bools, Ints
+from odar.recording.files import damage_reported, open_recording
+from odar.recording.header import Header
+from odar.recording.schema import ItemKey
 from odar.types import Candidate, Step
 
 FAST, VERIFY, SOLVE = 0, 1, 2
@@ -31,7 +30,7 @@ _PLAIN = ("score", "prompt_usd", "output_usd", "seconds")
 class Items:
     """What is known of each item before anybody answers it."""
 
-    keys: list[Key]
+    keys: list[ItemKey]
     category: list[str]
     metric: list[str]
     stratum: list[str]
@@ -95,22 +94,23 @@ class Tape:
         return mask
 
 
-def load_tape(place: str | Path, calibration: str | None = None) -> Tape:
-    """The panel in a folder or file, a row group at a time.
+def load_tape(place: str | Path, calibration: str | None = None, split: str = "") -> Tape:
+    """The recording in a file, some hundred items at a time.
 
     Args:
-        place: the folder or file.
-        calibration: replay with this calibration, by name or file, in place of the one the panel was made with.
+        place: the file.
+        calibration: replay with this calibration, by name or file, in place of the one the recording was made with.
+        split: only the items that may be used for this: `calibrate` or `judge`; empty for all.
 
     Raises:
         InputError: there is none, it is empty, or its items have different numbers of answers.
     """
-    path = panel_file(place)
-    header, file = read_header(path), open_panel(path)
+    recording = open_recording(place)
+    header = recording.header
     if calibration is not None:
         header = replace(header, calibration=json.loads(load_calibration(calibration).to_json()))
-    with sound(path):
-        parts = [_part(file.read_row_group(i, columns=_COLUMNS), header, path) for i in range(file.num_row_groups)]
+    with damage_reported(recording.path):
+        parts = [_part(table, header, recording.path) for table in recording.tables(_COLUMNS, split)]
     if not parts:
         raise InputError(f"{place} holds no finished items yet; go on with odar eval collect")
     items = {name: _join([part[0][name] for part in parts]) for name in parts[0][0]}
@@ -133,7 +133,7 @@ def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[
     nested = table.column("attempts").combine_chunks()
     flat = nested.flatten()
     if len(flat) != rows * width:
-        raise InputError(f"{path}: items with other than {width} answers; the panel is damaged, collect it anew")
+        raise InputError(f"{path}: items with other than {width} answers; it is damaged, collect it again")
 
     def numbers(column: Any) -> Array:
         return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64).reshape(rows, width)
@@ -156,7 +156,7 @@ def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[
         "order": np.array([_order(*row) for row in zip(steps, texts("text"), strict=True)]),
     }
     items = {name: table.column(name).to_pylist() for name in ("category", "metric", "stratum", "query", "expert")}
-    items["keys"] = [Key(*row.values()) for row in table.column("key").to_pylist()]
+    items["keys"] = [ItemKey(**row) for row in table.column("key").to_pylist()]
     items["fold"] = table.column("fold").to_numpy()
     items["prior"] = table.column("difficulty").to_numpy()
     items["features"] = np.array(table.column("features").to_pylist())

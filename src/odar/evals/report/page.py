@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from odar.evals.panel.entry import Entry
 from odar.evals.report import tables
 from odar.evals.report.draw import Figure, to_svg
 from odar.evals.report.figures.common import label
@@ -17,10 +16,11 @@ from odar.evals.report.markup import Markup, number, p_value, tag
 from odar.evals.report.palette import DAY, NIGHT
 from odar.evals.standing import Standing
 from odar.evals.taxonomy import KINDS
+from odar.recording.schema import RecordedItem
 from odar.types import Step
 
 LONGEST, LONGEST_ANSWER = 280, 120
-"""Characters of a question and of an answer in an example; the panel has the rest."""
+"""Characters of a question and of an answer in an example; the recording has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Made:
     command: str
     date: str
     versions: Mapping[str, str]
-    panel: str
+    recording: str
 
 
-def page(findings: Findings, examples: Mapping[int, Entry], made: Made) -> str:
+def page(findings: Findings, examples: Mapping[int, RecordedItem], made: Made) -> str:
     """The whole file. `examples` holds the entries behind some rows of the tape."""
     figures = {slug: _figure(figure, findings) for slug, figure in gallery(findings).items()}
     body = [
@@ -120,7 +120,7 @@ def _groups(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
 def _ablations(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
     left_out = [f"{label(spec)}: {why}." for spec, why in findings.left_out.items()]
     note = tag("p", "Not shown: ", " ".join(left_out), class_="note") if left_out else Markup()
-    prompts = "Prompts are compared by collecting a panel with each set: odar eval compare A B."
+    prompts = "Prompts are compared by collecting a recording with each set: odar eval compare A B."
     return _section("What each part is worth", prompts, figures["ablations"], figures["sweeps"], note)
 
 
@@ -134,7 +134,7 @@ def _limits(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
     )
 
 
-def _errors(findings: Findings, examples: Mapping[int, Entry], figures: Mapping[str, Markup]) -> Markup:
+def _errors(findings: Findings, examples: Mapping[int, RecordedItem], figures: Mapping[str, Markup]) -> Markup:
     shown = [_example(findings, row, entry) for row, entry in examples.items()]
     kinds = tag("dl", *(part for kind, text in KINDS.items() for part in (tag("dt", kind), tag("dd", text))))
     return _section(
@@ -145,7 +145,7 @@ def _errors(findings: Findings, examples: Mapping[int, Entry], figures: Mapping[
     )
 
 
-def _example(findings: Findings, row: int, entry: Entry) -> Markup:
+def _example(findings: Findings, row: int, entry: RecordedItem) -> Markup:
     kind = findings.errors.kinds[row]
     given = entry.attempts[int(findings.odar.winner[row])]
     judged = next((each.judgment for each in entry.attempts if each.step is Step.VERIFY), None)
@@ -156,7 +156,7 @@ def _example(findings: Findings, row: int, entry: Entry) -> Markup:
     gold = entry.gold if isinstance(entry.gold, str) else " or ".join(map(str, _listed(entry.gold)))
     return tag(
         "div",
-        tag("p", tag("span", kind, class_="kind"), f" {entry.key.benchmark} {entry.key.id}, {path}{said}"),
+        tag("p", tag("span", kind, class_="kind"), f" {entry.key.set} {entry.key.id}, {path}{said}"),
         tag("p", tag("q", _short(entry.query))),
         tag(
             "p", "answered ", tag("b", _short(given.answer, LONGEST_ANSWER)), ", right is ", tag("b", _short(gold))
@@ -193,7 +193,7 @@ def _origin(findings: Findings, made: Made) -> Markup:
     fusion = f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}"
     facts: list[tuple[str, Any]] = [
         ("command", tag("code", made.command)),
-        ("panel", f"{made.panel}, {findings.tape.samples} slow samples an item, made by {header.made_by}"),
+        ("recording", f"{made.recording}, {findings.tape.samples} slow samples an item, made by {header.made_by}"),
         ("profile", header.settings["profile"]),
         ("routing", routing),
         ("fusion", fusion),
@@ -234,7 +234,7 @@ def _tile(value: str, words: str, *, ours: bool = False) -> Markup:
 
 
 def _benchmarks(findings: Findings) -> list[str]:
-    return sorted({key.benchmark for key in findings.tape.items.keys})
+    return sorted({key.set for key in findings.tape.items.keys})
 
 
 def _listed(gold: Any) -> list[Any]:

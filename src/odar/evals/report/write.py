@@ -9,9 +9,6 @@ from pathlib import Path
 
 from odar import __version__
 from odar.errors import InputError
-from odar.evals.panel.entry import Entry
-from odar.evals.panel.folder import panel_file
-from odar.evals.panel.parquet import read_entries
 from odar.evals.replay.tape import load_tape
 from odar.evals.report.draw import to_csv, to_png
 from odar.evals.report.findings import Findings, gather
@@ -19,26 +16,33 @@ from odar.evals.report.gallery import gallery
 from odar.evals.report.page import Made, page
 from odar.evals.taxonomy import KINDS
 from odar.files import written_whole
+from odar.recording.files import open_recording
+from odar.recording.schema import RecordedItem
 
 LIBRARIES = ("numpy", "scipy", "statsmodels", "matplotlib", "pyarrow")
 
 
 def write_report(
-    panel: str, out: Path, command: str, figures: Path | None = None, calibration: str | None = None
+    panel: str,
+    out: Path,
+    command: str,
+    figures: Path | None = None,
+    calibration: str | None = None,
+    split: str = "",
 ) -> Findings:
     """Write the page, and the figures into a folder if one is given.
 
     Raises:
         InputError: there is no panel, or the files cannot be written.
     """
-    findings = gather(load_tape(panel, calibration))
+    findings = gather(load_tape(panel, calibration, split))
     made = Made(
         command=command,
         date=datetime.now(UTC).date().isoformat(),
         versions={"odar": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
-        panel=str(panel),
+        recording=str(panel),
     )
-    text = page(findings, _examples(findings, panel_file(panel)), made)
+    text = page(findings, _examples(findings, panel), made)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(out) as draft:
@@ -53,9 +57,9 @@ def write_report(
     return findings
 
 
-def _examples(findings: Findings, path: Path) -> dict[int, Entry]:
+def _examples(findings: Findings, place: str) -> dict[int, RecordedItem]:
     """The entries behind two examples of each kind of error, by row."""
     rows = [row for kind in KINDS for row in findings.errors.examples(kind)]
     keys = findings.tape.items.keys
-    found = {entry.key: entry for entry in read_entries(path, {keys[row] for row in rows})}
+    found = {entry.key: entry for entry in open_recording(place).items(keys={keys[row] for row in rows})}
     return {row: found[keys[row]] for row in rows}

@@ -1,0 +1,126 @@
+"""Which items of a benchmark are collected, and what is checked before the first call is paid for.
+
+Disjoint stratified folds of a large set, all of a small one (SPEC 7.4).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from odar.agents.prompts import load_prompts
+from odar.errors import InputError
+from odar.evals.benchmarks.base import About, Task
+from odar.recording.collect import TaskSet
+from odar.settings import Settings
+from odar.types import Step
+
+LARGE = 5_000
+"""Sets above this are drawn from; smaller ones are asked whole."""
+FOLDS = 5
+FOLD_SIZE = 1_000
+QUANTILES = 4
+PLAIN_PROMPTS = "chat"
+_PROBE = "x + 1"
+"""An answer that a scorer has to look at: an empty one might be wrong without a look."""
+_PROBES = 30
+"""Strata of a benchmark whose scorer is tried; more would say the same again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The items to ask, and the fold of each."""
+
+    tasks: list[Task]
+    folds: list[int]
+
+
+def plan(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> Plan:
+    """Five disjoint folds, in which every stratum has its share.
+
+    A set of more than 5,000 gives five folds of 1,000; a smaller one, or one cut by `limit`, is dealt out whole.
+    Strata are the set's own subjects or levels crossed with quarters of question length: nothing in them depends
+    on a model or on an answer.
+    """
+    size = FOLDS * FOLD_SIZE if len(tasks) > LARGE else len(tasks)
+    strata = label_free_strata([task.stratum for task in tasks], [len(task.query.text) for task in tasks])
+    chosen = deal(strata, np.random.default_rng(seed))[: min(size, limit or size)]
+    # Dealt out stratum by stratum, like cards: folds of equal size, each stratum spread evenly over them.
+    fold_of = {place: number % FOLDS for number, place in enumerate(sorted(chosen, key=lambda i: strata[i]))}
+    # Asked in the order they were dealt: what a run that is stopped has asked is a stratified sample, too.
+    return Plan([tasks[i] for i in chosen], [fold_of[i] for i in chosen])
+
+
+def deal(strata: Sequence[tuple[Hashable, ...]], rng: np.random.Generator) -> list[int]:
+    """Positions in an order whose every beginning holds each stratum in proportion, at random within a stratum.
+
+    A stratum is a path: the first part is kept in proportion first, within it the second, and so on.
+
+    >>> order = deal([("a",), ("a",), ("a",), ("a",), ("b",), ("b",)], np.random.default_rng(1))
+    >>> sum(place >= 4 for place in order[:3])
+    1
+    """
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for position, stratum in enumerate(strata):
+        members[stratum[:1]].append(position)
+    ranked: list[tuple[float, int]] = []
+    for first, positions in members.items():
+        rest = [strata[i][1:] for i in positions]
+        inner = deal(rest, rng) if first else rng.permutation(len(positions)).tolist()
+        # The k-th of n members comes at (k + u)/n of the way: systematic sampling with a random start.
+        start = rng.random()
+        ranked += [((k + start) / len(positions), positions[place]) for k, place in enumerate(inner)]
+    return [position for _, position in sorted(ranked)]
+
+
+def label_free_strata(tags: Sequence[str], lengths: Sequence[int]) -> list[tuple[str, int]]:
+    """A set's own tags crossed with quarters of question length, which no model and no label has a hand in."""
+    edges = np.quantile(np.asarray(lengths, float), np.linspace(0, 1, QUANTILES + 1)[1:-1]) if lengths else []
+    quarters = np.searchsorted(edges, np.asarray(lengths, float), side="right")
+    return [(tag, int(quarter)) for tag, quarter in zip(tags, quarters, strict=True)]
+
+
+def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
+    """Score some answer to a task of every kind: whatever the scorer lacks, it says so now.
+
+    Raises:
+        InputError: answers to this benchmark cannot be scored here; says what is missing.
+    """
+    kinds = {task.stratum: task for task in reversed(tasks)}
+    for task in list(kinds.values())[:_PROBES]:
+        try:
+            source.score(task, _PROBE, _PROBE)
+        except InputError as error:
+            about = _about(source)
+            needs = f" needs {about.needs}:" if about and about.needs else ":"
+            raise InputError(f"scoring {source.name}{needs} {error}") from None
+
+
+def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
+    """Return the settings with prompts that ask for no form of their own, if the form of the answers is scored.
+
+    A user's own prompts that ask for no marked answer stay.
+
+    Raises:
+        InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.
+    """
+    plain = [source.name for source in sources if (about := _about(source)) and about.plain]
+    if not plain:
+        return settings
+    prompts = load_prompts(settings.prompts)
+    if not any(prompts[step].marks for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
+        return settings
+    if others := [source.name for source in sources if source.name not in plain]:
+        raise InputError(
+            f"{', '.join(plain)} is asked with prompts = {PLAIN_PROMPTS!r}, because the form of its answers is "
+            f"scored, and {', '.join(others)} with {settings.prompts!r}: collect them into two recordings"
+        )
+    return replace(settings, prompts=PLAIN_PROMPTS)
+
+
+def _about(source: TaskSet) -> About | None:
+    """What a benchmark says about itself; None for a user's own questions."""
+    return getattr(source, "about", None)

@@ -1,0 +1,14 @@
+"""Recorded answers: one schema, one journal, one collector; in this process or on Ray.
+
+schema.py          items with attempts, the form of every recorded answer
+header.py          what answers depend on; another header refuses to append
+files.py           reading and writing: .jsonl, .jsonl.gz, .parquet
+collect.py         both agents on every item once
+questions.py       the one reader of users' question files
+batch.py           the work of `odar batch`
+journal.py         rows on disk: survive kill -9, torn lines and a second process
+executor.py        items → an engine → the journal, within rate limits and budget
+work.py            work that needs an engine: worst case, replies that are kept
+limits.py          requests and tokens in any 60 seconds, by provider
+cluster.py, cluster_limits.py    the same on many machines (Ray)
+"""

@@ -1,0 +1,131 @@
+"""The work of `odar batch`: a question becomes a row with its answer, or with what went wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from odar.engine import Odar
+from odar.errors import OdarError
+from odar.recording.executor import Item, Outcome, Work, failure
+from odar.recording.journal import Memo, digest_of
+from odar.recording.questions import Question
+from odar.recording.work import RememberingProvider, replies_kept_in, used, worst_case
+from odar.settings import Settings
+from odar.store.record import Record
+from odar.store.store import Store, open_store
+from odar.types import NO_USAGE, Answer, Path, Spend, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Opens an engine and the store of traces; can be sent to another machine.
+
+    Args:
+        settings: keys are not in them: each machine finds its own (`api_key_env`, `api_key_file`).
+        seed: for questions without one of their own.
+    """
+
+    settings: Settings
+    seed: int | None = None
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Work]:
+        """The work, for as long as the context is open."""
+        store = open_store(self.settings) if self.settings.store.enabled else None
+        try:
+            async with Odar(self.settings, guard=RememberingProvider) as odar:
+
+                async def work(item: Item, memo: Memo) -> Outcome:
+                    with replies_kept_in(memo):
+                        return await answer(odar, item, self.seed, store)
+
+                yield work
+        finally:
+            if store is not None:
+                await store.close()
+
+
+async def answer(odar: Odar, item: Item, seed: int | None, store: Store | None = None) -> Outcome:
+    """Ask one question; whatever ODAR raises on purpose becomes an error in the row."""
+    question: Question = item.payload
+    try:
+        given = await odar.aask(
+            question.query,
+            path=question.path,
+            seed=seed if question.seed is None else question.seed,
+            max_cost_usd=question.max_cost_usd,
+        )
+    except OdarError as error:
+        return _failed(item, error)
+    if store is not None:
+        store.put(Record(question.query, given))
+    return Outcome(_row(item, given), used(given.trace.calls, item.needs, odar.settings.retry.attempts))
+
+
+def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
+    """Work items: each with what it may need and cost at the most."""
+    items = []
+    for question in questions:
+        needs, worst = worst_case(odar, question.query, _steps(odar, question))
+        caps = [x for x in (question.max_cost_usd, odar.settings.limits.max_cost_usd, worst) if x is not None]
+        digest = digest_question(question, odar, seed)
+        items.append(Item(question.id, question, digest, needs, min(caps, default=None)))
+    return items
+
+
+def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
+    """Return a hash of what an answer depends on: the question, the models and how they are asked."""
+    settings = odar.settings
+    return digest_of(
+        *(question.query, question.path, question.max_cost_usd),
+        *(seed if question.seed is None else question.seed, settings.seed),
+        *(settings.fast, settings.slow, settings.routing, settings.dispatch, settings.fusion, settings.limits),
+        {step.value: prompt.md5 for step, prompt in odar.prompts.items()},
+    )
+
+
+def _steps(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
+    """The most expensive way through each path: if the fast agent fails, the slow one solves (SPEC 6.3)."""
+    n, samples = question.query.options.n, odar.settings.routing.samples
+    match question.path:
+        case Path.SIMPLE:
+            return (Step.ANSWER, n), (Step.SOLVE, n)
+        case Path.MEDIUM:
+            return (Step.ANSWER, 1), (Step.VERIFY, n)
+        case _:
+            return (Step.ANSWER, n), (Step.SOLVE, max(samples, n))
+
+
+def _row(item: Item, given: Answer) -> dict[str, Any]:
+    trace = given.trace
+    return {
+        "id": item.key,
+        "answer": given.answer,
+        "text": given.text,
+        "path": trace.decision.path.value,
+        "difficulty": trace.decision.difficulty,
+        **_spent(trace.spend),
+        "degradations": list(trace.degradations),
+        "trace_id": trace.id,
+        "error": None,
+        "digest": item.digest,
+    }
+
+
+def _failed(item: Item, error: OdarError) -> Outcome:
+    unanswered = dict.fromkeys(("answer", "text", "path", "difficulty"))
+    spent = _spent(error.spend or Spend(0, NO_USAGE, 0.0, 0.0))
+    return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
+
+
+def _spent(spend: Spend) -> dict[str, Any]:
+    return {
+        "calls": spend.calls,
+        "cost_usd": spend.cost_usd,
+        "usage": dataclasses.asdict(spend.usage),
+        "seconds": round(spend.seconds, 3),
+    }

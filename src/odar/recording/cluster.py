@@ -1,0 +1,272 @@
+"""The engine on many machines: workers on an existing Ray cluster, one limiter for all of them.
+
+The driver (this process) alone writes the journal. A worker sends it what the item has paid for as it comes, and
+the outcome last; if the worker is lost in between, the item goes to another one together with what has arrived.
+
+The promise: whatever becomes of the workers, each item gets one row, and no reply that has reached the driver is
+paid for again; what a lost worker had under way, or had not yet sent, may be. `again` counts such items, and
+`again_usd` is the most that it may have cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from odar.errors import OdarError, SettingsError, one_line
+from odar.recording.cluster_limits import ITEMS_AT_ONCE, NAMESPACE, RayLimiter
+from odar.recording.executor import Item, OpenWork, Outcome, Work
+from odar.recording.journal import Memo
+from odar.recording.limits import LEASE_S, Rate
+
+Message = list[tuple[str, Any]] | Outcome
+"""Names and values for the item's memo; or how it ended."""
+
+
+class Worker:
+    """One process on the cluster, for as long as the driver wants it.
+
+    Args:
+        open_work: opens the work, once.
+    """
+
+    def __init__(self, open_work: OpenWork) -> None:
+        self._open_work = open_work
+        self._stack = contextlib.AsyncExitStack()
+        self._work: Work | None = None
+
+    async def open(self) -> None:
+        """Open what the work needs; the driver sends items when this is done."""
+        self._work = await self._stack.enter_async_context(self._open_work())
+
+    async def do(self, item: Item, known: dict[str, Any]) -> AsyncIterator[Message]:
+        """What the item pays for, by name, as it comes; its outcome last."""
+        assert self._work is not None, "open it first"
+        parts: list[tuple[str, Any]] = []
+        news = asyncio.Event()
+
+        def keep(name: str, value: Any) -> None:
+            parts.append((name, value))
+            news.set()
+
+        doing = asyncio.ensure_future(self._work(item, Memo(known, keep)))
+        doing.add_done_callback(lambda _: news.set())
+        try:
+            while parts or not doing.done():
+                if parts:  # all there are in one message: what has not left this process dies with it
+                    sent = parts.copy()
+                    parts.clear()
+                    yield sent
+                else:
+                    news.clear()
+                    await news.wait()
+            yield await doing
+        finally:
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Let go of connections, write traces that are queued."""
+        await self._stack.aclose()
+
+
+LOCAL = "local"
+ATTEMPTS = 4
+"""An item whose workers died this often is at fault itself, or the cluster is."""
+STARTS = 5
+"""A worker may fail to start this often in a row: a busy machine is slow, a node may go down."""
+_LOCAL_STARTS = 3
+_REACHABLE_S = 5.0
+
+
+class RayExecutor:
+    """Does the work on a Ray cluster.
+
+    Args:
+        open_work: sent to every worker; odar must be installed there, in this version.
+        rates: limits by provider, held over all workers and over all batches on the cluster.
+        lease_s: no item takes longer.
+        address: the cluster, as Ray has it; "local" starts one on this machine, None looks for a running one.
+        workers: worker processes.
+
+    Raises:
+        SettingsError: Ray is not installed, or there is no cluster at the address.
+    """
+
+    def __init__(
+        self,
+        open_work: OpenWork,
+        rates: Mapping[str, Rate] | None = None,
+        lease_s: float = LEASE_S,
+        *,
+        address: str | None = None,
+        workers: int = 2,
+    ) -> None:
+        self._ray = ray = _connect(address)
+        self._open_work = open_work
+        self._actor = ray.remote(
+            num_cpus=0,  # they wait for replies most of the time, and a busy cluster would never start them
+            max_concurrency=ITEMS_AT_ONCE,
+            max_restarts=0,  # that, and doing items again, is our business: a retry of Ray's beside ours pays twice
+            max_task_retries=0,
+        )(Worker)
+        errors = ray.exceptions
+        self._losses = (
+            errors.RayActorError,
+            errors.ActorUnschedulableError,
+            errors.ObjectLostError,
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+        )
+        """What is raised where a worker died or is out of reach, or its machine is gone with what it had sent."""
+        self._hands: list[_Hand] = []
+        for _ in range(workers):
+            self._hire()
+        self.again = 0
+        self.again_usd: float | None = 0.0
+        self.limiter = RayLimiter(ray, rates or {}, lease_s)
+
+    async def do(self, item: Item, memo: Memo) -> Outcome:
+        """Do one item on one worker; where that is lost, on the next.
+
+        Raises:
+            OdarError: the item has cost the lives of several workers, or no worker can be started.
+        """
+        lost = 0
+        while lost < ATTEMPTS:
+            hand = min(self._hands, key=lambda each: (each.items, not each.opened))
+            hand.items += 1
+            try:
+                await self._open(hand)
+                return await self._on(hand, item, memo)
+            except self._losses as error:
+                self._replace(hand, error)
+                if hand.opened:  # otherwise nothing has been asked yet, and the item is not to blame
+                    lost += 1
+                    self._lose(item)
+            except self._ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, OdarError):  # such as a key that the worker's machine does not have
+                    raise error.cause from None
+                raise
+            finally:
+                hand.items -= 1
+        raise OdarError(f"item {item.key!r}: {ATTEMPTS} workers died over it; see the logs of the Ray cluster")
+
+    async def _open(self, hand: _Hand) -> None:
+        """Wait until the worker is ready, however long its machine takes."""
+        if not hand.opened:
+            await hand.ready
+            hand.opened = True
+
+    async def _on(self, hand: _Hand, item: Item, memo: Memo) -> Outcome:
+        async for reference in hand.worker.do.options(num_returns="streaming").remote(item, memo.known):
+            message: Message = await reference
+            if isinstance(message, Outcome):
+                return message
+            for name, value in message:
+                memo.keep(name, value)
+        raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
+
+    def _lose(self, item: Item) -> None:
+        """Nobody knows what it had under way; the most is what it may cost in all."""
+        unknown = self.again_usd is None or item.worst_cost_usd is None
+        self.again += 1
+        self.again_usd = None if unknown else (self.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
+
+    def _hire(self, failed_starts: int = 0, avoid: str = "") -> None:
+        """Start a worker on the machine that has the fewest, and on another than `avoid` where there is one.
+
+        Ray would place what claims no CPU at random, unless it is told exactly where.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        taken = Counter(hand.node for hand in self._hands)
+        nodes = [each["NodeID"] for each in self._ray.nodes() if each["Alive"]]
+        node = min(nodes, key=lambda each: (each == avoid, taken[each]))
+        place = NodeAffinitySchedulingStrategy(node, soft=False)
+        worker = self._actor.options(scheduling_strategy=place).remote(self._open_work)
+        self._hands.append(_Hand(worker, worker.open.remote(), node, failed_starts))
+
+    def _replace(self, hand: _Hand, error: Exception) -> None:
+        """A new worker for one that is dead, or out of reach: that one is ended, or an item might be done twice."""
+        if hand not in self._hands:  # another of its items was faster
+            return
+        failed_starts = 0 if hand.opened else hand.failed_starts + 1
+        if failed_starts >= STARTS or getattr(error, "actor_init_failed", False):
+            raise OdarError(f"no worker can be started on the Ray cluster: {one_line(error, 200)}")
+        self._hands.remove(hand)
+        self._ray.kill(hand.worker)
+        self._hire(failed_starts, avoid="" if hand.opened else hand.node)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        if exception == (None, None, None):
+            closing = (hand.worker.close.remote() for hand in self._hands if hand.opened)
+            await asyncio.gather(*closing, return_exceptions=True)
+        await self.limiter.close()
+        self._ray.shutdown()
+
+
+@dataclass(eq=False, slots=True)
+class _Hand:
+    """A worker as the driver sees it."""
+
+    worker: Any
+    ready: Any
+    """Ray's reference to its having opened the work."""
+    node: str
+    """The machine it is on."""
+    failed_starts: int
+    """How many before it in its place were lost before they were ready."""
+    items: int = 0
+    opened: bool = False
+
+
+def _connect(address: str | None) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise SettingsError("--engine ray needs Ray: pip install 'odar[ray]', here and on the cluster") from None
+    try:
+        _check_reachable(address or "auto")
+        _init(ray, address)
+    except Exception as error:  # Ray raises nothing narrower for a node that did not come up in time
+        raise SettingsError(
+            f"no Ray cluster at {address or 'auto'} ({one_line(error, 200)}); start one with `ray start --head` "
+            "and give its host:port, or --ray-address local"
+        ) from None
+    return ray
+
+
+def _init(ray: Any, address: str | None) -> None:
+    """Connect to a cluster; one of our own is started anew where a busy machine did not bring it up in time."""
+    options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "configure_logging": False}
+    if address == LOCAL:
+        options["include_dashboard"] = False
+    for left in reversed(range(_LOCAL_STARTS if address == LOCAL else 1)):
+        try:
+            ray.init(address or "auto", **options)
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
+        else:
+            return
+
+
+def _check_reachable(address: str) -> None:
+    """Fail within seconds where nobody listens: Ray itself tries for minutes."""
+    if "://" in address:
+        raise ValueError("Ray Client is not supported")
+    host, colon, port = address.rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), _REACHABLE_S).close()

@@ -1,0 +1,277 @@
+"""Collecting a recording: both agents on every item once, each answer on disk as soon as it arrives.
+
+Resumable to the request: an answer that the journal holds is never asked for again, and keeps the time it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from odar.difficulty.features import FEATURES, phi
+from odar.difficulty.sticky import estimate_turn
+from odar.engine import Odar
+from odar.errors import BudgetExceeded, OdarError
+from odar.recording.executor import Executor, Item, Outcome, Progress, Work, failure, run
+from odar.recording.journal import Journal, Memo, digest_of
+from odar.recording.schema import (
+    Attempt,
+    Bill,
+    ItemKey,
+    RecordedItem,
+    SurrogateScore,
+    Task,
+    attempt_from_json,
+    attempt_of,
+    attempt_to_json,
+    in_order,
+    item_to_json,
+    output_shares,
+    row_id,
+    total_cost,
+)
+from odar.recording.work import replies_kept_in, used, worst_case
+from odar.types import Assignment, Call, Candidate, Step
+
+
+class TaskSet(Protocol):
+    """Where tasks come from and how their answers are scored: a benchmark, or a user's file."""
+
+    @property
+    def name(self) -> str:
+        """Name of the set."""
+        ...
+
+    @property
+    def category(self) -> str:
+        """What kind of questions: one of the paper's eight categories for a benchmark."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What a score of 1 means: accuracy, EM, F1, …"""
+        ...
+
+    def score(self, task: Task, response: str, answer: str) -> float:
+        """Score a response from 0 to 1; `answer` is the final answer that was parsed from it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One item to collect."""
+
+    source: TaskSet
+    task: Task
+    fold: int
+    seed: int
+
+    @property
+    def key(self) -> ItemKey:
+        """Its key in the recording."""
+        return ItemKey(self.source.name, self.task.id, self.seed)
+
+
+def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
+    """Return the jobs as work items: each with the most that it can take and cost."""
+    steps = ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, odar.settings.routing.samples))
+    return [
+        Item(
+            row_id(job.key),
+            job,
+            digest_of(job.task.query, job.task.gold, job.task.split),
+            *worst_case(odar, job.task.query, steps, scored=True),
+        )
+        for job in jobs
+    ]
+
+
+async def collect(
+    items: Sequence[Item],
+    journal: Journal,
+    open_engine: Callable[[], AbstractAsyncContextManager[Executor]],
+    *,
+    concurrency: int = 4,
+    budget_usd: float | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Answer every item that is not finished. A failed one is tried again by the next run.
+
+    Args:
+        items: from `make_items`.
+        journal: the recording; other items in it are left alone.
+        open_engine: where the work is done, and what the work is.
+        concurrency: items at a time.
+        budget_usd: stop before the whole recording has cost more, earlier runs included.
+        on_progress: called after each item.
+    """
+    wanted = {item.key for item in items}
+    spent = [row.cost_usd for key, row in journal.entries.items() if key not in wanted]
+    costs = [row.cost_usd for row in journal.entries.values()]
+    if budget_usd is not None and None in costs:
+        raise BudgetExceeded("the budget cannot be kept: what earlier runs have cost is unknown")
+    return await run(
+        items,
+        open_engine,
+        journal,
+        concurrency=concurrency,
+        budget_usd=budget_usd,
+        spent_usd=sum(cost for cost in spent if cost is not None),
+        on_progress=on_progress,
+    )
+
+
+def collect_work(odar: Odar) -> Work:
+    """Return the work with one engine; a function of this module, so that it can be sent to another machine."""
+    finishing = asyncio.Lock()  # scorers and parsers need not be thread-safe
+
+    async def collect_item(item: Item, memo: Memo) -> Outcome:
+        job: Job = item.payload
+        calls = ItemCalls(odar, job, memo)
+        try:
+            await calls.run()
+            async with finishing:
+                # In a thread: the first item loads a parser, which takes seconds on a busy machine, and what other
+                # items pay for meanwhile has to leave this process.
+                finished = await asyncio.to_thread(finish, odar, job, calls.assignment, calls.attempts)
+        except OdarError as error:
+            return failure(item, error, calls.used(item), cost_usd=calls.cost())
+        return Outcome(item_to_json(replace(finished, digest=item.digest)), calls.used(item))
+
+    return collect_item
+
+
+class ItemCalls:
+    """The requests for one item: which answers are there, and what they cost."""
+
+    def __init__(self, odar: Odar, job: Job, memo: Memo) -> None:
+        self.odar = odar
+        self.job = job
+        self.memo = memo
+        self.assignment = odar.dispatcher.assign(job.task.query)
+        kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in list(Step))
+        self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
+        self._calls: list[Call] = []
+        self._lost: list[float | None] = []
+        """Cost of requests that gave no answer."""
+
+    async def run(self) -> None:
+        """Get the answers that are missing: the fast one, its verification, the slow samples, surrogate scores."""
+        for step in (Step.ANSWER, Step.VERIFY):
+            if not self._have(step):
+                await self._request(step, 1, 0)
+        samples, together = self.odar.settings.routing.samples, self.odar.settings.card(self.assignment.slow).n
+        while missing := sorted(set(range(samples)) - {each.index for each in self._have(Step.SOLVE)}):
+            if together and missing == list(range(missing[0], samples)):
+                await self._request(Step.SOLVE, len(missing), missing[0])
+            else:
+                await _all(self._request(Step.SOLVE, 1, index) for index in missing)
+        with replies_kept_in(self.memo):
+            await self._score_by_surrogate()
+
+    def used(self, item: Item) -> dict[str, Any]:
+        """Return requests and tokens by provider, of this run."""
+        return dict(used(self._calls, item.needs, self.odar.settings.retry.attempts))
+
+    def cost(self) -> float | None:
+        """Return what the item has cost so far, in all runs; None if a price is unknown."""
+        costs = [total_cost(self.attempts), *self._lost]
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+    def _have(self, step: Step) -> list[Attempt]:
+        return [each for each in self.attempts if each.step is step]
+
+    async def _request(self, step: Step, count: int, index: int) -> None:
+        """Make one request on a ledger of its own; its answers are kept before anything else happens."""
+        ledger = self.odar.ledger()
+        team = self.odar.team(self.job.task.query, ledger, self.job.seed, self.assignment)
+        candidates: list[Candidate] = []
+        try:
+            match step:
+                case Step.ANSWER:
+                    candidates = await team.answer()
+                case Step.VERIFY:
+                    candidates = await team.verify(self._have(Step.ANSWER)[0].candidate)
+                case Step.SOLVE:
+                    candidates = await team.solve(count, first=index)
+        finally:
+            self._calls += ledger.calls
+            if not candidates:
+                self._lost.append(ledger.spend().cost_usd)
+        if not candidates:
+            raise team.failures[-1].error
+        spend = ledger.spend()
+        bill = Bill(list(Step).index(step) + index, spend.usage, team.cards[step.role].price, spend.seconds)
+        shares = output_shares(spend.usage.output, candidates)
+        found = [
+            attempt_of(each, index + i, bill, share)
+            for i, (each, share) in enumerate(zip(candidates, shares, strict=True))
+        ]
+        self.memo.keep(f"{step.value}:{index}", [attempt_to_json(each) for each in found])
+        self.attempts += found
+
+    async def _score_by_surrogate(self) -> None:
+        """Score all answers by the surrogate if the Medium or the Hard path would ask it (SPEC 5.6).
+
+        Raises:
+            OdarError: it failed; the item is tried again by the next run.
+        """
+        surrogate = self.odar.judge.surrogate
+        if surrogate is None:
+            return
+        ledger = self.odar.ledger()
+        team = self.odar.team(self.job.task.query, ledger, self.job.seed, self.assignment)
+        self.attempts = in_order(self.attempts)
+        candidates = [each.candidate for each in self.attempts]
+        by_step = {step: [each for each in candidates if each.step is step] for step in Step}
+        paths = (by_step[Step.ANSWER] + by_step[slow] for slow in (Step.VERIFY, Step.SOLVE))
+        if not any(surrogate.needed(path, team) for path in paths):
+            return
+        try:
+            scored = await surrogate.weigh(candidates, team)
+        except OdarError:
+            self._lost.append(ledger.spend().cost_usd)
+            raise
+        finally:
+            self._calls += ledger.calls
+        cost = ledger.spend().cost_usd
+        share = None if cost is None else cost / len(candidates)
+        for i, view in enumerate(scored):
+            if (found := view.energy) is not None:
+                score = SurrogateScore(surrogate.card.name, found.energy, found.varentropy, share)
+                self.attempts[i] = replace(self.attempts[i], surrogate=score)
+
+
+def finish(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:
+    """Score the attempts and return the finished item."""
+    task, score = job.task, job.source.score
+    estimate = estimate_turn(odar.estimator, task.query)
+    values = {name: value for name, value, _ in estimate.contributions}
+    known = all(name in values for name in FEATURES)
+    features = [values[name] for name in FEATURES] if known else phi(task.query).tolist()
+    return RecordedItem(
+        key=job.key,
+        category=job.source.category,
+        metric=job.source.metric,
+        stratum=task.stratum,
+        fold=job.fold,
+        query=task.query.text,
+        gold=task.gold,
+        effort=task.effort,
+        features=tuple(features),
+        difficulty=estimate.difficulty,
+        expert=assignment.expert,
+        attempts=tuple(replace(a, score=float(score(task, a.text, a.answer))) for a in in_order(attempts)),
+        split=task.split,
+    )
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for every call, then raise the first failure: answers that others paid for are kept."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

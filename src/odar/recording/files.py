@@ -1,0 +1,288 @@
+"""Recordings on disk: JSON Lines (`.jsonl`, also compressed as `.jsonl.gz`) or Parquet, with the same content.
+
+`odar eval collect` appends to a `.jsonl` file, which is its journal and can grow. The other two are written once,
+by `odar eval convert`: `.jsonl.gz` is small enough to be committed, `.parquet` loads fastest. Parquet also stores
+the figures that fusion needs, so that a replay reads no tokens.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from io import BufferedIOBase
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from odar.errors import InputError, one_line
+from odar.files import user_path
+from odar.formats import load_json
+from odar.recording.header import Header
+from odar.recording.journal import sync_folder, to_line
+from odar.recording.schema import (
+    Attempt,
+    Figures,
+    ItemKey,
+    RecordedItem,
+    attempt_from_json,
+    figures_of,
+    item_from_json,
+    item_to_json,
+    rounded,
+)
+
+METADATA_KEY = b"odar"
+"""The key of the header in the metadata of a Parquet file."""
+ROWS = 256
+"""Items in a row group: what is held in memory at once."""
+SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording that can be read; open it with `open_recording`."""
+
+    path: Path
+    header: Header
+
+    def items(self, split: str = "", keys: set[ItemKey] | None = None) -> Iterator[RecordedItem]:
+        """Iterate over the items.
+
+        Args:
+            split: only items of this split, and those without one; empty for all.
+            keys: only these items.
+        """
+        read = _parquet_items if _kind(self.path) == ".parquet" else _json_items
+        for item in read(self.path):
+            if (keys is None or item.key in keys) and (not split or item.split in ("", split)):
+                yield item
+
+    def tables(self, columns: Sequence[str], split: str = "") -> Iterator[Any]:
+        """Iterate over Arrow tables with these columns and up to ROWS items each, for array code."""
+        pa, _ = arrow()
+        schema = _schema(pa)
+        if _kind(self.path) == ".parquet" and not split:
+            file = _open_parquet(self.path)
+            with damage_reported(self.path):
+                for number in range(file.num_row_groups):
+                    yield file.read_row_group(number, columns=list(columns))
+            return
+        found = self.items(split)
+        while batch := list(islice(found, ROWS)):
+            yield pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=schema)
+
+
+def open_recording(place: str | Path) -> Recording:
+    """Open a recording for reading.
+
+    Raises:
+        InputError: there is no such file, or it is not a recording.
+    """
+    path = user_path(place)
+    if not path.is_file():
+        raise InputError(f"{place}: no such recording; make one with: odar eval collect SET --out FILE.jsonl")
+    if _kind(path) == ".parquet":
+        return Recording(path, _parquet_header(_open_parquet(path), path))
+    with damage_reported(path), _open_text(path) as file:
+        return Recording(path, Header.from_json(file.readline(), str(place)))
+
+
+def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
+    """Write a recording in the format of the path's suffix, completely or not at all; return the number of items.
+
+    Raises:
+        InputError: the suffix is unknown, or the file cannot be written.
+    """
+    writer = _write_parquet if _kind(path) == ".parquet" else _write_json
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        count = writer(part, path, header, items)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return count
+
+
+def arrow() -> tuple[Any, Any]:
+    """Import pyarrow and its Parquet module, which are optional.
+
+    Raises:
+        InputError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("Parquet files need pyarrow: pip install 'odar[evals]'") from None
+    return pyarrow, parquet
+
+
+@contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Turn whatever is wrong with the content of a file into an InputError that names the file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _damage() as error:
+        why = one_line(error, 200)
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {why}); collect it again") from None
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What reading a damaged file raises; Arrow has exceptions of its own, if it was imported."""
+    pyarrow: Any = sys.modules.get("pyarrow")
+    known = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError, zlib.error)
+    return (*known, pyarrow.ArrowException) if pyarrow else known
+
+
+def _kind(path: Path) -> str:
+    kind = next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(suffix)), None)
+    if kind is None:
+        raise InputError(f"{path}: the name of a recording ends in {', '.join(SUFFIXES)}")
+    return kind
+
+
+def _open_text(path: Path) -> BufferedIOBase:
+    return gzip.open(path, "rb") if _kind(path) == ".jsonl.gz" else path.open("rb")
+
+
+def _json_items(path: Path) -> Iterator[RecordedItem]:
+    """The last row of an item counts; rows with an error, and a last line that is incomplete, are left out."""
+    with damage_reported(path):
+        last: dict[str, int] = {}
+        with _open_text(path) as file:
+            for number, line in enumerate(file):
+                if number and line.endswith(b"\n"):
+                    last[_id_of(line)] = number
+        with _open_text(path) as file:
+            for number, line in enumerate(file):
+                if number and line.endswith(b"\n") and last[_id_of(line)] == number:
+                    row = load_json(line)
+                    if row["error"] is None:
+                        yield item_from_json(row)
+
+
+def _id_of(line: bytes) -> str:
+    """The `id` of a row, which is its first field, without parsing the rest."""
+    value, _ = json.JSONDecoder().raw_decode(line[:2000].decode("utf-8", "replace"), len('{"id": '))
+    if not isinstance(value, str) or not line.startswith(b'{"id": '):
+        raise ValueError(f"a line begins with {line[:20]!r}")
+    return value
+
+
+def _write_json(part: Path, path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
+    count = 0
+    with part.open("wb") as raw:
+        # mtime 0: the same items give the same bytes
+        file: Any = gzip.GzipFile("", "wb", 9, raw, mtime=0) if _kind(path) == ".jsonl.gz" else raw
+        file.write(to_line(header.to_row()))
+        for item in items:
+            file.write(to_line(item_to_json(item)))
+            count += 1
+        if file is not raw:
+            file.close()
+    return count
+
+
+def _write_parquet(part: Path, path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
+    pa, parquet = arrow()
+    schema = _schema(pa).with_metadata({METADATA_KEY: header.to_json().encode()})
+    count, found = 0, iter(items)
+    with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
+        while batch := list(islice(found, ROWS)):
+            writer.write_table(pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=schema))
+            count += len(batch)
+    return count
+
+
+def _parquet_items(path: Path) -> Iterator[RecordedItem]:
+    file = _open_parquet(path)
+    with damage_reported(path):
+        for number in range(file.num_row_groups):
+            for row in file.read_row_group(number).to_pylist():
+                yield _parquet_item(row)
+
+
+def _open_parquet(path: Path) -> Any:
+    """Open a Parquet recording of this format with all its columns, or raise a clear error."""
+    pa, parquet = arrow()
+    try:
+        file = parquet.ParquetFile(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path} cannot be read as a recording: {' '.join(str(error).split())}") from None
+    _parquet_header(file, path)
+    for column in _schema(pa):
+        if column.name not in file.schema_arrow.names:
+            raise InputError(f"{path} has no column {column.name!r}; it is damaged, collect it again")
+        if file.schema_arrow.field(column.name).type != column.type:
+            raise InputError(f"{path}: column {column.name!r} is not of its type; it is damaged, collect it again")
+    return file
+
+
+def _parquet_header(file: Any, path: Path) -> Header:
+    metadata = file.schema_arrow.metadata or {}
+    if METADATA_KEY not in metadata:
+        raise InputError(f"{path} is a Parquet file, but not a recording of ODAR")
+    return Header.from_json(metadata[METADATA_KEY].decode("utf-8", "replace"), str(path))
+
+
+def _parquet_row(item: RecordedItem) -> dict[str, Any]:
+    row = asdict(item)
+    row["key"] = item.key._asdict()
+    row["gold"] = json.dumps(item.gold, ensure_ascii=False)
+    for nested, attempt in zip(row["attempts"], item.attempts, strict=True):
+        nested["figures"] = asdict(figures_of(attempt))
+        nested["control"] = [i for i, control in enumerate(attempt.control) if control]
+    return row
+
+
+def _parquet_item(row: dict[str, Any]) -> RecordedItem:
+    attempts: list[Attempt] = []
+    for nested in row["attempts"]:
+        del nested["figures"]
+        nested["logprobs"] = [rounded(value) for value in nested["logprobs"]]
+        nested["usage"] = {k: v for k, v in nested["usage"].items() if v is not None}
+        attempts.append(attempt_from_json(nested))
+    key = ItemKey(**row["key"])
+    rest = {"key": key, "gold": json.loads(row["gold"]), "features": tuple(row["features"])}
+    return RecordedItem(**{**row, **rest, "attempts": tuple(attempts)})
+
+
+def _schema(pa: Any) -> Any:
+    text, whole, real, flag = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+    usage = pa.struct([*((n, whole) for n in ("input", "cached", "output", "reasoning", "written", "written_1h")),
+                       ("unpriced", flag)])  # fmt: skip
+    surrogate = pa.struct([("model", text), ("energy", real), ("varentropy", real), ("cost_usd", real)])
+    figures = pa.struct(
+        [(name, whole if kind == "int" else real) for name, kind in Figures.__annotations__.items()]
+    )
+    attempt = pa.struct(
+        [
+            ("step", text), ("index", whole), ("model", text), ("text", text), ("answer", text),
+            ("judgment", flag), ("finish", text), ("score", real),
+            ("tokens", pa.list_(text)), ("logprobs", pa.list_(pa.float32())), ("control", pa.list_(whole)),
+            ("request", whole), ("usage", usage), ("prompt_usd", real), ("output_usd", real), ("seconds", real),
+            ("stated", flag), ("surrogate", surrogate), ("mean_logprob", real), ("figures", figures),
+        ]
+    )  # fmt: skip
+    return pa.schema(
+        [
+            ("key", pa.struct([("set", text), ("id", text), ("seed", whole)])),
+            ("category", text), ("metric", text), ("stratum", text), ("fold", whole), ("query", text),
+            ("gold", text), ("effort", real), ("features", pa.list_(real)), ("difficulty", real), ("expert", text),
+            ("attempts", pa.list_(attempt)), ("split", text), ("digest", text),
+        ]
+    )  # fmt: skip

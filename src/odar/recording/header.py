@@ -1,0 +1,225 @@
+"""The header of a recording: everything its answers depend on.
+
+Models, weights, prompts, token budgets and sampling are its `facts`; answers that were made under other facts are
+never appended to the same file. Settings that a replay can change (thresholds, fusion, timeouts) are kept too, but
+may differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odar import __version__
+from odar.agents.terms import agent_terms
+from odar.calibration_file import Calibration
+from odar.conversation import NO_OPTIONS
+from odar.errors import InputError
+from odar.formats import check_format, load_json
+from odar.providers.weights import SMOLLM2
+from odar.types import Role, Step
+
+if TYPE_CHECKING:
+    from odar.catalogue import ModelCard
+    from odar.engine import Odar
+
+FORMAT = "odar-recording-1"
+"""The version of the schema; a recording of another version is refused."""
+_PARTS = ("fast", "slow", "routing", "fusion", "dispatch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The facts about a recording."""
+
+    format: str = FORMAT
+    made_by: str
+    """A digest of `facts`."""
+    facts: Mapping[str, Any]
+    """What the answers depend on, as plain data."""
+    samples: int
+    """Slow samples of each item."""
+    settings: Mapping[str, Any]
+    """Profile, both agents, routing, fusion and dispatch, as they were."""
+    models: Mapping[str, list[str]]
+    """The models of each role, the default first."""
+    together: Mapping[str, bool]
+    """By model: whether one request returns several samples."""
+    prompts: Mapping[str, str]
+    """The MD5 of each step's prompt."""
+    sources: list[dict[str, Any]]
+    """Sampling of each model at each step: the key of alignment statistics."""
+    calibration: Mapping[str, Any]
+    """The calibration in use, complete."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    imported: bool = False
+    """Whether the answers come from files of another tool."""
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the first line of a JSONL recording as plain data; `format` comes first."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(self.to_row(), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, origin: str) -> Header:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: it is something else, or of another version.
+        """
+        try:
+            body = load_json(text)
+            check_format(body.get("format"), FORMAT, origin, "collect it again, into another file")
+            return cls(**body)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InputError(f"{origin} is not a recording: {error}") from None
+
+    def changes_since(self, before: Mapping[str, Any]) -> str:
+        """Return what changed since a file with this header was made, in parentheses; empty if unknown."""
+        facts = before.get("facts")
+        return describe_changes(self.facts, facts) if isinstance(facts, Mapping) else ""
+
+
+def header_of(odar: Odar, path_samples: int | None = None) -> Header:
+    """Return the header of a recording that this engine makes.
+
+    Args:
+        odar: the engine; `routing.samples` of its settings is the number of slow samples that are recorded.
+        path_samples: slow samples of the Hard path; a recording may hold more of them, for best-of-N curves.
+    """
+    settings, facts = odar.settings, facts_of(odar)
+    parts = {name: _plain(asdict(getattr(settings, name))) for name in _PARTS}
+    parts["routing"]["samples"] = settings.routing.samples if path_samples is None else path_samples
+    return Header(
+        made_by=digest(facts),
+        facts=facts,
+        samples=settings.routing.samples,
+        settings={
+            "profile": settings.profile,
+            "prompts": settings.prompts,
+            "calibration": settings.calibration,
+            **parts,
+        },
+        models={role.value: [card.name for card in odar.cards[role]] for role in Role},
+        together={card.name: card.n for cards in odar.cards.values() for card in cards},
+        prompts={step.value: prompt.md5 for step, prompt in odar.prompts.items()},
+        sources=[_source(odar, card, step) for step in Step for card in odar.cards[step.role]],
+        calibration=json.loads(odar.calibration.to_json()),
+        versions={"odar": __version__, "python": platform.python_version()},
+    )
+
+
+def facts_of(odar: Odar) -> dict[str, Any]:
+    """Return what recorded answers depend on: models, weights, prompts, sampling, token budgets, samples.
+
+    Timeouts, thresholds and fusion may change: a replay can change them too.
+    """
+    settings = odar.settings
+    agents = {role.value: _plain(asdict(settings.agent(role))) for role in Role}
+    for agent in agents.values():
+        del agent["timeout_s"]
+        if not settings.dispatch.models:
+            del agent["alternatives"]
+    cards = {role: odar.cards[role] if settings.dispatch.models else odar.cards[role][:1] for role in Role}
+    facts: dict[str, Any] = {
+        **agents,
+        "models": {card.name: _card_facts(odar, card) for role in Role for card in cards[role]},
+        "prompts": {step.value: prompt.md5 for step, prompt in odar.prompts.items()},
+        "samples": settings.routing.samples,
+        "dispatch": settings.dispatch.models,
+    }
+    if settings.fusion.surrogate:
+        card = settings.card(settings.fusion.surrogate)
+        limit = settings.fusion.missing_limit
+        facts["surrogate"] = {**_card_facts(odar, card), "name": card.name, "missing_limit": limit}
+    return dict(json.loads(json.dumps(facts)))
+
+
+def describe_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Return the differences of two sets of facts in parentheses, the first three by name.
+
+    >>> describe_changes({"slow": {"temperature": 0.3}}, {"slow": {"temperature": 1.0}})
+    ' (slow.temperature was 1.0 and is 0.3)'
+    """
+    old, new = dict(_flat(before)), dict(_flat(now))
+    changes = [
+        f"{name} was {old.get(name, 'missing')} and is {new.get(name, 'missing')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+    more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+    return f" ({'; '.join(changes[:3])}{more})" if changes else ""
+
+
+def calibration_of(header: Header) -> Calibration:
+    """Return the calibration that was in use when the recording was made."""
+    return Calibration.from_json(json.dumps(header.calibration), "the calibration in the recording")
+
+
+def digest(value: Any) -> str:
+    """Return a short hash of plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def latest_header(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Return the recording in a folder that was written to last, and its first line; None if there is none."""
+    for file in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            with file.open(encoding="utf-8") as lines:
+                header = json.loads(lines.readline())
+        except (OSError, ValueError):
+            continue
+        if isinstance(header, Mapping) and header.get("format") == FORMAT:
+            return file, header
+    return None
+
+
+def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
+    """Return what identifies a model. Addresses and further fields may hold a secret, so only a hash is kept."""
+    provider = odar.settings.providers.get(card.provider)
+    return {
+        "provider": card.provider,
+        "id": card.id,
+        "kind": provider.kind if provider else None,
+        "address": digest([provider.base_url, provider.recordings]) if provider else None,
+        "weights": SMOLLM2.sha256 if provider and provider.kind == "local" else None,
+        "together": card.n,
+        "logprobs": card.logprobs,
+        "drop": list(card.drop),
+        "extra": digest(dict(card.extra)),
+    }
+
+
+def _source(odar: Odar, card: ModelCard, step: Step) -> dict[str, Any]:
+    """Return sampling as the engine looks it up: the length limit is the one that fits the model's context."""
+    sampling = agent_terms(odar.settings.agent(step.role), card, NO_OPTIONS, None).sampling
+    return {
+        "step": step.value,
+        "model": card.name,
+        "prompt_md5": odar.prompts[step].md5,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+    }
+
+
+def _plain(tree: dict[str, Any]) -> dict[str, Any]:
+    """Make a tree ready for JSON: lists for tuples, and infinity as a string that float() reads."""
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in tree.items()}
+    return {name: str(value) if value == float("inf") else value for name, value in listed.items()}
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,342 @@
+"""The schema of a recording: items with attempts (SPEC 8.1).
+
+An item is a question with its reference answer; an attempt is one answer that a model gave to it, with tokens,
+log-probabilities, score and price. Collected, imported and exported answers all have this form, and calibration,
+replay, fusion studies and reports read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+from odar.catalogue import Price
+from odar.policy.energy import measure
+from odar.policy.fusion import confidences, token_counts
+from odar.types import Candidate, Query, Step, Token, Usage
+
+DIGITS = 4
+"""Decimals of a recorded log-probability. Enough for every figure we report, and a third of the size."""
+_UNKNOWN = Usage()
+SPLITS = ("", "calibrate", "judge")
+"""What an item may be used for: anything, fitting only, or judging only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question to record answers for, and what its scorer needs to judge them."""
+
+    id: str
+    """Unique within its set, the same on every load."""
+    query: Query
+    gold: Any
+    """JSON: whatever the scorer of the set compares with."""
+    stratum: str = ""
+    """Subject, level or task within the set, for stratified sampling (SPEC 7.4)."""
+    effort: float | None = None
+    """Human time or length of the reference reasoning, if the data has it (SPEC 2.5)."""
+    meta: dict[str, Any] = field(default_factory=dict)
+    """JSON: anything else the scorer or a report needs."""
+    split: str = ""
+    """One of SPLITS."""
+
+
+class ItemKey(NamedTuple):
+    """What makes an item unique in a recording."""
+
+    set: str
+    """A benchmark, or the name of a user's file."""
+    id: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SurrogateScore:
+    """The free energy of an attempt by another model, where its own had no log-probabilities (SPEC 5.6)."""
+
+    model: str
+    energy: float
+    varentropy: float
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One answer by one agent."""
+
+    step: Step
+    index: int = 0
+    """The number of the slow sample; 0 for the other steps."""
+    model: str
+    text: str
+    answer: str
+    judgment: bool | None = None
+    finish: str = "stop"
+    score: float | None = None
+    """By the metric of the set, from 0 to 1; None until the item is finished."""
+    tokens: tuple[str, ...] = ()
+    logprobs: tuple[float | None, ...] = ()
+    """Rounded to DIGITS, so that figures derived from them are the same before and after a reload."""
+    control: tuple[bool, ...] = ()
+    request: int = 0
+    """Samples of one request share a number, and a prompt that was billed once."""
+    usage: Usage = _UNKNOWN
+    """Input is that of the whole request, output that of this sample."""
+    prompt_usd: float | None = None
+    """Price of reading the prompt; the same for all samples of the request."""
+    output_usd: float | None = None
+    """Price of the tokens of this sample."""
+    seconds: float | None = None
+    """Duration of the request; None if unknown."""
+    stated: bool = True
+    """Whether it marked its final answer, if the prompt asks for that."""
+    surrogate: SurrogateScore | None = None
+    mean_logprob: float | None = None
+    """For an imported answer whose tokens are unknown: the mean log-probability of its tokens."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """The answer in the form that fusion and agents use."""
+        triples = zip(self.tokens, self.logprobs, self.control, strict=True)
+        tokens = tuple(Token(*triple) for triple in triples)
+        said = (self.text, self.answer, tokens, self.judgment, self.finish)
+        return Candidate(self.step, self.model, *said, stated=self.stated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedItem:
+    """One question with every recorded answer to it."""
+
+    key: ItemKey
+    category: str
+    metric: str
+    stratum: str
+    fold: int
+    """Its fold within the set (SPEC 7.4)."""
+    query: str
+    gold: Any
+    effort: float | None
+    features: tuple[float, ...]
+    """φ(x), the 24 features of SPEC 2.1; empty if they were not computed."""
+    difficulty: float
+    """The prior d(x)."""
+    expert: str
+    attempts: tuple[Attempt, ...]
+    """The fast answer, the verification and the slow samples, in this order; any of them may be missing."""
+    split: str = ""
+    """One of SPLITS."""
+    digest: str = ""
+    """A hash of question and reference answer: a row with another one is never reused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One answer in numbers, by the same functions that fusion uses; None where it has no log-probabilities."""
+
+    energy: float | None
+    """E (SPEC 5.1)."""
+    varentropy: float | None
+    """V (SPEC 5.2)."""
+    mean_logprob: float | None
+    mean_probability: float | None
+    lowest_window: float | None
+    total: int
+    """Tokens that count for SPEC 5.6; an estimate if no tokens are listed."""
+    missing: int
+    """Those without a log-probability."""
+    length: int
+    """Tokens without control tokens, as the posterior difficulty counts them (SPEC 5.11)."""
+    stated: int
+    """Whether it marked its final answer, if the prompt asks for that."""
+
+
+def figures_of(attempt: Attempt) -> Figures:
+    """Compute the figures of an attempt."""
+    candidate = attempt.candidate
+    total, missing = token_counts(candidate)
+    length = sum(not token.control for token in candidate.tokens)
+    stated = int(candidate.stated)
+    energy = measure(candidate.tokens, 0.0, None)
+    if energy is None:
+        return Figures(None, None, None, None, None, total, missing, length, stated)
+    mean, probability, window = confidences(candidate)
+    return Figures(energy.energy, energy.varentropy, mean, probability, window, total, missing, length, stated)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """One request as the ledger has it, for the samples that came of it."""
+
+    number: int
+    usage: Usage
+    price: Price | None
+    seconds: float
+
+
+def attempt_of(candidate: Candidate, index: int, bill: Bill, output: int | None) -> Attempt:
+    """Make an attempt of a candidate; `output` is its own share of the request's generated tokens."""
+    usage = Usage(bill.usage.input, bill.usage.cached, output, None)
+    price = bill.price
+    return Attempt(
+        step=candidate.step,
+        index=index,
+        model=candidate.model,
+        text=candidate.text,
+        answer=candidate.answer,
+        judgment=candidate.judgment,
+        finish=candidate.finish,
+        tokens=tuple(token.text for token in candidate.tokens),
+        logprobs=tuple(rounded(token.logprob) for token in candidate.tokens),
+        control=tuple(token.control for token in candidate.tokens),
+        request=bill.number,
+        usage=usage,
+        prompt_usd=price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None,
+        output_usd=price.cost(Usage(0, 0, output, None)) if price else None,
+        seconds=round(bill.seconds, 4),
+        stated=candidate.stated,
+    )
+
+
+def output_shares(total: int | None, candidates: Sequence[Candidate]) -> list[int | None]:
+    """Divide a request's generated tokens among its samples: by token lists if all have one, else by length.
+
+    >>> output_shares(10, [Candidate(Step.SOLVE, "m", "abc", ""), Candidate(Step.SOLVE, "m", "abcdefg", "")])
+    [3, 7]
+    """
+    if total is None:
+        return [None] * len(candidates)
+    listed = [len(candidate.tokens) for candidate in candidates]
+    weights = listed if all(listed) else [max(1, len(candidate.text)) for candidate in candidates]
+    ends = [round(total * sum(weights[: i + 1]) / sum(weights)) for i in range(len(weights))]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def in_order(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Sort attempts: the fast answer, the verification, the samples."""
+    order = list(Step)
+    return sorted(attempts, key=lambda each: (order.index(each.step), each.index))
+
+
+def total_cost(attempts: Iterable[Attempt]) -> float | None:
+    """Return what the answers to one item cost together; None if a price is unknown."""
+    attempts = list(attempts)
+    cost = add_costs((each.request, each.prompt_usd, each.output_usd) for each in attempts)
+    scores = [each.surrogate.cost_usd for each in attempts if each.surrogate is not None]
+    if cost is None or None in scores:
+        return None
+    return cost + sum(score for score in scores if score is not None)
+
+
+def add_costs(prices: Iterable[tuple[int, float | None, float | None]]) -> float | None:
+    """Add up (request, price of its prompt, price of the answer); a prompt counts once per request.
+
+    >>> add_costs([(0, 1.0, 0.5), (2, 3.0, 0.25), (2, 3.0, 0.25)])
+    5.0
+    """
+    prompts: dict[int, float] = {}
+    total = 0.0
+    for request, prompt, answer in prices:
+        if prompt is None or answer is None:
+            return None
+        prompts[request] = prompt
+        total += answer
+    return total + sum(prompts.values())
+
+
+def rounded(logprob: float | None) -> float | None:
+    """Round a log-probability to the precision of a recording.
+
+    >>> rounded(-0.123456), rounded(None)
+    (-0.1235, None)
+    """
+    return None if logprob is None else round(logprob, DIGITS) + 0.0
+
+
+def row_id(key: ItemKey) -> str:
+    """Return the name of an item's row in the journal; `key_of` reads it.
+
+    >>> key_of(row_id(ItemKey("gsm8k", "17", 42)))
+    ItemKey(set='gsm8k', id='17', seed=42)
+    """
+    return json.dumps(key, ensure_ascii=False)
+
+
+def key_of(row_id: str) -> ItemKey:
+    """Read a name that `row_id` wrote."""
+    return ItemKey(*json.loads(row_id))
+
+
+_ATTEMPT_DEFAULTS = {each.name: each.default for each in fields(Attempt)}
+_ITEM_DEFAULTS = {"split": "", "stratum": "", "effort": None}
+
+
+def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as one JSON object; values that are the default, or follow from others, are left out."""
+    row = {name: getattr(attempt, name) for name in _ATTEMPT_DEFAULTS}
+    row = {name: value for name, value in row.items() if value != _ATTEMPT_DEFAULTS[name]}
+    if attempt.text == _spoken(attempt.tokens, attempt.control):
+        row.pop("text", None)
+    row.pop("control", None)
+    if any(attempt.control):
+        row["control"] = [i for i, control in enumerate(attempt.control) if control]
+    if "usage" in row:
+        row["usage"] = {k: v for k, v in asdict(attempt.usage).items() if v is not None and v is not False}
+    if attempt.surrogate is not None:
+        row["surrogate"] = asdict(attempt.surrogate)
+    return row
+
+
+def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
+    """Read what `attempt_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    tokens = tuple(row.get("tokens", ()))
+    marked = set(row.get("control", ()))
+    control = tuple(i in marked for i in range(len(tokens)))
+    given = {
+        **row,
+        "step": Step(row["step"]),
+        "tokens": tokens,
+        "logprobs": tuple(row.get("logprobs", ())),
+        "control": control,
+        "usage": Usage(**row.get("usage", {})),
+    }
+    if "text" not in given:
+        given["text"] = _spoken(tokens, control)
+    if given.get("surrogate") is not None:
+        given["surrogate"] = SurrogateScore(**given["surrogate"])
+    attempt = Attempt(**given)
+    if len(attempt.logprobs) != len(tokens):
+        raise ValueError(f"{len(tokens)} tokens, but {len(attempt.logprobs)} log-probabilities")
+    return attempt
+
+
+def item_to_json(item: RecordedItem) -> dict[str, Any]:
+    """Return an item as a row of a JSONL recording."""
+    rest = {name: getattr(item, name) for name in (each.name for each in fields(RecordedItem))}
+    for name in ("key", "attempts", "digest"):
+        del rest[name]
+    rest = {k: v for k, v in rest.items() if k not in _ITEM_DEFAULTS or v != _ITEM_DEFAULTS[k]}
+    return {
+        "id": row_id(item.key),
+        "cost_usd": total_cost(item.attempts),
+        "error": None,
+        "digest": item.digest,
+        "item": {**rest, "features": list(item.features)},
+        "attempts": [attempt_to_json(each) for each in item.attempts],
+    }
+
+
+def item_from_json(row: Mapping[str, Any]) -> RecordedItem:
+    """Read what `item_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    rest = {**_ITEM_DEFAULTS, **row["item"], "features": tuple(row["item"]["features"])}
+    return RecordedItem(
+        **rest,
+        key=key_of(row["id"]),
+        digest=str(row.get("digest") or ""),
+        attempts=tuple(map(attempt_from_json, row["attempts"])),
+    )
+
+
+def _spoken(tokens: Sequence[str], control: Sequence[bool]) -> str:
+    return "".join(token for token, skipped in zip(tokens, control, strict=True) if not skipped)

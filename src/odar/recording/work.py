@@ -1,0 +1,213 @@
+"""Work that needs an engine: what an item can take at most, replies that are kept, an engine in each process."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from odar.agents.ledger import Ledger
+from odar.agents.prompt_size import most_tokens
+from odar.agents.surrogate import WRITES
+from odar.agents.terms import agent_terms
+from odar.catalogue import ModelCard
+from odar.conversation import Message, ToolCall
+from odar.engine import Odar
+from odar.errors import BudgetExceeded
+from odar.providers.base import Completion, OnText, Provider, ProviderAround, Reply, Request, score_text
+from odar.question import CHARACTERS_PER_TOKEN_AT_MOST
+from odar.recording.executor import Work
+from odar.recording.journal import Memo
+from odar.recording.limits import NOTHING, Amount, Needs
+from odar.settings import Settings
+from odar.types import Call, Query, Step, Token, Usage
+
+_BYTES_PER_TOKEN = 4
+"""Of a proposal that the verifier will read: nobody has written it yet."""
+
+
+def worst_case(
+    odar: Odar, query: Query, steps: Sequence[tuple[Step, int]], *, scored: bool = False
+) -> tuple[Needs, float | None]:
+    """Return the most that these steps, each so many times, can take for one query.
+
+    Requests and tokens by provider, and money, None if a price is unknown. If an agent may choose among models, the
+    most expensive counts, and each provider as if it were chosen.
+
+    Args:
+        odar: the engine whose agents are asked.
+        query: the question.
+        steps: each step, and how often it is done.
+        scored: whether a surrogate, if there is one, scores every answer too.
+    """
+    needs: dict[str, Amount] = {}
+    total: float | None = 0.0
+    for step, count in steps:
+        costs = []
+        for card in odar.cards[step.role]:
+            terms = agent_terms(odar.settings.agent(step.role), card, query.options, None)
+            longest = terms.sampling.max_tokens or 0
+            draft = "x" * _BYTES_PER_TOKEN * (odar.settings.fast.max_tokens if step is Step.VERIFY else 0)
+            messages = odar.prompts[step].messages(query, draft, draft)
+            most = Amount(count, count * (most_tokens(messages) + longest))
+            needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
+            costs.append(_worst_cost(card, messages, longest, count))
+        total = _add(total, None if None in costs else max(cost or 0.0 for cost in costs))
+    if scored and odar.judge.surrogate is not None:
+        card = odar.judge.surrogate.card
+        for step, count in steps:
+            text = "x" * CHARACTERS_PER_TOKEN_AT_MOST * odar.settings.agent(step.role).max_tokens
+            read = (*query.messages, Message("assistant", text))
+            most = Amount(count, count * (most_tokens(read) + WRITES))
+            needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
+            total = _add(total, _worst_cost(card, read, WRITES, count))
+    return needs, total
+
+
+def _worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
+    try:
+        return count * Ledger.worst_cost(card, messages, longest)
+    except BudgetExceeded:
+        return None
+
+
+def _add(total: float | None, cost: float | None) -> float | None:
+    return None if total is None or cost is None else total + cost
+
+
+def used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
+    """What the bill says, by provider. A failed call may have been tried as often as is allowed, and unknown tokens
+    may have been the most."""
+    requests: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    unknown: set[str] = set()
+    for call in calls:
+        requests[call.provider] += attempts if call.failed else 1 + call.retries
+        if call.usage.input is None or call.usage.output is None:
+            unknown.add(call.provider)
+        else:
+            tokens[call.provider] += call.usage.input + call.usage.output
+    return {
+        name: Amount(count, max(tokens[name], needs[name].tokens if name in unknown and name in needs else 0))
+        for name, count in requests.items()
+    }
+
+
+@dataclasses.dataclass(slots=True)
+class _Current:
+    """The item that a task works on, and how often it has made each request."""
+
+    memo: Memo
+    seen: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
+_current: ContextVar[_Current | None] = ContextVar("odar_batch_item", default=None)
+
+
+@contextmanager
+def replies_kept_in(memo: Memo) -> Iterator[None]:
+    """Requests made inside, and in tasks started inside, are answered from this memo where they can be."""
+    token = _current.set(_Current(memo))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class RememberingProvider(ProviderAround):
+    """A provider that asks nothing twice for the same item. A guard for `Odar`."""
+
+    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+        """The reply from the memo, or else the provider's, which goes into the memo."""
+        return await _remembered(name_of(self.name, request), lambda: self._provider.complete(request, on_text))
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """The score from the memo, or else the provider's, if it can score."""
+        name = name_of(f"{self.name} score {text}", request)
+        return await _remembered(name, lambda: score_text(self._provider, request, text))
+
+
+async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+    current = _current.get()
+    if current is None:
+        return await ask()
+    name = f"{same}:{current.seen[same]}"  # samples without a seed are several requests that look alike
+    current.seen[same] += 1
+    if (kept := current.memo.recall(name)) is not None:
+        return reply_of(kept)
+    reply = await ask()
+    if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
+        current.memo.keep(name, plain(reply))  # an empty reply would only make the item fail again
+    return reply
+
+
+def name_of(provider: str, request: Request) -> str:
+    """A name for what is asked; how much time is left for it does not matter."""
+    timeless = dataclasses.replace(request, timeout_s=0.0)
+    return hashlib.sha256(f"{provider} {timeless!r}".encode()).hexdigest()[:32]
+
+
+def plain(reply: Reply) -> dict[str, Any]:
+    """A reply as JSON-ready data, without the words of its protocol.
+
+    >>> reply_of(plain(Reply((Completion("4", (Token("4", -0.1),)),), Usage(1, 0, 1, 0), "m"))).completions[0].text
+    '4'
+    """
+    return {
+        "completions": [
+            {
+                "text": c.text,
+                "finish": c.finish,
+                "tokens": c.tokens,
+                "calls": [dataclasses.astuple(t) for t in c.tool_calls],
+            }
+            for c in reply.completions
+        ],
+        "usage": dataclasses.asdict(reply.usage),
+        "model": reply.model,
+        "retries": reply.retries,
+    }
+
+
+def reply_of(kept: dict[str, Any]) -> Reply:
+    """The reply that `plain` was given."""
+    completions = tuple(
+        Completion(
+            each["text"],
+            tuple(Token(*token) for token in each["tokens"]),
+            each["finish"],
+            tuple(ToolCall(*call) for call in each["calls"]),
+        )
+        for each in kept["completions"]
+    )
+    return Reply(completions, Usage(**kept["usage"]), kept["model"], kept["retries"])
+
+
+OpenProviders = Callable[[Settings], Mapping[str, Provider]]
+
+
+@dataclass(frozen=True, slots=True)
+class WithEngine:
+    """Opens an engine and hands it to whoever makes the work; can be sent to another machine.
+
+    Args:
+        settings: keys are not in them: each machine finds its own (`api_key_env`, `api_key_file`).
+        make_work: the work, given the engine; to be sent away it must be picklable.
+        open_providers: ready-made providers in place of the configured ones.
+    """
+
+    settings: Settings
+    make_work: Callable[[Odar], Work]
+    open_providers: OpenProviders | None = None
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Work]:
+        """The work, for as long as the context is open."""
+        ready = self.open_providers(self.settings) if self.open_providers else None
+        async with Odar(self.settings, providers=ready, guard=RememberingProvider) as odar:
+            yield self.make_work(odar)

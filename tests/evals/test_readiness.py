@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from odar.config import load_settings
+from odar.errors import InputError
+from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Task
+from odar.evals.scorers import mathematics
+from odar.evals.selection import check_scorer, with_fitting_prompts
+from odar.types import Query
+from support.benchmarks import Sums
+from test_engine import engine
+
+
+def settings(**more):
+    return load_settings("tiny", environ={}, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "why"),
+    [
+        ("swe_bench", "a__b-1", "needs a report of the SWE-bench harness: .* run swebench.harness.run_evaluation"),
+        (
+            "imo_2025",
+            {"problem": "x", "checklist": ["y"]},
+            "needs a verifier model at temperature 0: .*with_verifier",
+        ),
+    ],
+)
+def test_what_a_scorer_lacks_is_said_before_anybody_is_asked(name, gold, why):
+    with pytest.raises(InputError, match=f"scoring {name} {why}"):
+        check_scorer(BENCHMARKS[name], [Task("1", Query("x"), gold)])
+
+
+def test_a_library_that_is_missing_is_said_too(monkeypatch):
+    worker = mathematics.Worker()
+    monkeypatch.setattr(mathematics, "_WORKER", worker)
+    monkeypatch.setattr(sys, "executable", "/bin/true")  # a worker that is never ready, as without math-verify
+    with pytest.raises(InputError, match=r"scoring math: .*pip install 'odar\[evals\]'"):
+        check_scorer(BENCHMARKS["math"], [Task("1", Query("x"), "\\frac{1}{2}")])
+
+
+def test_a_task_of_every_kind_is_tried_once():
+    tried = []
+
+    class Watched(Sums):
+        def score(self, task, response, answer):
+            tried.append((task.stratum, response, answer))
+            return 0.0
+
+    watched = Watched(9)
+    check_scorer(watched, list(watched.load()))
+    assert sorted(tried) == [("other", "x + 1", "x + 1"), ("third", "x + 1", "x + 1")]
+
+
+def test_only_the_form_of_an_answer_changes_the_prompts():
+    ifeval, gsm8k, livebench = (BENCHMARKS[name] for name in ("ifeval", "gsm8k", "livebench"))
+    assert with_fitting_prompts(settings(), [gsm8k]) == settings()
+    assert with_fitting_prompts(settings(), [ifeval, livebench]).prompts == "chat"
+    assert with_fitting_prompts(settings(), [BENCHMARKS["ifeval+masking"]]).prompts == "chat"
+    with pytest.raises(
+        InputError, match=r"ifeval is asked with prompts = 'chat'.*gsm8k with 'tiny'.*two recordings"
+    ):
+        with_fitting_prompts(settings(), [gsm8k, ifeval])
+    assert {name for name in NAMES if BENCHMARKS[name].about.plain} == {"ifeval", "livebench"}
+
+
+def test_prompts_of_ones_own_without_a_scaffold_stay(tmp_path):
+    for step in ("answer", "verify", "solve"):
+        (tmp_path / f"{step}.toml").write_text('user = "Be kind. {query}"')
+    own = settings(prompts=str(tmp_path))
+    assert with_fitting_prompts(own, [BENCHMARKS["ifeval"]]) is own
+    assert with_fitting_prompts(own, [BENCHMARKS["ifeval"], BENCHMARKS["gsm8k"]]) is own
+
+
+async def test_ifeval_is_scored_on_the_plain_answer():
+    """The scaffold of our own prompts would break "all in lower case" in every answer."""
+    odar, fast, _ = engine(prompts="chat")
+    query = Query("Say hello, all in lower case.")
+    team = odar.team(query, odar.ledger())
+    await team.answer()
+    assert [message.text for message in fast.requests[0].messages] == [query.text]
+    gold = {"instructions": ["change_case:english_lowercase"], "arguments": [{}]}
+    score = BENCHMARKS["ifeval"].score
+    assert score(Task("1", query, gold), "hello, dear friend of mine, how are you today?", "") == 1
+    assert score(Task("1", query, gold), "hello, dear friend of mine, how are you today?\nAnswer: hello", "") == 0
+
+
+def test_a_set_that_says_so_itself_is_asked_plainly():
+    plain = Sums()
+    assert with_fitting_prompts(settings(), [plain]) == settings()
+    saying = Sums(about=replace(plain.about, plain=True))
+    assert with_fitting_prompts(settings(), [saying]).prompts == "chat"

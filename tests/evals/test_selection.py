@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.evals.benchmarks.base import Task
+from odar.evals.selection import deal, label_free_strata, plan
+from odar.types import Query
+
+
+def tasks(size):
+    return [Task(str(i), Query("x" * (1 + i % 97)), "", ("rare" if i % 20 == 0 else "common")) for i in range(size)]
+
+
+def test_a_large_set_gives_five_disjoint_folds_of_a_thousand_with_every_stratum_in_proportion():
+    drawn = plan(tasks(12_000))
+    assert Counter(drawn.folds) == dict.fromkeys(range(5), 1_000)
+    assert len({task.id for task in drawn.tasks}) == 5_000
+    for fold in range(5):
+        rare = np.mean(
+            [task.stratum == "rare" for task, f in zip(drawn.tasks, drawn.folds, strict=True) if f == fold]
+        )
+        assert abs(rare - 0.05) < 0.005
+
+
+def test_a_small_set_is_asked_whole_and_a_limit_holds():
+    assert len(plan(tasks(5_000)).tasks) == 5_000
+    assert len(plan(tasks(33)).tasks) == 33
+    some = plan(tasks(400), limit=40)
+    assert len(some.tasks) == 40
+    assert sum(task.stratum == "rare" for task in some.tasks) in (1, 2, 3)
+    assert set(some.folds) == set(range(5))
+
+
+def test_a_plan_depends_on_its_seed_alone_and_a_longer_one_contains_a_shorter():
+    assert plan(tasks(500), limit=50, seed=1) == plan(tasks(500), limit=50, seed=1)
+    assert plan(tasks(500), limit=50, seed=1) != plan(tasks(500), limit=50, seed=2)
+    short, long = ([task.id for task in plan(tasks(500), limit=n).tasks] for n in (50, 80))
+    assert long[:50] == short  # and what is asked first is a sample by itself
+
+
+@given(st.lists(st.sampled_from("abc").map(tuple), max_size=60), st.integers(0, 5))
+def test_dealing_is_a_permutation_with_proportional_beginnings(strata, seed):
+    order = deal(strata, np.random.default_rng(seed))
+    assert sorted(order) == list(range(len(strata)))
+    total = Counter(strata)
+    for size in range(len(order)):
+        for stratum, count in Counter(strata[i] for i in order[:size]).items():
+            assert abs(count - size * total[stratum] / len(strata)) < len(total) + 1
+
+
+def test_strata_without_labels():
+    strata = label_free_strata(["a"] * 8, [1, 2, 3, 4, 5, 6, 7, 8])
+    assert Counter(strata) == {("a", 0): 2, ("a", 1): 2, ("a", 2): 2, ("a", 3): 2}
+    assert label_free_strata([], []) == []

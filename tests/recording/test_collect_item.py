@@ -1,0 +1,182 @@
+"""One item of a panel: what is asked, what is kept, what is not asked again, what a failure costs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from odar.errors import InputError, ProviderError
+from odar.recording.collect import Job, collect_work, make_items
+from odar.recording.journal import Memo
+from odar.recording.schema import item_from_json
+from odar.types import Step
+from support.benchmarks import Sums
+from support.scripted import completion, step_of
+from test_engine import MODELS, engine
+
+ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
+FAST, SLOW = (10 * 1 + 5 * 4) / 1e6, (10 * 3 + 5 * 15) / 1e6
+"""What a call to either costs."""
+
+
+def speak(request, index):
+    return [completion(f"Judgment: CORRECT\nAnswer: {int(request.messages[-1].text.split()[2])}")] * request.n
+
+
+def silent_on(*steps):
+    def script(request, index):
+        down = ProviderError("down", status=503, may_be_billed=False)
+        return down if step_of(request) in steps else speak(request, index)
+
+    return script
+
+
+async def ask(odar, memo=None, benchmark=None):
+    """What came of one item, and all that it kept."""
+    sums = benchmark or Sums(4)
+    task = list(sums.load())[3]
+    (item,) = make_items(odar, [Job(sums, task, 2, 42)])
+    memo = memo or Memo({}, lambda name, value: None)
+    return await collect_work(odar)(item, memo), memo
+
+
+async def test_a_row_is_the_whole_item(tmp_path):
+    odar, _, _ = engine(fast=speak, slow=speak)
+    outcome, memo = await ask(odar)
+    row = outcome.row
+    assert (next(iter(row)), row["id"], row["error"]) == ("id", '["sums", "3", 42]', None)
+    entry = item_from_json(row)
+    assert (entry.key.id, entry.fold, entry.gold, entry.stratum) == ("3", 2, "3", "third")
+    assert [each.step for each in entry.attempts] == [Step.ANSWER, Step.VERIFY, *[Step.SOLVE] * 5]
+    assert {each.score for each in entry.attempts} == {1.0}
+    assert row["cost_usd"] == pytest.approx(FAST + 2 * SLOW)
+    assert list(memo.known) == ["answer:0", "verify:0", "solve:0"]
+    used = {name: amount.requests for name, amount in outcome.used.items()}
+    assert used == {"fast": 1, "slow": 2}
+
+
+async def test_one_request_a_sample_is_kept_one_by_one():
+    odar, _, slow = engine(fast=speak, slow=speak, models=ONE_BY_ONE)
+    outcome, memo = await ask(odar)
+    assert sorted(memo.known) == ["answer:0", *(f"solve:{i}" for i in range(5)), "verify:0"]
+    assert outcome.used["slow"].requests == 6
+    assert sorted(r.sampling.seed for r in slow.requests if step_of(r) == "solve") == [42, 43, 44, 45, 46]
+
+
+async def test_what_takes_time_after_the_answers_does_not_hold_up_other_items(monkeypatch):
+    """Estimating waits here for something that the event loop has yet to do."""
+    odar, _, _ = engine(fast=speak, slow=speak)
+    loop_went_on, estimate, seen = threading.Event(), odar.estimator.estimate, []
+
+    class Slow:
+        name = "slow"
+
+        def estimate(self, query):
+            seen.append(loop_went_on.wait(10))
+            return estimate(query)
+
+    monkeypatch.setattr(odar, "estimator", Slow())
+    asyncio.get_running_loop().call_later(0.2, loop_went_on.set)
+    outcome, _ = await ask(odar)
+    assert outcome.row["error"] is None
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("models", [MODELS, ONE_BY_ONE])
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+async def test_what_is_kept_is_not_asked_again_and_the_row_is_the_same(models, kept):
+    odar, _, _ = engine(fast=speak, slow=speak, models=models)
+    first, memo = await ask(odar)
+    some = dict(list(memo.known.items())[:kept])
+    odar, fast, slow = engine(fast=speak, slow=speak, models=models)
+    again, _ = await ask(odar, Memo(some, lambda name, value: None))
+    asked = {step_of(request) for request in (*fast.requests, *slow.requests)}
+    assert asked.isdisjoint({name.split(":")[0] for name in some} - {"solve"})
+    before, after = item_from_json(first.row), item_from_json(again.row)
+    assert [a.answer for a in before.attempts] == [a.answer for a in after.attempts]
+    times = [a.seconds for a in before.attempts][:kept] if models is ONE_BY_ONE else []
+    assert times == [a.seconds for a in after.attempts][: len(times)]  # and keep the time they took
+    assert again.row["cost_usd"] == pytest.approx(first.row["cost_usd"])
+
+
+async def test_a_failure_names_itself_and_what_was_paid_before_it():
+    odar, _, _ = engine(fast=speak, slow=silent_on("solve"))
+    outcome, memo = await ask(odar)
+    assert outcome.row["error"] == {
+        "type": "ProviderError", "message": "down", "provider": "", "status": 503, "retryable": False,
+    }  # fmt: skip
+    assert list(memo.known) == ["answer:0", "verify:0"]
+    assert outcome.row["cost_usd"] == pytest.approx(FAST + SLOW)  # the refusal is not billed
+    assert "item" not in outcome.row
+
+
+async def test_a_request_that_may_be_billed_makes_the_cost_unknown():
+    def lost(request, index):
+        return ProviderError("no answer", may_be_billed=True)
+
+    odar, _, _ = engine(fast=lost, slow=speak)
+    outcome, _ = await ask(odar)
+    assert outcome.row["cost_usd"] is None
+
+
+async def test_an_empty_answer_is_paid_for_and_is_no_answer():
+    odar, _, _ = engine(fast=lambda request, index: [completion("")], slow=speak)
+    outcome, memo = await ask(odar)
+    assert "empty answer" in outcome.row["error"]["message"]
+    assert (memo.known, outcome.row["cost_usd"]) == ({}, pytest.approx(FAST))
+
+
+async def test_of_samples_asked_one_by_one_those_that_came_are_kept_though_one_failed():
+    def third_fails(request, index):
+        down = step_of(request) == "solve" and request.sampling.seed == 44
+        return ProviderError("down", status=503) if down else speak(request, index)
+
+    odar, _, _ = engine(fast=speak, slow=third_fails, models=ONE_BY_ONE)
+    outcome, memo = await ask(odar)
+    assert outcome.row["error"]["message"] == "down"
+    assert sorted(memo.known) == ["answer:0", "solve:0", "solve:1", "solve:3", "solve:4", "verify:0"]
+
+
+async def test_scorers_run_one_at_a_time_and_off_the_loop():
+    running, most, beats = 0, 0, 0
+
+    class Slow(Sums):
+        def score(self, task, response, answer):
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            import time
+
+            time.sleep(0.01)
+            running -= 1
+            return 1.0
+
+    async def beat():
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0.005)
+
+    odar, _, _ = engine(fast=speak, slow=speak)
+    sums = Slow(4)
+    work = collect_work(odar)
+    items = make_items(odar, [Job(sums, task, 0, 42) for task in sums.load()])
+    heart = asyncio.create_task(beat())
+    outcomes = await asyncio.gather(*(work(item, Memo({}, lambda name, value: None)) for item in items))
+    heart.cancel()
+    assert [outcome.row["error"] for outcome in outcomes] == [None] * 4
+    assert most == 1
+    assert beats > 5
+
+
+async def test_a_scorer_that_cannot_score_leaves_the_answers_paid_for():
+    class Strict(Sums):
+        def score(self, task, response, answer):
+            raise InputError("no harness")
+
+    odar, _, _ = engine(fast=speak, slow=speak)
+    outcome, memo = await ask(odar, benchmark=Strict(4))
+    assert (outcome.row["error"]["type"], len(memo.known)) == ("InputError", 3)
+    assert outcome.row["cost_usd"] == pytest.approx(FAST + 2 * SLOW)

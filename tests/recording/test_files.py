@@ -1,0 +1,141 @@
+"""Recordings in their three formats: the same content, whole or not at all, and clear errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from odar.errors import InputError
+from odar.recording.files import ROWS, SUFFIXES, open_recording, write_recording
+from odar.recording.schema import ItemKey, SurrogateScore, item_from_json, item_to_json, row_id
+from odar.types import Usage
+from support.panels import header, synthetic_panel
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    path = synthetic_panel(tmp_path_factory.mktemp("recording"), ROWS + 10, samples=2)
+    found = list(open_recording(path).items())
+    odd = replace(
+        found[0].attempts[0],
+        usage=Usage(5, 1, 2, 3, 4, 5, True),
+        surrogate=SurrogateScore("s", 0.1, 0.2, None),
+        text="not what the tokens say",
+        control=(True, *found[0].attempts[0].control[1:]),
+        logprobs=(None, *found[0].attempts[0].logprobs[1:]),
+        seconds=None,
+        stated=False,
+        mean_logprob=-0.25,
+    )
+    found[0] = replace(found[0], attempts=(odd, *found[0].attempts[1:]), gold={"any": ["JSON", 1]}, effort=2.5)
+    halves = [replace(each, split="calibrate" if i % 2 else "judge") for i, each in enumerate(found[:-1])]
+    return [*halves, found[-1]]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_three_formats_hold_the_same(tmp_path, items, suffix):
+    path = tmp_path / f"x{suffix}"
+    assert write_recording(path, header(2), items) == len(items)
+    recording = open_recording(path)
+    assert recording.header == header(2)
+    assert list(recording.items()) == items
+    wanted = {items[3].key, items[-1].key, ItemKey("none", "0", 42)}
+    assert [item.key for item in recording.items(keys=wanted)] == [items[3].key, items[-1].key]
+    judged = list(recording.items("judge"))
+    assert {item.split for item in judged} == {"judge", ""}
+    tables = list(recording.tables(["fold"]))
+    assert [len(table) for table in tables] == [ROWS, 10]
+    assert sum(len(table) for table in recording.tables(["fold"], "judge")) == len(judged)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_writing_is_whole_or_not_at_all(tmp_path, items, suffix):
+    path = tmp_path / f"x{suffix}"
+    write_recording(path, header(2), items[:5])
+    before = path.read_bytes()
+
+    def breaks():
+        yield items[0]
+        raise RuntimeError("the disk is on fire")
+
+    with pytest.raises(RuntimeError):
+        write_recording(path, header(2), breaks())
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_several_rows_of_an_item_the_last_counts_and_failed_or_torn_ones_do_not(tmp_path, items):
+    path = tmp_path / "x.jsonl"
+    write_recording(path, header(2), items[:3])
+    changed = replace(items[0], expert="other")
+    failed = {"id": row_id(items[1].key), "error": {"type": "ProviderError"}, "cost_usd": 0.0}
+    with path.open("a") as file:
+        file.write(json.dumps(item_to_json(changed)) + "\n" + json.dumps(failed) + "\n" + '{"id": "torn')
+    assert list(open_recording(path).items()) == [items[2], changed]
+
+
+def test_five_hundred_items_compress_to_a_few_megabytes(tmp_path):
+    """A committed recording of 500 items with 7 attempts of about 120 tokens has to stay under 15 MB."""
+    rng = np.random.default_rng(0)
+    few = list(open_recording(synthetic_panel(tmp_path, 50, samples=5)).items())
+    words = [f" w{i}" for i in range(3000)]
+
+    def long(attempt):
+        tokens = tuple(rng.choice(words, 120))
+        values = tuple(np.round(-rng.gamma(0.4, 0.8, 120), 4).tolist())
+        return replace(attempt, tokens=tokens, logprobs=values, control=(False,) * 120, text="".join(tokens))
+
+    made = [replace(item, attempts=tuple(map(long, item.attempts))) for item in few]
+    write_recording(tmp_path / "x.jsonl.gz", header(5), made)
+    assert 10 * (tmp_path / "x.jsonl.gz").stat().st_size < 15e6
+
+
+def test_what_is_no_recording_is_named(tmp_path):
+    with pytest.raises(InputError, match="no such recording; make one with: odar eval collect"):
+        open_recording(tmp_path / "none.jsonl")
+    (tmp_path / "x.csv").write_text("a,b")
+    with pytest.raises(InputError, match=r"ends in \.jsonl, \.jsonl\.gz, \.parquet"):
+        open_recording(tmp_path / "x.csv")
+    (tmp_path / "x.jsonl").write_text('{"query": "x"}\n')
+    with pytest.raises(InputError, match="has format None"):
+        open_recording(tmp_path / "x.jsonl")
+    (tmp_path / "x.jsonl.gz").write_text("no gzip")
+    with pytest.raises(InputError, match=r"x\.jsonl\.gz is damaged"):
+        open_recording(tmp_path / "x.jsonl.gz")
+    (tmp_path / "x.parquet").write_text("no")
+    with pytest.raises(InputError, match="cannot be read as a recording"):
+        open_recording(tmp_path / "x.parquet")
+    parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "y.parquet")
+    with pytest.raises(InputError, match="is a Parquet file, but not a recording of ODAR"):
+        open_recording(tmp_path / "y.parquet")
+
+
+@pytest.mark.parametrize("line", ["[]", '{"id": 7}', '{"id": "x", "error": null}', '{"no": "id"}', '{"id": "a"'])
+def test_a_damaged_line_is_the_files_fault(tmp_path, items, line):
+    path = tmp_path / "x.jsonl"
+    write_recording(path, header(2), items[:1])
+    with path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(InputError, match=r"x\.jsonl is damaged"):
+        list(open_recording(path).items())
+
+
+def test_without_pyarrow_it_says_what_to_install(tmp_path, items, monkeypatch):
+    write_recording(tmp_path / "x.parquet", header(2), items[:2])
+    write_recording(tmp_path / "x.jsonl", header(2), items[:2])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert list(open_recording(tmp_path / "x.jsonl").items()) == items[:2]
+    with pytest.raises(InputError, match=r"need pyarrow: pip install 'odar\[evals\]'"):
+        open_recording(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("name", ["gsm8k", 'a "quoted" name', "näme/with slash", "[x]"])
+def test_any_name_makes_a_row_id(items, name):
+    odd = replace(items[0], key=ItemKey(name, name, 7))
+    assert item_from_json(json.loads(json.dumps(item_to_json(odd)))) == odd

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from odar.conversation import ToolCall
+from odar.errors import ProviderTimeout
+from odar.providers.base import Completion, Message, Reply, Request, Sampling
+from odar.recording.journal import Memo
+from odar.recording.work import RememberingProvider, plain, replies_kept_in, reply_of
+from odar.types import Token, Usage
+from support.scripted import ScriptedProvider, completion
+
+
+def request(text="2 + 2?", seed=None):
+    return Request("m", (Message("user", text),), Sampling(seed=seed))
+
+
+@pytest.fixture
+def scripted():
+    return ScriptedProvider(lambda asked, index: [completion(f"Answer: {index}")])
+
+
+async def ask(provider, asked):
+    return (await provider.complete(asked)).completions[0].text
+
+
+async def test_nothing_is_asked_twice_for_the_same_item(scripted):
+    provider, kept = RememberingProvider(scripted), {}
+    with replies_kept_in(Memo({}, kept.__setitem__)):
+        first = [await ask(provider, request()), await ask(provider, request("3 + 3?"))]
+    with replies_kept_in(Memo(kept, kept.__setitem__)):
+        again = [await ask(provider, request()), await ask(provider, request("3 + 3?"))]
+        new = await ask(provider, request("4 + 4?"))
+    assert (first, again, new) == (["Answer: 0", "Answer: 1"], ["Answer: 0", "Answer: 1"], "Answer: 2")
+    assert len(kept) == 3
+
+
+async def test_samples_that_look_alike_are_told_apart(scripted):
+    provider, kept = RememberingProvider(scripted), {}
+    with replies_kept_in(Memo({}, kept.__setitem__)):
+        first = await asyncio.gather(*(ask(provider, request()) for _ in range(3)))
+    with replies_kept_in(Memo(kept, kept.__setitem__)):
+        again = await asyncio.gather(*(ask(provider, request()) for _ in range(4)))
+    assert again == [*first, "Answer: 3"]
+
+
+async def test_items_that_run_at_once_keep_apart(scripted):
+    provider, kept = RememberingProvider(scripted), {}
+
+    async def item(name):
+        kept[name] = {}
+        with replies_kept_in(Memo({}, kept[name].__setitem__)):
+            await asyncio.gather(ask(provider, request()), ask(provider, request(name)))
+
+    await asyncio.gather(item("a"), item("b"))
+    assert [len(replies) for replies in kept.values()] == [2, 2]
+
+
+async def test_a_seed_makes_it_another_request_and_the_time_left_does_not(scripted):
+    provider, kept = RememberingProvider(scripted), {}
+    with replies_kept_in(Memo({}, kept.__setitem__)):
+        await ask(provider, request(seed=1))
+    with replies_kept_in(Memo(kept, kept.__setitem__)):
+        assert await ask(provider, Request("m", request().messages, Sampling(seed=1), timeout_s=1.5)) == "Answer: 0"
+        assert await ask(provider, request(seed=2)) == "Answer: 1"
+
+
+async def test_failures_are_not_kept(scripted):
+    scripted.script = lambda asked, index: ProviderTimeout("no answer")
+    kept = {}
+    with replies_kept_in(Memo({}, kept.__setitem__)), pytest.raises(ProviderTimeout):
+        await RememberingProvider(scripted).complete(request())
+    assert kept == {}
+
+
+async def test_outside_of_an_item_it_is_the_provider_itself(scripted):
+    provider = RememberingProvider(scripted)
+    assert [await ask(provider, request()), await ask(provider, request())] == ["Answer: 0", "Answer: 1"]
+    assert (provider.name, await provider.check()) == ("scripted", "scripted")
+    await provider.close()
+    assert scripted.closed
+
+
+def test_a_reply_comes_back_whole():
+    tokens = (Token("4", -0.1), Token("", None, True))
+    calls = (ToolCall("id", "look_up", "{}"),)
+    reply = Reply((Completion("4", tokens, "length", calls),), Usage(1, None, 2, 0), "served", retries=2)
+    assert reply_of(plain(reply)) == reply

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from odar.errors import InputError
+from odar.recording.collect import collect_work
+from odar.recording.executor import Item, LocalExecutor, Outcome, run
+from odar.recording.journal import Journal, Memo
+from odar.recording.work import WithEngine, replies_kept_in
+from odar.types import Query
+from support.scripted import ScriptedProvider, completion
+from test_engine import settings
+
+ASKED: list[str] = []
+
+
+def shouting(odar):
+    """Work at the top of a module, so that it can be sent away."""
+
+    async def work(item: Item, memo: Memo) -> Outcome:
+        with replies_kept_in(memo):
+            answer = await odar.aask(Query(item.payload), path="simple")
+        row = {
+            "id": item.key,
+            "text": answer.answer.upper(),
+            "cost_usd": None,
+            "error": None,
+            "digest": item.digest,
+        }
+        return Outcome(row)
+
+    return work
+
+
+def providers(_):
+    def script(request, index):
+        ASKED.append(request.messages[-1].text)
+        return [completion("Answer: yes")] * request.n
+
+    return {name: ScriptedProvider(script, name) for name in ("fast", "slow")}
+
+
+@pytest.fixture(autouse=True)
+def nobody_asked():
+    ASKED.clear()
+
+
+async def test_an_engine_is_opened_once_and_its_providers_remember(tmp_path):
+    work = WithEngine(settings(), shouting, providers)
+    items = [Item(str(i), f"What is {i}?") for i in range(3)]
+    with Journal(tmp_path / "out.jsonl") as journal:
+        done = await run(items, lambda: LocalExecutor(work), journal)
+        assert (done.done, done.failed) == (3, 0)
+        assert [row["text"] for row in journal.rows()] == ["YES"] * 3
+    assert len(ASKED) == 3
+
+
+async def test_what_an_item_has_paid_for_is_not_asked_again():
+    known: dict = {}
+    memo = Memo(known, lambda name, value: None)
+    async with WithEngine(settings(), shouting, providers)() as work:
+        await work(Item("a", "What?"), memo)
+    async with WithEngine(settings(), shouting, providers)() as work:
+        again = await work(Item("a", "What?"), Memo(memo.known, lambda name, value: None))
+    assert again.row["text"] == "YES"
+    assert len(ASKED) == 1
+
+
+async def test_providers_are_closed_whatever_happens():
+    opened = providers(None)
+    with pytest.raises(InputError):
+        async with WithEngine(settings(), shouting, lambda _: opened)():
+            raise InputError("stop")
+    assert all(provider.closed for provider in opened.values())
+
+
+def test_it_can_be_sent_to_another_machine():
+    sent = pickle.loads(pickle.dumps(WithEngine(settings(), collect_work, providers)))
+    assert sent.make_work is collect_work
+    assert sent.settings == settings()

@@ -1,0 +1,143 @@
+"""A worker of the cluster, in this process: what it sends, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from odar.recording.cluster import Worker
+from odar.recording.executor import Item, Outcome
+
+ITEM = Item("a", 1)
+DONE = Outcome({"id": "a", "error": None})
+
+
+def opens(work):
+    """Work as it is sent to a worker; `closed` says whether it was let go of."""
+
+    @asynccontextmanager
+    async def opened():
+        yield work
+        opened.closed = True
+
+    opened.closed = False
+    return opened
+
+
+async def sent_by(work, known=None):
+    worker = Worker(opens(work))
+    await worker.open()
+    return [message async for message in worker.do(ITEM, known or {})]
+
+
+async def test_the_outcome_comes_last():
+    async def work(item, memo):
+        memo.keep("x", 1)
+        await asyncio.sleep(0.01)
+        memo.keep("y", 2)
+        return DONE
+
+    assert await sent_by(work) == [[("x", 1)], [("y", 2)], DONE]
+
+
+async def test_an_item_that_pays_for_nothing_sends_its_outcome_alone():
+    async def work(item, memo):
+        return DONE
+
+    assert await sent_by(work) == [DONE]
+
+
+async def test_what_comes_at_once_goes_in_one_message():
+    async def work(item, memo):
+        for name in "xyz":
+            memo.keep(name, name * 2)
+        return DONE
+
+    assert await sent_by(work) == [[("x", "xx"), ("y", "yy"), ("z", "zz")], DONE]
+
+
+async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
+    """Ray holds the generator until it has sent what it was given; the item goes on meanwhile, and may end."""
+
+    async def work(item, memo):
+        memo.keep("x", 1)
+        await asyncio.sleep(0)
+        memo.keep("y", 2)
+        memo.keep("z", 3)
+        return DONE
+
+    worker = Worker(opens(work))
+    await worker.open()
+    messages = []
+    async for message in worker.do(ITEM, {}):
+        messages.append(message)
+        await asyncio.sleep(0.02)
+    assert messages == [[("x", 1)], [("y", 2), ("z", 3)], DONE]
+
+
+async def test_it_recalls_what_the_driver_knows():
+    async def work(item, memo):
+        return Outcome({"id": item.key, "error": None, "found": memo.recall("x")})
+
+    assert (await sent_by(work, {"x": 7}))[0].row["found"] == 7
+
+
+async def test_what_was_paid_for_is_sent_before_what_went_wrong():
+    async def work(item, memo):
+        memo.keep("x", 1)
+        raise RuntimeError("a bug")
+
+    worker, messages = Worker(opens(work)), []
+    await worker.open()
+    with pytest.raises(RuntimeError, match="a bug"):
+        async for message in worker.do(ITEM, {}):
+            messages.append(message)
+    assert messages == [[("x", 1)]]
+
+
+async def test_an_item_nobody_waits_for_is_given_up():
+    ended = asyncio.Event()
+
+    async def work(item, memo):
+        memo.keep("x", 1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    worker = Worker(opens(work))
+    await worker.open()
+    stream = worker.do(ITEM, {})
+    assert await anext(stream) == [("x", 1)]
+    await stream.aclose()
+    assert ended.is_set()
+
+
+async def test_items_run_beside_each_other():
+    both = asyncio.Barrier(2)
+
+    async def work(item, memo):
+        await both.wait()
+        return DONE
+
+    worker = Worker(opens(work))
+    await worker.open()
+
+    async def one():
+        return [message async for message in worker.do(ITEM, {})]
+
+    assert await asyncio.wait_for(asyncio.gather(one(), one()), 5) == [[DONE], [DONE]]
+
+
+async def test_closing_lets_go_of_what_was_opened():
+    async def work(item, memo):
+        return DONE
+
+    opened = opens(work)
+    worker = Worker(opened)
+    await worker.open()
+    assert not opened.closed
+    await worker.close()
+    assert opened.closed
