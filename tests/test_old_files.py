@@ -163,7 +163,7 @@ def put(tmp_path, body: dict) -> str:
 def test_a_calibration_with_an_old_part_is_refused_by_the_name_of_its_file(tmp_path, part, file, message):
     path = put(tmp_path, {**old("calibration-1-without-estimator.json"), part: old(file)})
     with pytest.raises(InputError) as raised:
-        Odar(load_settings("embedded", config="/dev/null", environ={}, calibration=path))
+        Odar(load_settings("tiny", config="/dev/null", environ={}, calibration=path))
     assert str(raised.value) == message.format(path=path)
 
 
@@ -173,7 +173,7 @@ def test_a_calibration_with_an_old_part_is_refused_by_the_name_of_its_file(tmp_p
 def test_a_calibration_of_another_version_is_refused(tmp_path, version, remedy):
     path = put(tmp_path, {"format": f"odar-calibration-{version}", "novelty": []})
     with pytest.raises(SettingsError) as raised:
-        load_settings("embedded", config="/dev/null", environ={}, calibration=path)
+        load_settings("tiny", config="/dev/null", environ={}, calibration=path)
     assert str(raised.value) == (
         f"calibration {path} has format 'odar-calibration-{version}'; this odar reads 'odar-calibration-1': {remedy}"
     )
