@@ -290,6 +290,22 @@ SAMPLES: dict[str, Sample] = {
         "You die",
         "You die",
     ),
+    "truthfulqa_text": Sample(
+        {
+            "generation/validation/0000.parquet": [
+                {
+                    "question": "What if?",
+                    "category": "Misconceptions",
+                    "best_answer": "Nothing happens",
+                    "correct_answers": ["Nothing happens", "It passes through you"],
+                    "incorrect_answers": ["You die", "You get sick"],
+                }
+            ]
+        },
+        "It just passes through you",
+        "You get very sick",
+        "What if?",
+    ),
     "hle": Sample(
         {
             "data/test-00000-of-00001.parquet": [

@@ -76,6 +76,7 @@ NAMES = (
     *("swe_bench", "livebench"),
     "ifeval",
     "arc_agi_2",
+    "truthfulqa_text",
     "starter",
 )
 """Those that ship with ODAR: the 23 of the paper's table in its order (SPEC 7.1), a row a category, and our own."""
