@@ -17,7 +17,9 @@ def _tasks(row: Row, place: Place) -> Iterator[Task]:
     question, category = row.get("question") or row["Question"], row.get("category") or row.get("Category", "")
     gold = {
         "correct": _references(row["correct_answers"] if "correct_answers" in row else row["Correct Answers"]),
-        "incorrect": _references(row["incorrect_answers"] if "incorrect_answers" in row else row["Incorrect Answers"]),
+        "incorrect": _references(
+            row["incorrect_answers"] if "incorrect_answers" in row else row["Incorrect Answers"]
+        ),
     }
     yield Task(f"question-{place.number}", Query(question.strip()), gold, category)
 

@@ -1,5 +1,7 @@
 """Untrusted programs: run with limits in a temporary folder, without network, killed with everything they started.
 
+Limits hold for each process and, in memory, processes and disk, for the run as a whole (`sandbox_usage`).
+
 This protects a measurement from what a model writes by mistake: loops, fork bombs, floods of output, writes to your
 files. Against somebody who wants to break out, run the evaluation in a container or virtual machine of its own.
 """
@@ -21,8 +23,11 @@ from pathlib import Path
 from typing import IO
 
 from odar.errors import InputError
+from odar.evals.scorers.sandbox_usage import Cgroup, Usage, Watcher
 
 _START = Path(__file__).with_name("sandbox_start.py")
+_OWN_PROCESSES = 2
+"""The sandbox's own: `unshare` and what it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,17 @@ class Limits:
     seconds: float = 10.0
     """Wall time; processor time is limited to the same, rounded up."""
     memory: int = 1024**3
-    """Bytes of address space, per process."""
+    """Bytes of address space of each process."""
+    run_memory: int = 1024**3
+    """Bytes of memory of all processes together."""
     file_size: int = 16 * 1024**2
     """Bytes of any one file."""
+    disk: int = 64 * 1024**2
+    """Bytes of all files together, deleted ones that are still open among them."""
     files: int = 64
     """Open files."""
     processes: int = 32
-    """Processes and threads, where the system can count them for the sandbox alone."""
+    """Processes and threads of the run."""
     output: int = 1024**2
     """Bytes of standard output, and of standard error, that are kept; a program that writes more is stopped."""
 
@@ -54,11 +63,13 @@ class Outcome:
     timed_out: bool = False
     flooded: bool = False
     """Whether it was stopped for writing too much."""
+    exceeded: str = ""
+    """Which limit of the whole run it was over: memory, processes or disk."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself, in time, with status 0."""
-        return self.code == 0 and not self.timed_out and not self.flooded
+        """Whether it ended by itself, in time, within the limits of the run, with status 0."""
+        return self.code == 0 and not self.timed_out and not self.flooded and not self.exceeded
 
 
 def run_python(files: Mapping[str, str], main: str, stdin: str = "", limits: Limits | None = None) -> Outcome:
@@ -81,7 +92,12 @@ def run_python(files: Mapping[str, str], main: str, stdin: str = "", limits: Lim
         command = [*isolation(), sys.executable, "-I", "-B", "-u", str(_START)]
         alone = int("--user" in isolation())  # a user namespace counts its processes by itself
         given = (int(limits.seconds) + 1, limits.memory, limits.file_size, limits.files, limits.processes, alone)
-        return _run([*command, *map(str, given), main], place, stdin, limits)
+        group = Cgroup.create(limits.run_memory, limits.processes + _OWN_PROCESSES)
+        try:
+            return _run([*command, *map(str, given), main], place, stdin, limits, group)
+        finally:
+            if group is not None:
+                group.remove()
 
 
 @cache
@@ -96,8 +112,11 @@ def isolation() -> tuple[str, ...]:
     return command if trial.returncode == 0 else ()
 
 
-def _run(command: Sequence[str], place: Path, stdin: str, limits: Limits) -> Outcome:
+def _run(command: Sequence[str], place: Path, stdin: str, limits: Limits, group: Cgroup | None) -> Outcome:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(place), "TMPDIR": str(place), "LANG": "C.UTF-8"}
+    handle = -1 if group is None else group.open()
+    if handle >= 0:
+        environment["ODAR_SANDBOX_CGROUP"] = str(handle)
     process = subprocess.Popen(  # what nobody has read, within limits
         command,
         cwd=place,
@@ -106,13 +125,21 @@ def _run(command: Sequence[str], place: Path, stdin: str, limits: Limits) -> Out
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        pass_fds=() if handle < 0 else (handle,),
     )
+    if handle >= 0:
+        os.close(handle)
     assert process.stdin
     assert process.stdout
     assert process.stderr
     readers = [_Reader(pipe, limits.output, process) for pipe in (process.stdout, process.stderr)]
     feeder = threading.Thread(target=_feed, args=(process.stdin, stdin.encode()), daemon=True)
     feeder.start()
+    # The kernel keeps a cgroup's limits itself; nothing but this thread keeps the disk's.
+    most = Usage(limits.run_memory, limits.processes + _OWN_PROCESSES, limits.disk)
+    if group is not None:
+        most = Usage(0, 0, limits.disk)
+    watcher = Watcher(process.pid, place, most, lambda: _kill(process))
     timed_out = False
     try:
         process.wait(timeout=limits.seconds)
@@ -120,10 +147,13 @@ def _run(command: Sequence[str], place: Path, stdin: str, limits: Limits) -> Out
         timed_out = True
     finally:
         _kill(process)
+        watcher.end()
     for thread in (feeder, *readers):
         thread.join()
     out, err = (reader.text for reader in readers)
-    return Outcome(process.returncode, out, err, timed_out, any(reader.flooded for reader in readers))
+    exceeded = watcher.exceeded or (group.exceeded if group is not None else "")
+    flooded = any(reader.flooded for reader in readers)
+    return Outcome(process.returncode, out, err, timed_out, flooded, exceeded)
 
 
 class _Reader(threading.Thread):
