@@ -132,4 +132,4 @@ def test_a_real_cgroup_limits_a_run():
     group.remove()
     program = "kept = [bytearray(8 * 1024**2) for _ in range(40)]"
     assert run(program, run_memory=64 * MIB).exceeded == "memory"
-    assert not [path for path in Path("/sys/fs/cgroup").rglob("odar-sandbox-*")]
+    assert not list(Path("/sys/fs/cgroup").rglob("odar-sandbox-*"))
