@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # The gateway, small and without rights:
 #   docker build -t odar .                              # for models elsewhere (vLLM, Ollama, APIs)
-#   docker build -t odar --build-arg WEIGHTS=1 .        # with the local model, 98 MB more
+#   docker build -t odar --build-arg WEIGHTS=1 .        # with the local models, 1.6 GB more
 #   docker run --rm -v odar:/var/lib/odar odar keys create me      # it listens to others only once there is a key
 #   docker run --read-only --tmpfs /tmp -v odar:/var/lib/odar -p 8088:8088 odar
 # See docs/guides/deploy.md.

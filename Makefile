@@ -25,6 +25,7 @@ ask: $(VENV)/.run
 	@$(BIN)/odar ask "$$QUESTION"
 
 test: check chromium
+	@$(BIN)/odar pull tiny >/dev/null
 	$(BIN)/pytest $(SPREAD) --ignore=tests/architecture # which `check` has run
 
 # What is too large to install for everybody: inspect_ai and Ray (400 MB with what they pull in). After it nothing is

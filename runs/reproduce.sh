@@ -17,7 +17,7 @@ if [ ! -x .venv/bin/odar ] || ! .venv/bin/python -c 'import matplotlib, pyarrow,
   [ -x .venv/bin/python ] || "${PYTHON:-python3}" -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[evals]'
 fi
-.venv/bin/odar pull
+.venv/bin/odar pull tiny
 collect() { .venv/bin/odar eval collect starter --profile tiny --limit "$items" --out "$out" "$@"; }
 collect "$@" || collect "$@" # a busy machine may run into a timeout; the second run asks for nothing else
 .venv/bin/odar eval replay "$out"

@@ -14,7 +14,9 @@ from pathlib import Path
 WHEEL_MB = 15.0
 NEEDED = (
     "odar/catalogue.toml",
+    "odar/profiles/local.toml",
     "odar/profiles/tiny.toml",
+    "odar/providers/weights.toml",
     "odar/agents/prompts/default/answer.toml",
     "odar/data/starter.jsonl",
     "odar/data/calibration-tiny.json",

@@ -49,7 +49,11 @@ class Stranger:
             place.mkdir()
         self.bin = self.environment / "bin"
         self.variables = {name: value for name, value in os.environ.items() if KEPT.match(name)}
-        self.variables |= {"HOME": str(self.home), "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin"}
+        self.variables |= {
+            "ODAR_PROFILE": "tiny",
+            "HOME": str(self.home),
+            "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin",
+        }
 
     def run(self, *command: str | Path, timeout: float = 900) -> str:
         """Run a command in the empty folder; what it printed."""

@@ -22,6 +22,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     for name in list(os.environ):
         if (name.startswith("ODAR_") and name != "ODAR_CACHE_DIR") or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("ODAR_OFFLINE", "1")  # `make test` downloads the tiny weights, and no test any others
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
 

@@ -26,9 +26,9 @@ from odar.formats import DEEPEST, deeper_than
 from odar.settings import Settings
 from odar.values import KeyPath, coerce, key_name, parse, show
 
-PROFILES = ("custom", "open", "paper", "tiny")
-_PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR"}
-"""Read elsewhere: they say where things are and who asks, not what ODAR does."""
+PROFILES = ("custom", "local", "open", "paper", "tiny")
+_PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR", "ODAR_OFFLINE"}
+"""Read elsewhere: properties of the process, not settings."""
 _COMPUTED = {"origins", "profile_reason"}
 
 Layer = dict[KeyPath, tuple[Any, str]]
@@ -115,8 +115,8 @@ def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) 
         return "paper", f"{' and '.join(keys)} are set"
     if present:
         missing = next(key for key in keys if key not in present)
-        return "tiny", f"{present[0]} is set but {missing} is not, and the paper profile needs both"
-    return "tiny", "no key and no endpoint is configured"
+        return "local", f"{present[0]} is set but {missing} is not, and the paper profile needs both"
+    return "local", "no key and no endpoint is configured"
 
 
 def _profile_layer(name: str) -> Layer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -37,7 +38,7 @@ from odar.policy.fusion import Fusion
 from odar.policy.path import Strategy
 from odar.policy.posterior import PosteriorDifficulty, features_of
 from odar.policy.stopping import Stopping
-from odar.providers.base import OnText, Provider
+from odar.providers.base import OnText, Provider, prepare_model
 from odar.providers.observed import observed_guard
 from odar.providers.pool import Guard, ProviderPool
 from odar.question import check_length, check_text
@@ -153,6 +154,7 @@ class Odar:
 
         assignment = self._assign(query, model)
         team, stream = self._assemble(assignment, query, ledger, seed), Stream(on_text, final=final)
+        await self._prepare(team, Role.FAST)
         # a stream is asked for otherwise than an answer, and a key that may not take every path is looked at first
         ahead = self.warm and on_text is None and query.options.n == 1 and len(paths) == len(Path)
         try:
@@ -167,6 +169,8 @@ class Odar:
                     before, decision = decision, self._reconsider(decision, fast, team, stream, paths)
                     if on_decision is not None and decision.path is not before.path:
                         on_decision(decision)
+                if decision.path is not Path.SIMPLE:
+                    await self._prepare(team, Role.SLOW)
                 candidates = await self._take(decision, team, stream, first)
         except OdarError as error:
             error.spend = ledger.spend()
@@ -209,6 +213,13 @@ class Odar:
             return self.team(query, ledger, seed, assignment)
         cards = {Role.FAST: self.settings.card(assignment.fast)}
         return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
+
+    async def _prepare(self, team: Team, role: Role) -> None:
+        """Download the role's weights before their first use; the deadline does not run meanwhile."""
+        started, card = team.ledger.clock(), team.cards[role]
+        with contextlib.suppress(OdarError):  # a provider that cannot be opened is reported by the call
+            await prepare_model(self.providers[card.provider], card.id)
+        team.ledger.exclude(team.ledger.clock() - started)
 
     def _looks_first(self, decision: Decision, team: Team) -> bool:
         """Whether the fast answer is worth waiting for: it may change the path, and can be scored (SPEC 5.11)."""

@@ -13,7 +13,7 @@
     ├── BudgetExceeded               the next step would pass a limit on calls, money or time
     ├── KeyRefused                   an API key may not ask just now: kind, retry_after
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
-    └── WeightsError                 the local model's file cannot be fetched or trusted
+    └── WeightsError                 a local model's weights cannot be downloaded or verified
 
 Messages are one line, name the value at fault and the remedy, and never hold a key or a prompt.
 """
@@ -163,7 +163,7 @@ class StoreError(OdarError):
 
 
 class WeightsError(OdarError):
-    """The local model's weights cannot be fetched, or are not what they should be."""
+    """A local model's weights cannot be downloaded, or are not the official ones."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -41,7 +41,7 @@ def setting(
 class AgentSettings:
     """One agent (SPEC 3)."""
 
-    model: str = setting("a model of the catalogue, or provider/model")
+    model: str = setting("a model of the catalogue, provider/model, or gguf:/path/file.gguf")
     temperature: float = setting("sampling temperature", ge=0, le=2)
     top_p: float = setting("nucleus sampling", gt=0, le=1)
     max_tokens: int = setting("longest answer, in tokens", ge=1)
@@ -120,9 +120,9 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSettings:
-    """The model that runs inside this process."""
+    """Models that run in this process."""
 
-    threads: int = setting("0 chooses by what is idle", 0, ge=0)
+    threads: int = setting("threads of each model; 0 chooses by the idle cores", 0, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ class ModelSettings:
 class Settings:
     """The effective settings. Make one with `odar.load_settings()`."""
 
-    profile: str = setting("tiny, custom, open, paper, or a TOML file")
+    profile: str = setting("local, tiny, custom, open, paper, or a TOML file")
     prompts: str = setting("prompt set by name, or a folder with answer.toml, verify.toml, solve.toml")
     fast: AgentSettings = field()
     slow: AgentSettings = field()
@@ -263,16 +263,32 @@ class Settings:
         """What is known of a model.
 
         A name outside the catalogue may be written `provider/model`: its price is unknown, log-probs are
-        asked for, samples are separate calls.
+        requested, samples are separate calls. `gguf:/path/file.gguf` is a file that runs in this process.
         """
         if model in self.models:
             return _card(model, self.models[model])
+        if model.startswith("gguf:"):
+            return ModelCard(
+                name=model,
+                provider="local",
+                id=model,
+                context=4096,
+                logprobs=True,
+                prompt_logprobs=True,
+                n=True,
+                price=Price(0, 0, 0),
+            )
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "local":
             return ModelCard(
                 name=model, provider=provider, id=rest, logprobs=True, prompt_logprobs=True, images=True
             )
         raise UnknownName("model", model, self.models)
+
+    def contexts(self, provider: str) -> dict[str, int]:
+        """Context length by model id, for the provider's models that name one."""
+        cards = [self.card(name) for name, entry in self.models.items() if entry.provider == provider]
+        return {card.id: card.context for card in cards if card.context}
 
     def agent(self, role: Role) -> AgentSettings:
         """The settings of one agent."""

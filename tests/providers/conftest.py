@@ -13,7 +13,7 @@ from odar.providers.http import RetryPolicy
 from odar.providers.llamacpp import Engine, EngineSettings, engines
 from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
-from odar.providers.weights import ensure_weights
+from odar.providers.weights import ensure_weights, find_weights
 from support.fault_server import FaultServer
 from support.requests import KEY
 
@@ -53,7 +53,9 @@ async def anthropic(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[An
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """The one loaded model of the session; one thread, as test machines are busy."""
-    engine = engines.acquire(EngineSettings(ensure_weights(), threads=1, context=512, parallel=8))
+    engine = engines.acquire(
+        EngineSettings(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512, parallel=8)
+    )
     yield engine
     engines.release(engine)
 

@@ -24,7 +24,7 @@ async def test_a_text_scores_as_it_did_when_it_was_sampled(provider):
     """Bit for bit: another context, another tokenizer or a touched distribution would show."""
     sampling = Sampling(temperature=0.7, top_p=1.0, max_tokens=16, seed=3)
     for _ in range(2):  # the first reads the prompt in batches, whose kernels round differently
-        sampled = await provider.complete(Request("m", ASK.messages, sampling))
+        sampled = await provider.complete(Request("smollm2-135m", ASK.messages, sampling))
     (said,) = sampled.completions
     own = [token for token in said.tokens if not token.control]
     scored = await provider.score(ASK, said.text)
@@ -61,7 +61,7 @@ async def test_a_text_that_does_not_fit_is_refused(provider):
 
 async def test_time_is_kept(provider):
     with pytest.raises(ProviderTimeout):
-        await provider.score(Request("m", ASK.messages, timeout_s=0.01), "eight legs " * 60)
+        await provider.score(Request("smollm2-135m", ASK.messages, timeout_s=0.01), "eight legs " * 60)
 
 
 async def test_anthropics_answers_are_scored_by_the_local_model(engine):

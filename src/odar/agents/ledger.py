@@ -68,8 +68,12 @@ class Ledger:
         """Whether calls or money are limited."""
         return self.limits.calls is not None or self.limits.cost_usd is not None
 
+    def exclude(self, seconds: float) -> None:
+        """Take time off the deadline's clock, such as that of a download."""
+        self._started += seconds
+
     def seconds(self) -> float:
-        """Time since the request began."""
+        """Time since the request began, without what was excluded."""
         return self.clock() - self._started
 
     def time_left(self) -> float:

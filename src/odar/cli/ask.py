@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from odar.cli.harmless import harmless
-from odar.cli.local import fetch_weights
+from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_providers
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.cli.stream import AnswerStream
 from odar.engine import Odar
@@ -81,7 +81,7 @@ def command(
         "max_cost_usd": max_cost,
         "deadline_s": deadline,
     }
-    fetch_weights(settings, quiet=as_json)
+    settings = fetch_fast_weights(settings, quiet=as_json)
     warm_up(settings)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
     _show(answer, settings, shown=shown, as_json=as_json, explain=explain)
@@ -108,7 +108,9 @@ async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch:
     """The answer, and whether the person watching has already seen it."""
     stream = AnswerStream() if watch and sys.stdout.isatty() else None
     with _status(watch and sys.stderr.isatty()) as tell:
-        async with Odar(settings, served=alignment_file(settings.store)) as odar:
+        display = DownloadDisplay(lambda: tell(None))  # of the slow model, if the question turns out to need it
+        providers = local_providers(settings, display) if watch else None
+        async with Odar(settings, providers=providers, served=alignment_file(settings.store)) as odar:
             answer = await odar.aask(text, on_text=_first(tell, stream), on_decision=tell, **options)
     return answer, stream is not None and stream.finish(answer.answer)
 

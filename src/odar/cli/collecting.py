@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from odar import errors
-from odar.cli.local import uses_local_model
+from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import EXIT_CODES
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_COPIES = 4
-"""Of the local model; each takes half a gigabyte."""
+"""Of the local models."""
 PATIENCE = 10.0
 """Nobody waits for these answers: on a busy machine the local model may take this many times its usual time."""
 DEADLINES = 2
@@ -85,12 +85,14 @@ def patient(settings: Settings) -> Settings:
 
 
 def copies(settings: Settings) -> int:
-    """How many copies of the local model run at once: one for each core.
+    """How many copies of the local models run at once: one for each core, as far as the memory goes.
 
     Copies with one thread each do more than one copy with many threads, and give the same answers.
     """
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(usable // (settings.local.threads or 1), MOST_COPIES))
+    available, needed = available_memory_mb(), memory_mb(settings)
+    fitting = MOST_COPIES if available is None or not needed else available // needed
+    return max(1, min(usable // (settings.local.threads or 1), MOST_COPIES, fitting))
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
@@ -100,7 +102,12 @@ def open_copies(settings: Settings) -> Mapping[str, Provider]:
 
     threads, count = settings.local.threads or 1, copies(settings)
     return {
-        name: Several([LocalProvider(name, threads=threads, copy=number) for number in range(count)])
+        name: Several(
+            [
+                LocalProvider(name, threads=threads, contexts=settings.contexts(name), copy=number)
+                for number in range(count)
+            ]
+        )
         for name, provider in settings.providers.items()
         if provider.kind == "local"
     }
@@ -137,7 +144,7 @@ def collect(
 ) -> None:
     """Have every item recorded in this process, with a progress bar, and a word on what failed.
 
-    The local model runs once on each core.
+    Local models run once on each core.
     """
     from odar.calibration.collect import recording
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import platform
+import shutil
 import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +15,7 @@ from pathlib import Path
 import click
 
 from odar import __version__
+from odar.cli.local import available_memory_mb, local_models, memory_mb
 from odar.cli.options import settings_options
 from odar.engine import Odar
 from odar.errors import OdarError
@@ -41,7 +43,13 @@ def command(as_json: bool, settings: Settings) -> int:
 
     Exit code 0 if a question could be answered now or after a download, 1 if not.
     """
-    findings = [*_machine(), *_configuration(settings), *_places(settings), *asyncio.run(_agents(settings))]
+    findings = [
+        *_machine(),
+        *_configuration(settings),
+        *_places(settings),
+        *_local_models(settings),
+        *asyncio.run(_agents(settings)),
+    ]
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
     else:
@@ -75,11 +83,11 @@ def _configuration(settings: Settings) -> list[Finding]:
 
 def _places(settings: Settings) -> list[Finding]:
     """What odar keeps on this disk, and where: all there is to remove after `pip uninstall odar`."""
-    from odar.providers.weights import weights_path
+    from odar.providers.weights import weights_folder
     from odar.store.database import database_url
 
     url = database_url(settings.store)
-    places = {"weights": weights_path(), "calibration records": cache_folder() / "calibration"}
+    places = {"weights": weights_folder(), "calibration records": cache_folder() / "calibration"}
     found = []
     if url.get_backend_name() == "sqlite":
         places = {"traces and keys": Path(str(url.database)), **places}
@@ -94,6 +102,55 @@ def _size(path: Path) -> str:
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     sizes = [file.stat().st_size for file in files if file.exists()]
     return f"{path} ({sum(sizes) / 1e6:.1f} MB)" if sizes else f"{path} (nothing there yet)"
+
+
+def _local_models(settings: Settings) -> list[Finding]:
+    """Which weights are there, and whether disk and memory suffice for those that the agents use."""
+    from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_folder, weights_status
+
+    found, models = [], local_models(settings)
+    missing = 0
+    for weights in catalogue().values():
+        status = weights_status(weights)
+        used = weights.name in models
+        missing += weights.size + weights.download_size if used and status.state != "present" else 0
+        if used or status.state != "absent":
+            remedy = "" if status.state == "present" else f"odar pull {weights.name}"
+            ok = status.state == "present" or not (used and offline())
+            found.append(Finding("local model", ok, f"{weights.name}: {status.state}, {weights}", remedy))
+    for model in models:
+        if model.startswith(GGUF):
+            try:
+                size = gguf_path(model).stat().st_size
+                found.append(Finding("local model", True, f"{model}: {size / 1e6:,.0f} MB"))
+            except OdarError as error:
+                found.append(Finding("local model", False, str(error)))
+    if models:
+        found.append(_disk(weights_folder(), missing))
+        if all(finding.ok for finding in found):
+            found.append(_memory(memory_mb(settings)))
+    return found
+
+
+def _disk(folder: Path, missing: int) -> Finding:
+    """Free disk space against what is still to be downloaded."""
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
+    text = f"{free / 1e9:,.1f} GB free in {existing}"
+    if not missing:
+        return Finding("disk", True, text)
+    text += f"; downloading the missing weights takes up to {missing / 1e9:.1f} GB"
+    return Finding("disk", free > missing, text, "" if free > missing else "set ODAR_CACHE_DIR to a larger disk")
+
+
+def _memory(needed_mb: int) -> Finding:
+    """Available memory against what the agents' local models take."""
+    available = available_memory_mb()
+    needed = f"the local models take {needed_mb / 1000:.1f} GB"
+    if available is None:
+        return Finding("memory", True, needed)
+    remedy = "" if available >= needed_mb else "answers will be slow; close programs, or use --profile tiny"
+    return Finding("memory", True, f"{available / 1000:.1f} GB available; {needed}", remedy)
 
 
 async def _agents(settings: Settings) -> list[Finding]:
@@ -142,6 +199,6 @@ async def _agent(odar: Odar, role: str, agent: AgentSettings) -> Finding:
             topic,
             False,
             f"{card.name} by {card.provider}: {error}",
-            "or use --profile tiny, which needs nothing",
+            "or use --profile local, which needs no key",
         )
     return Finding(topic, True, f"{card.name} by {card.provider}: {line}")

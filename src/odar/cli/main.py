@@ -39,7 +39,7 @@ SECTIONS = {
     },
     "Set up": {
         "keys": "Make, list and revoke API keys.",
-        "pull": "Fetch the local model's weights ahead of time.",
+        "pull": "Download weights of local models ahead of time.",
     },
 }
 COMMANDS = {name: what for commands in SECTIONS.values() for name, what in commands.items()}
@@ -67,7 +67,7 @@ def cli() -> None:
     verifies; or one fast and up to five slow samples, of which the answer with the lowest free energy wins.
 
     Exit codes: 0 done · 1 not good enough (doctor, calibrate, train) · 2 your input or settings · 3 the provider ·
-    4 a limit · 5 the local model's weights · 6 the store · 130 interrupted.
+    4 a limit · 5 a local model's weights · 6 the store · 130 interrupted.
     """
 
 

@@ -14,14 +14,21 @@ from odar.settings import Settings
 
 @click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option(
+    "--local", "only_local", is_flag=True, help="Show models that run in this process, and their weights."
+)
 @click.option("--drift", is_flag=True, help="Show what each model was calibrated with and what it serves now.")
 @settings_options
-def command(as_json: bool, drift: bool, settings: Settings) -> None:
-    """List the models ODAR knows: where they live, what they can do, what they cost.
+def command(as_json: bool, only_local: bool, drift: bool, settings: Settings) -> None:
+    """List the models ODAR knows: their providers, what they can do, what they cost.
 
     Prices are US dollars per million tokens, input/cached input/output. Add or override entries with
-    [models."name"] in odar.toml; any other model of a provider goes by provider/model.
+    [models."name"] in odar.toml; any other model of a provider is called provider/model, and a GGUF file of yours
+    gguf:/path/file.gguf.
     """
+    if only_local:
+        _show_local(settings, as_json=as_json)
+        return
     if drift:
         _show_drift(settings, as_json=as_json)
         return
@@ -34,14 +41,53 @@ def command(as_json: bool, drift: bool, settings: Settings) -> None:
     from odar.cli.tables import plain_table
 
     table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
-    roles = {settings.fast.model: "fast", settings.slow.model: "slow"}
-    if settings.fast.model == settings.slow.model:
-        roles = {settings.fast.model: "fast, slow"}
+    roles = _roles(settings)
     for card in cards:
         can = [word for word in ("logprobs", "n", "images") if getattr(card, word)]
         name = f"{card.name} ({roles[card.name]})" if card.name in roles else card.name
         table.add_row(name, card.provider, " ".join(can), _price(card.price), card.price_date or "")
     Console(highlight=False).print(table)
+
+
+def _show_local(settings: Settings, *, as_json: bool) -> None:
+    """What `odar pull` can download, and what is there already."""
+    from odar.providers.weights import catalogue, weights_status
+
+    rows = [(weights, weights_status(weights)) for weights in catalogue().values()]
+    if as_json:
+        body = [
+            {
+                "name": weights.name,
+                "title": weights.title,
+                "licence": weights.licence,
+                "bytes": weights.size,
+                "memory_mb": weights.memory_mb,
+                "sha256": [file.sha256 for file in weights.files],
+                "state": status.state,
+                "path": str(status.path),
+            }
+            for weights, status in rows
+        ]
+        click.echo(json.dumps(body, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    from odar.cli.tables import plain_table
+
+    roles = _roles(settings)
+    table = plain_table("model", "disk", "memory", "licence", "state", no_wrap=True)
+    for weights, status in rows:
+        name = f"{weights.name} ({roles[weights.name]})" if weights.name in roles else weights.name
+        state = status.state if status.state != "partial" else f"partial, {status.size / 1e6:,.0f} MB"
+        table.add_row(name, f"{weights.size / 1e6:,.0f} MB", f"{weights.memory_mb:,} MB", weights.licence, state)
+    Console(highlight=False).print(table)
+
+
+def _roles(settings: Settings) -> dict[str, str]:
+    """The agents' models and their roles."""
+    if settings.fast.model == settings.slow.model:
+        return {settings.fast.model: "fast, slow"}
+    return {settings.fast.model: "fast", settings.slow.model: "slow"}
 
 
 def _show_drift(settings: Settings, *, as_json: bool) -> None:

@@ -45,7 +45,7 @@ class Finite(click.FloatRange):
 def settings_options(command: F) -> F:
     """Adds --profile, --config and --set; the command receives `settings`."""
 
-    @click.option("--profile", metavar="NAME", help="tiny, custom, open, paper, or a TOML file.")
+    @click.option("--profile", metavar="NAME", help="local, tiny, custom, open, paper, or a TOML file.")
     @click.option("--config", type=UserPath(), metavar="FILE", help="Settings file. Default: ./odar.toml.")
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)

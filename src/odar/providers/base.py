@@ -143,6 +143,21 @@ async def score_text(provider: Provider, request: Request, text: str) -> Reply:
     return await provider.score(request, text)
 
 
+@runtime_checkable
+class Preparable(Protocol):
+    """A provider whose models may need a download before their first call."""
+
+    async def prepare(self, model: str) -> None:
+        """Download what the model needs; no error, because the call that follows reports it."""
+        ...
+
+
+async def prepare_model(provider: Provider, model: str) -> None:
+    """Have the provider download what the model needs before its first call, if it needs anything."""
+    if isinstance(provider, Preparable):
+        await provider.prepare(model)
+
+
 class Provider(Protocol):
     """A way to reach models.
 
@@ -161,7 +176,7 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of pools, threads and weights. Idempotent."""
+        """Close connections and unload models. Idempotent."""
         ...
 
 
@@ -175,6 +190,10 @@ class ProviderAround:
     async def check(self) -> str:
         """The provider's own word; nothing is held back from it."""
         return await self._provider.check()
+
+    async def prepare(self, model: str) -> None:
+        """Have the provider prepare the model."""
+        await prepare_model(self._provider, model)
 
     async def close(self) -> None:
         """Close the provider."""

@@ -1,9 +1,8 @@
-"""Log-probabilities of a given text from llama.cpp, which has none for prompts: the model is made to write it.
+"""Forced decoding: log-probabilities of a given text from llama.cpp, by making the model write it.
 
 Its server returns log-probabilities of generated tokens only (ggml-org/llama.cpp, issue 27174). A grammar that
-allows one token at each place makes it generate the text. The values are those of the free distribution, the very
-ones that it gives when it samples the same text after a cached prompt, for a grammar acts on a copy. It costs one
-decoding step a token.
+allows one token at each place makes it generate the text. The grammar acts on a copy of the distribution, so the
+values are the same as when the model samples this text after a cached prompt. It costs one decoding step a token.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ class Forced(NamedTuple):
 
 
 class RefusedError(Exception):
-    """The runtime did not do as it was told; carries what it said."""
+    """The runtime rejected the request; carries its error."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(str(error.get("message", "")))
         self.error = error
 
 
-def force(engine: Engine, prompt: Sequence[int | str], text: str, stop: threading.Event) -> Forced:
+def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Event) -> Forced:
     """Make the model write `text` after `prompt`. Call on the engine's thread.
 
     Raises:
@@ -49,14 +48,14 @@ def force(engine: Engine, prompt: Sequence[int | str], text: str, stop: threadin
         RefusedError: the runtime refused, for instance because the text does not fit the context.
     """
     pieces = [_piece(entry) for entry in engine.tokenize(text)]
-    before = sum(1 if isinstance(part, int) else len(engine.tokenize(part)) for part in prompt)
-    if before + len(pieces) > engine.settings.context:  # known now, or after as many steps as the context has
+    before = len(prompt)
+    if before + len(pieces) > engine.settings.context:  # the runtime would notice only after writing that much
         counts = {"n_prompt_tokens": before + len(pieces), "n_ctx": engine.settings.context}
         raise RefusedError({"type": "exceed_context_size_error", "code": 400, **counts})
     tokens: list[Token] = []
     first: Mapping[str, Any] = {}
     for start, end in runs(pieces):
-        # What lies between two runs has no log-probability; its characters belong to nobody.
+        # Tokens between two runs are parts of characters and have no log-probability.
         tokens += [Token("", None)] * (start - len(tokens))
         ids = [piece.id for piece in pieces[:end]]
         scored, usage = _write(engine, [*prompt, *ids[:start]], ids[start:], stop)
@@ -83,7 +82,7 @@ def runs(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
 
 
 def _write(
-    engine: Engine, prompt: list[int | str], ids: Sequence[int], stop: threading.Event
+    engine: Engine, prompt: list[int], ids: Sequence[int], stop: threading.Event
 ) -> tuple[list[float], Mapping[str, Any]]:
     """The log-probabilities of these tokens after this prompt, and what the runtime counted."""
     found: list[tuple[int, float]] = []

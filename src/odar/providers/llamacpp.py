@@ -1,36 +1,52 @@
-"""A llama.cpp model inside this process: loaded once, shared, one request at a time.
+"""A llama.cpp model in this process: loaded once, shared, one request at a time; several models share the cores.
 
-Settings here are chosen so that the same request gives the same bits on any number of threads, whatever runs
-beside it (measured, see docs/lab-notes.md): no flash attention, and a cache of its own for each slot, which keeps
-the order of the keys fixed. A prompt that is still in the cache gives other bits than one that is read anew.
+The settings make the same request give the same bits on any number of threads and under any load (measured, see
+docs/lab-notes.md): no flash attention, and a separate cache for each slot, which keeps the order of the keys fixed.
+A prompt that is still in the cache gives slightly different bits from one that is read again.
+
+llama.cpp's threads wait for each other by spinning: one thread too many on a busy machine makes a model ten times
+slower. So the number of threads follows the idle cores, and models whose threads do not fit the cores together take
+turns.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import math
+import os
 import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
-
-from odar.providers.cores import idle_cores, threads_for
 
 Chunk = Mapping[str, Any]
 OnChunk = Callable[[Chunk], None]
 _T = TypeVar("_T")
 
-_FLOOR_TOKENS_PER_S = 30.0
-"""What any machine that can run the model at all reaches with one thread."""
+_FLOOR_BYTES_PER_S = 3e9
+"""Weights that one thread of any suitable machine reads in a second; each token reads all of them once."""
 _SHORTEST_MEASURE_S = 0.5
 _SILENCE_S = 5.0
-_TOKENIZE_S = 10.0
+_LOCAL_CALL_S = 10.0
+_IDLE_SAMPLE_S = 0.08
+_WAIT_S = 0.05
+_LONGEST_CACHED = 4000
+
+
+class StoppedError(Exception):
+    """The request was cancelled, or the engine closed, before the end."""
+
+
+class TemplateError(Exception):
+    """The model's chat template rejects the conversation; carries what it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +61,14 @@ class EngineSettings:
     parallel: int
     """Samples that run in one batch."""
     copy: int = 0
-    """Further copies of one model, to run several requests at once, differ in this alone."""
+    """Number of the copy, where several copies of one model run at once."""
 
-
-class StoppedError(Exception):
-    """The request was given up, or the engine closed, before the end."""
+    @property
+    def size(self) -> int:
+        """Bytes of the weights; 0 if the file is missing."""
+        with suppress(OSError):
+            return self.path.stat().st_size
+        return 0
 
 
 @cache
@@ -58,7 +77,7 @@ def _key() -> str:
 
 
 def load_server(settings: EngineSettings, threads: int) -> Any:
-    """Load the model; about 0.6 s."""
+    """Load the model; 0.6 s for 100 MB, 4 s for 1.1 GB."""
     import xllamacpp  # 34 MB of machine code: not before it is needed
 
     params = xllamacpp.CommonParams()
@@ -83,14 +102,115 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
     return xllamacpp.Server(params)
 
 
-class Pace:
-    """Notices when several threads have become slower than one would be."""
+# ── cores ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def __init__(self) -> None:
-        self._best = 0.0
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_for(idle: float, size: int = 0) -> int:
+    """Threads for so many idle cores and weights of `size` bytes; a core that is three quarters idle counts.
+
+    More than four threads do not help 100 MB of weights, more than eight do not help a gigabyte.
+
+    >>> [threads_for(idle) for idle in (0.0, 0.9, 1.5, 1.8, 30.0)], threads_for(30.0, size=1_100_000_000)
+    ([1, 1, 1, 2, 4], 8)
+    """
+    most = 8 if size > 300_000_000 else 4
+    return max(1, min(math.floor(idle + 0.25), most))
+
+
+def idle_between(before: str, after: str) -> float | None:
+    """Idle cores between two readings of /proc/stat; None if they do not tell.
+
+    >>> idle_between("cpu 0 0 0 0 0\\ncpu0 0\\ncpu1 0", "cpu 5 0 5 25 5\\ncpu0 0\\ncpu1 0")
+    1.5
+    """
+    first, second = _ticks(before), _ticks(after)
+    if first is None or second is None or (total := sum(second) - sum(first)) <= 0:
+        return None
+    # Fields 3 and 4 are idle and waiting for a disk; both leave the core to us.
+    idle = sum(second[3:5]) - sum(first[3:5])
+    cores = sum(line.startswith("cpu") and not line.startswith("cpu ") for line in after.splitlines())
+    return cores * idle / total
+
+
+def idle_cores() -> float:
+    """Cores that this process may use and that are idle now."""
+    stat = Path("/proc/stat")
+    idle = None
+    if stat.exists():
+        before = stat.read_text()
+        time.sleep(_IDLE_SAMPLE_S)
+        idle = idle_between(before, stat.read_text())
+    if idle is None:
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+        idle = (os.cpu_count() or 1) - load
+    return min(idle, usable_cores())
+
+
+def _ticks(stat: str) -> list[int] | None:
+    for line in stat.splitlines():
+        if line.startswith("cpu "):
+            # Guest time (fields 8 and 9) is already counted in user time.
+            return [int(field) for field in line.split()[1:9]]
+    return None
+
+
+class CoreBudget:
+    """Cores shared by the models of this process, first come first served: threads never outnumber them."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self._free = cores
+        self._changed = threading.Condition()
+        self._waiting: list[object] = []
+
+    @contextmanager
+    def reserve(self, threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
+        """Hold cores for so many threads; more threads than cores count as all of them.
+
+        Raises:
+            StoppedError: `cancelled` became true while waiting.
+        """
+        wanted, ticket = min(threads, self._cores), object()
+        with self._changed:
+            self._waiting.append(ticket)
+            try:
+                while self._waiting[0] is not ticket or self._free < wanted:
+                    if cancelled():
+                        raise StoppedError
+                    self._changed.wait(_WAIT_S)
+                self._free -= wanted
+            finally:
+                self._waiting.remove(ticket)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += wanted
+                self._changed.notify_all()
+
+
+core_budget = CoreBudget(usable_cores())
+"""Of this process."""
+
+
+class Pace:
+    """Notices when several threads have become slower than one would be.
+
+    Args:
+        floor: tokens a second that one thread always reaches.
+    """
+
+    def __init__(self, floor: float = 30.0) -> None:
+        self._best = floor
 
     def collapsed(self, tokens: int, seconds: float) -> bool:
-        """Whether this rate is under a third of the best one seen, or of what one thread always reaches.
+        """Whether this rate is under a third of the best one seen, or of the floor.
 
         >>> pace = Pace()
         >>> pace.collapsed(100, 1.0), pace.collapsed(60, 1.0), pace.collapsed(8, 1.0), pace.collapsed(1, 0.2)
@@ -100,7 +220,7 @@ class Pace:
             return False
         rate = tokens / seconds
         self._best = max(self._best, rate)
-        return rate < max(self._best, _FLOOR_TOKENS_PER_S) / 3
+        return rate < self._best / 3
 
 
 class Engine:
@@ -117,8 +237,10 @@ class Engine:
         load: Callable[[EngineSettings, int], Any] = load_server,
         idle: Callable[[], float] = idle_cores,
         clock: Callable[[], float] = time.monotonic,
+        cores: CoreBudget = core_budget,
     ) -> None:
         self.settings = settings
+        self._cores = cores
         self.closing = threading.Event()
         self._door = threading.Lock()  # no job may slip in behind the last one
         self._load = load
@@ -126,7 +248,9 @@ class Engine:
         self._clock = clock
         self._server: Any = None
         self._threads = 0
-        self._pace = Pace()
+        self._pace = self._new_pace()
+        self._cached_ids = lru_cache(maxsize=256)(self._ids)  # prompts share their instructions and examples
+        self._template = lru_cache(maxsize=64)(self._render_roles)
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         # A daemon, so that an unclosed engine does not keep the interpreter from exiting; atexit closes it.
         self._worker = threading.Thread(target=self._work, name="odar-llamacpp", daemon=True)
@@ -151,7 +275,7 @@ class Engine:
     def prepare(self) -> None:
         """Load the model unless it is there. Call on the engine's thread."""
         if self._server is None:
-            self._threads = self._threads or self.settings.threads or threads_for(self._idle())
+            self._threads = self._threads or self.settings.threads or threads_for(self._idle(), self.settings.size)
             self._server = self._load(self.settings, self._threads)
 
     def generate(self, body: Mapping[str, Any], on_chunk: OnChunk, stop: threading.Event) -> None:
@@ -162,14 +286,15 @@ class Engine:
         """
         self.prepare()
         failures: list[BaseException] = []
-        started = self._clock()
-        first = started
-        tokens = 0
+        first, tokens = 0.0, 0
+
+        def cancelled() -> bool:
+            return stop.is_set() or self.closing.is_set()
 
         def on_data(chunk: Chunk) -> bool:
             """True ends the generation. The runtime prints and ignores exceptions, so none may leave."""
             nonlocal first, tokens
-            if stop.is_set() or self.closing.is_set():
+            if cancelled():
                 return True
             try:
                 if chunk.get("choices") and "prompt_progress" not in chunk:
@@ -181,36 +306,92 @@ class Engine:
                 return True
             return False
 
-        refusal = self._server.handle_completions(dict(body), on_data)
+        with self._cores.reserve(self._threads, cancelled):
+            first = self._clock()
+            refusal = self._server.handle_completions(dict(body), on_data)
         self._watch_pace(tokens, self._clock() - first)
         if failures:
             raise failures[0]
-        if stop.is_set() or self.closing.is_set():
+        if cancelled():
             raise StoppedError
         if refusal:
             on_chunk(refusal)
 
-    def tokenize(self, text: str) -> list[Mapping[str, Any]]:
-        """The tokens of a text, each with its id and its piece. Call on the engine's thread.
+    def chat_prompt(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+        """Token ids of a conversation of (role, text) by the model's chat template. Call on the engine's thread.
 
-        Only the runtime's own port can do it; control tokens in the text are taken as plain text.
+        The texts are tokenized as plain text: no control token in them can end a turn. A last turn of the assistant
+        stays open, so that the model continues it.
+
+        Raises:
+            TemplateError: the template rejects the conversation.
         """
+        self.prepare()
+        messages = list(messages)
+        roles = tuple(role for role, _ in messages)
+        try:
+            pieces = self._template(roles)
+        except TemplateError:
+            if roles[:2] != ("system", "user"):
+                raise
+            # Some templates have no system turn: their models read instructions in the user's first one.
+            messages[:2] = [("user", f"{messages[0][1]}\n\n{messages[1][1]}")]
+            pieces = self._template(roles[1:])
+        prompt: list[int] = []
+        for number, piece in enumerate(pieces):
+            if number % 2:
+                text, special = messages[int(piece)][1], False
+            else:
+                text, special = piece, True
+            ids = self._cached_ids if len(text) < _LONGEST_CACHED else self._ids
+            prompt += ids(text, special, number == 0) if text else ()
+        return prompt
+
+    def _render_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """Its own text for these roles and, at odd places, the number of the message that goes there."""
+        marks = [f"[[{_key()[:16]}:{number}]]" for number in range(len(roles))]
+        turns = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
+        status, body = self._call("/apply-template", {"messages": turns})
+        if status != 200:
+            error = body.get("error") or {}
+            raise TemplateError(str(error.get("message", "rejected")).splitlines()[0][:200])
+        pieces, rest = [], str(body["prompt"])
+        for number, mark in enumerate(marks):
+            before, found, rest = rest.partition(mark)
+            if not found:
+                raise TemplateError(f"it leaves out the {roles[number]} message at place {number + 1}")
+            pieces += [before, str(number)]
+        return (*pieces, rest)
+
+    def tokenize(self, text: str) -> list[Mapping[str, Any]]:
+        """The tokens of a plain text, each with its id and its piece. Call on the engine's thread."""
+        return self._tokens(text, with_pieces=True, parse_special=False, add_special=False)
+
+    def _ids(self, text: str, special: bool, first: bool) -> tuple[int, ...]:
+        """Token ids of a text; `special` reads control tokens in it, `first` adds what begins every prompt."""
+        return tuple(self._tokens(text, with_pieces=False, parse_special=special, add_special=first))
+
+    def _tokens(self, text: str, **options: bool) -> list[Any]:
+        tokens: list[Any] = self._call("/tokenize", {"content": text, **options})[1]["tokens"]
+        return tokens
+
+    def _call(self, path: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
+        """Status and body of a request to the runtime's own port, the only way to its tokenizer and template."""
         import http.client
 
         self.prepare()
         address = str(self._server.listening_address).removeprefix("http://")
-        body = json.dumps({"content": text, "with_pieces": True, "add_special": False, "parse_special": False})
-        connection = http.client.HTTPConnection(address, timeout=_TOKENIZE_S)
+        connection = http.client.HTTPConnection(address, timeout=_LOCAL_CALL_S)
         try:
             headers = {"authorization": f"Bearer {_key()}", "content-type": "application/json"}
-            connection.request("POST", "/tokenize", body, headers)
-            tokens: list[Mapping[str, Any]] = json.loads(connection.getresponse().read())["tokens"]
+            connection.request("POST", path, json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
         finally:
             connection.close()
-        return tokens
 
     def close(self) -> None:
-        """Stop what runs, drop what waits, free the model. Idempotent, from any thread."""
+        """Stop the running request, drop the waiting ones, free the model. Idempotent, from any thread."""
         atexit.unregister(self.close)
         with self._door:
             self.closing.set()
@@ -219,11 +400,14 @@ class Engine:
             self._worker.join()
 
     def _watch_pace(self, tokens: int, seconds: float) -> None:
-        silent = tokens == 0 and seconds < _SILENCE_S  # given up early: says nothing about the pace
+        silent = tokens == 0 and seconds < _SILENCE_S  # cancelled early: says nothing about the pace
         if not silent and self._pace.collapsed(tokens, seconds) and self._threads > 1:
             self._threads = 1
-            self._pace = Pace()
+            self._pace = self._new_pace()
             self._server = None
+
+    def _new_pace(self) -> Pace:
+        return Pace(min(30.0, _FLOOR_BYTES_PER_S / max(self.settings.size, 1)))
 
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
@@ -268,4 +452,4 @@ class _Shared:
 
 
 engines = _Shared()
-"""Process-wide, because fast and slow agents share one set of weights."""
+"""Of this process: agents with the same model share one loaded copy."""

@@ -1,40 +1,47 @@
-"""The model that comes with ODAR: SmolLM2-135M-Instruct on llama.cpp, in this process."""
+"""Models that run in this process on llama.cpp: those of `weights.toml`, and any GGUF file of the user's."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
-from odar.providers.base import Completion, OnText, Reply, Request
-from odar.providers.chatml import SPECIAL, chatml
+from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
+from odar.providers.base import Completion, Message, OnText, Reply, Request
 from odar.providers.forced import RefusedError, force
-from odar.providers.llamacpp import Chunk, Engine, EngineSettings, StoppedError, engines
-from odar.providers.weights import Progress, ensure_weights, weights_path, weights_status
+from odar.providers.llamacpp import Chunk, Engine, EngineSettings, StoppedError, TemplateError, engines
+from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
 from odar.types import NO_USAGE, Token, Usage
 
-MODEL = "SmolLM2-135M-Instruct"
+CONTEXT = 4096
+"""Tokens of prompt and answer together where the catalogue does not say."""
+RETRY_DOWNLOAD_S = 60.0
+"""After a failed download, calls fail at once for this long instead of trying again."""
+_ROLES = frozenset({"system", "user", "assistant"})
 
 
 class LocalProvider:
-    """SmolLM2-135M-Instruct, Q4_1, inside this process.
+    """Models in this process, each loaded at its first call.
 
     The same seed gives the same text and log-probabilities on any number of threads, as long as the same part of
-    the prompt is in the cache: one that was asked before may give others. Providers with the same settings share
-    one loaded model.
+    the prompt is in the cache: a repeated prompt may give slightly different ones. Providers with the same settings
+    share the loaded models. A model that is not in the cache yet is downloaded by `prepare`, or by its first call.
 
     Args:
         name: the provider's name in errors and traces.
-        threads: 0 for as many as there are idle cores when the model is loaded.
-        context: tokens of prompt and answer together; 23 KB of memory for each token and parallel sample.
-        parallel: samples that run in one batch; more of them run in several batches. Each keeps its prompt, and
-            eight hold a fast, a verifying and five solving ones: no step evicts another (a third faster).
-        copy: a number other than 0 loads the model once more, beside the one the others share.
-        progress: called while the weights are fetched, from another thread.
+        threads: 0 for as many as there are idle cores when a model is loaded.
+        context: tokens of prompt and answer together, for models that `contexts` does not name.
+        contexts: the same by model.
+        parallel: samples that run in one batch; more of them run in several batches. Each slot keeps its prompt, so
+            that the prompts of several steps do not evict each other.
+        copy: a number other than 0 loads the models once more, separately from those that other providers share.
+        on_progress: called from another thread while weights are downloaded.
+        on_message: called from another thread with a line for the user, such as where weights come from.
     """
 
     def __init__(
@@ -42,118 +49,155 @@ class LocalProvider:
         name: str = "local",
         *,
         threads: int = 0,
-        context: int = 2048,
+        context: int = CONTEXT,
+        contexts: Mapping[str, int] | None = None,
         parallel: int = 8,
         copy: int = 0,
-        progress: Progress | None = None,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
     ) -> None:
         self.name = name
         self._threads = threads
         self._context = context
+        self._contexts = dict(contexts or {})
         self._parallel = parallel
         self._copy = copy
-        self._progress = progress
-        self._engine: Engine | None = None
+        self._on_progress = on_progress
+        self._on_message = on_message
+        self._engines: dict[str, Engine] = {}
+        self._failed_downloads: dict[str, tuple[float, str]] = {}
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
-        """Answer the request; with `on_text` and n = 1, hand over the text as it comes."""
-        body = self._body(request)
+        """Answer the request; with `on_text` and n = 1, hand over the text as it is generated."""
+        turns = _turns(request.messages, self.name)
         loop = asyncio.get_running_loop()
 
         def hand_over(text: str) -> None:
-            if on_text is not None and not given_up.is_set():
+            if on_text is not None and not cancelled.is_set():
                 on_text(text)
 
         def on_piece(text: str) -> None:
             loop.call_soon_threadsafe(hand_over, text)
 
-        given_up = threading.Event()
+        cancelled = threading.Event()
         wanted = on_piece if on_text is not None and request.n == 1 else None
-        engine = self._acquire()
+        engine = self._engine(request.model)
         return await self._within(
-            request.timeout_s, given_up, lambda: self._run(engine, request, body, wanted, given_up)
+            engine, request, cancelled, lambda: self._run(engine, request, turns, wanted, cancelled)
         )
 
     async def score(self, request: Request, text: str) -> Reply:
         """The text with its log-probabilities as the next turn; one decoding step a token."""
-        prompt, given_up = chatml(request.messages, self.name), threading.Event()
-        engine = self._acquire()
+        turns, cancelled = _turns(request.messages, self.name), threading.Event()
+        engine = self._engine(request.model)
 
         def job() -> Reply:
-            with self._failures():
-                if not engine.loaded:
-                    self._fetch(engine)
-                forced = force(engine, prompt, text, given_up)
+            with self._failures(request.model):
+                self._fetch(request.model, engine)
+                forced = force(engine, engine.chat_prompt(turns), text, cancelled)
             usage = Usage(forced.prompt, forced.cached, len(forced.tokens), 0, 0, 0)
-            return Reply((Completion(text, forced.tokens),), usage, model=f"{MODEL}-Q4_1")
+            return Reply((Completion(text, forced.tokens),), usage, model=engine.settings.path.stem)
 
-        return await self._within(request.timeout_s, given_up, job)
+        return await self._within(engine, request, cancelled, job)
 
-    async def _within(self, timeout_s: float, given_up: threading.Event, job: Callable[[], Reply]) -> Reply:
-        """Run a job on the engine's thread, for so long at most."""
-        future = self._acquire().submit(job)
+    async def prepare(self, model: str) -> None:
+        """Download the model's weights if they are missing; a failure is reported by the call that needs them."""
+        engine = self._engine(model)
+        if not engine.loaded:
+            try:
+                await asyncio.to_thread(self._fetch, model, engine)
+            except (OdarError, StoppedError):
+                return
+
+    async def check(self) -> str:
+        """One line on the runtime; loads nothing."""
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
-            async with asyncio.timeout(timeout_s):
+            return f"llama.cpp in this process (xllamacpp {version('xllamacpp')})"
+        except PackageNotFoundError:
+            raise ProviderUnreachable(
+                "xllamacpp is not installed; pip install xllamacpp", provider=self.name
+            ) from None
+
+    async def close(self) -> None:
+        """Unload the models, unless another provider uses them. Idempotent."""
+        opened, self._engines = self._engines, {}
+        for engine in opened.values():
+            await asyncio.to_thread(engines.release, engine)
+
+    async def _within(
+        self, engine: Engine, request: Request, cancelled: threading.Event, job: Callable[[], Reply]
+    ) -> Reply:
+        """Run a job on the engine's thread, within the request's timeout."""
+        future = engine.submit(job)
+        try:
+            async with asyncio.timeout(request.timeout_s):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             raise ProviderTimeout(
-                f"the local model did not finish within {timeout_s:g} s", provider=self.name
+                f"the local model {request.model} did not finish within {request.timeout_s:g} s", provider=self.name
             ) from None
         except StoppedError:
             raise ProviderError("the local model was closed", provider=self.name) from None
         finally:
-            given_up.set()
+            cancelled.set()
 
-    async def check(self) -> str:
-        """One line on the weights; does not load the model."""
-        try:
-            status = await asyncio.to_thread(weights_status)
-        except WeightsError as error:
-            raise ProviderUnreachable(str(error), provider=self.name) from error
-        match status.state:
-            case "present":
-                return f"{MODEL} Q4_1, weights present ({status.size / 1e6:.0f} MB)"
-            case "absent":
-                return f"{MODEL} Q4_1, weights not fetched yet; `odar pull` does it"
-            case "corrupt":
-                return f"{MODEL} Q4_1, weights damaged; `odar pull` fetches them again"
+    def _engine(self, model: str) -> Engine:
+        if model not in self._engines:
+            context = self._contexts.get(model, self._context)
+            settings = EngineSettings(self._path(model), self._threads, context, self._parallel, self._copy)
+            self._engines[model] = engines.acquire(settings)
+        return self._engines[model]
 
-    async def close(self) -> None:
-        """Free the model, unless another provider uses it. Idempotent."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await asyncio.to_thread(engines.release, engine)
-
-    def _acquire(self) -> Engine:
-        if self._engine is None:
-            settings = EngineSettings(weights_path(), self._threads, self._context, self._parallel, self._copy)
-            self._engine = engines.acquire(settings)
-        return self._engine
+    def _path(self, model: str) -> Path:
+        with self._failures(model):
+            return gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
 
     def _run(
         self,
         engine: Engine,
         request: Request,
-        body: dict[str, Any],
+        turns: list[tuple[str, str]],
         on_piece: OnText | None,
-        given_up: threading.Event,
+        cancelled: threading.Event,
     ) -> Reply:
-        """On the engine's thread: fetch, load, generate. Raises ProviderError or StoppedError."""
+        """On the engine's thread: download, load, generate. Raises ProviderError or StoppedError."""
         samples: list[_Sample] = []
-        with self._failures():
-            if not engine.loaded:
-                self._fetch(engine)
+        with self._failures(request.model):
+            self._fetch(request.model, engine)
+            body = _body(request, engine.chat_prompt(turns))
             for first in range(0, request.n, self._parallel):
                 batch = [_Sample(on_piece) for _ in range(min(self._parallel, request.n - first))]
-                # llama.cpp gives sample i of a batch the seed s + i: later batches go on from there.
+                # llama.cpp gives sample i of a batch the seed s + i: later batches continue from there.
                 seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
-                engine.generate({**body, "n": len(batch), "seed": seed}, self._receiver(batch), given_up)
+                engine.generate({**body, "n": len(batch), "seed": seed}, self._receiver(batch), cancelled)
                 samples += batch
         completions = tuple(sample.completion(request.logprobs) for sample in samples)
-        return Reply(completions, _usage(samples), model=f"{MODEL}-Q4_1")
+        return Reply(completions, _usage(samples), model=engine.settings.path.stem)
+
+    def _fetch(self, model: str, engine: Engine) -> None:
+        """Download the weights if necessary; continues after the request that started it has timed out."""
+        if engine.loaded or model.startswith(GGUF):
+            return
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            if engine.closing.is_set():
+                raise StoppedError
+            if self._on_progress is not None:
+                self._on_progress(stage, done, total)
+
+        failed_at, reason = self._failed_downloads.get(model, (0.0, ""))
+        if reason and time.monotonic() - failed_at < RETRY_DOWNLOAD_S:
+            raise WeightsError(reason)
+        try:
+            ensure_weights(find_weights(model), on_progress, self._on_message)
+        except WeightsError as error:
+            self._failed_downloads[model] = (time.monotonic(), str(error))
+            raise
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _failures(self, model: str) -> Iterator[None]:
         """Whatever goes wrong on the engine's thread leaves it as a ProviderError or StoppedError."""
         try:
             yield
@@ -161,25 +205,18 @@ class LocalProvider:
             raise
         except RefusedError as error:
             raise self._refused(error.error) from None
-        except WeightsError as error:
+        except TemplateError as error:
+            raise ProviderError(
+                f"the chat template of {model} rejects the conversation: {error}", provider=self.name, status=400
+            ) from None
+        except OdarError as error:
             raise ProviderUnreachable(str(error), provider=self.name) from error
         except Exception as error:  # the runtime's own messages may quote the prompt: name the kind only
             raise ProviderError(
-                f"the local runtime refused the request ({type(error).__name__})",
+                f"the local runtime refused the request to {model} ({type(error).__name__})",
                 provider=self.name,
                 status=400,
             ) from error
-
-    def _fetch(self, engine: Engine) -> None:
-        """Fetch the weights if need be; goes on when the request that began it has timed out."""
-
-        def progress(done: int, total: int) -> None:
-            if engine.closing.is_set():
-                raise StoppedError
-            if self._progress is not None:
-                self._progress(done, total)
-
-        ensure_weights(progress)
 
     def _receiver(self, batch: list[_Sample]) -> Any:
         def on_chunk(chunk: Chunk) -> None:
@@ -201,30 +238,49 @@ class LocalProvider:
             message = f"the local runtime refused the request: {error.get('message', kind)}"
         return ProviderError(message, provider=self.name, status=status, code=kind, retryable=status >= 500)
 
-    def _body(self, request: Request) -> dict[str, Any]:
-        sampling = request.sampling
-        return {
-            "prompt": chatml(request.messages, self.name),
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "return_progress": True,  # a sign of life in long prompts, where a request can be given up
-            "cache_prompt": True,
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "samplers": ["penalties", "temperature", "top_p"],  # nothing that was not asked for
-            "repeat_penalty": 1.0,
-            "stop": list(sampling.stop),
-            # -1 is llama.cpp's word for random; 31 bits keep seed + sample number clear of it.
-            "seed": -1 if sampling.seed is None else sampling.seed % 2**31,
-            **({"logprobs": 1} if request.logprobs else {}),
-            **{key: value for key, value in request.quirks.extra.items() if key not in request.quirks.drop},
-        }
+
+def _turns(messages: tuple[Message, ...], provider: str) -> list[tuple[str, str]]:
+    """Roles and texts of a conversation; ProviderError if a local model cannot read it."""
+    for message in messages:
+        problem = ""
+        if message.images:
+            problem = "the local model cannot see images: choose a model that can"
+        elif message.role not in _ROLES:
+            problem = f"unknown role {message.role!r} (known: {', '.join(sorted(_ROLES))})"
+        else:
+            try:
+                message.text.encode()
+            except UnicodeEncodeError:
+                problem = f"a {message.role} message is not valid Unicode (unpaired surrogate)"
+        if problem:
+            raise ProviderError(problem, provider=provider, status=400)
+    return [(message.role, message.text) for message in messages]
+
+
+def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
+    sampling = request.sampling
+    return {
+        "prompt": prompt,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "return_progress": True,  # a chunk after each part of a long prompt, where a request can be cancelled
+        "cache_prompt": True,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "samplers": ["penalties", "temperature", "top_p"],  # none of llama.cpp's further defaults
+        "repeat_penalty": 1.0,
+        "stop": list(sampling.stop),
+        # -1 means random to llama.cpp; 31 bits keep seed + sample number clear of it.
+        "seed": -1 if sampling.seed is None else sampling.seed % 2**31,
+        **({"logprobs": 1} if request.logprobs else {}),
+        **{key: value for key, value in request.quirks.extra.items() if key not in request.quirks.drop},
+    }
 
 
 @dataclass(slots=True)
 class _Sample:
-    """One choice as it grows."""
+    """One choice while it is generated."""
 
     on_piece: OnText | None
     texts: list[str] = field(default_factory=list)
@@ -233,14 +289,15 @@ class _Sample:
     usage: Mapping[str, Any] = field(default_factory=dict)
 
     def add(self, choice: Mapping[str, Any], usage: Mapping[str, Any] | None) -> None:
-        """Take in a chunk of this choice; the last one carries the reason and the token count."""
+        """Add a chunk of this choice; the last one carries the finish reason and the token count."""
         if choice["text"]:
             self.texts.append(choice["text"])
             if self.on_piece is not None:
                 self.on_piece(choice["text"])
         for token in (choice.get("logprobs") or {}).get("content") or ():
             text = bytes(token["bytes"]).decode(errors="replace")
-            self.tokens.append(Token(text, token["logprob"], control=token["id"] < len(SPECIAL)))
+            # llama.cpp prints nothing for a control token; a part of a character is reported with the whole of it.
+            self.tokens.append(Token(text, token["logprob"], control=not text))
         self.finish = choice.get("finish_reason") or self.finish
         self.usage = usage or self.usage
 
@@ -249,7 +306,7 @@ class _Sample:
         if not logprobs:
             return Completion("".join(self.texts), (), self.finish)
         # Where a character takes several tokens, llama.cpp reports only the last of them, with the text of
-        # all. The others' log-probabilities are unknown: say so, rather than let the answer look surer.
+        # all. The others' log-probabilities are unknown and marked so, or the answer would look more certain.
         unreported = int(self.usage.get("completion_tokens", len(self.tokens))) - len(self.tokens)
         at = len(self.tokens) - (1 if self.tokens and self.tokens[-1].control else 0)
         tokens = (*self.tokens[:at], *[Token("", None)] * unreported, *self.tokens[at:])

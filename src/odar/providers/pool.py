@@ -69,7 +69,7 @@ def _open_anthropic(name: str, provider: ProviderSettings, settings: Settings) -
 def _open_local(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
     from odar.providers.local import LocalProvider
 
-    return LocalProvider(name, threads=settings.local.threads)
+    return LocalProvider(name, threads=settings.local.threads, contexts=settings.contexts(name))
 
 
 def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
@@ -84,7 +84,7 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
 
     key = api_key(name, provider)
     if key is None and provider.api_key_env:
-        raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile tiny")
+        raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile local")
     retry = RetryPolicy(settings.retry.attempts, settings.retry.base_s, settings.retry.max_s)
     source = provider.api_key_env or provider.api_key_file
     return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}

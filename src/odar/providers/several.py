@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from odar.providers.base import OnText, Provider, Reply, Request, score_text
+from odar.providers.base import OnText, Provider, Reply, Request, prepare_model, score_text
 
 
 class Several:
@@ -34,6 +34,10 @@ class Several:
         """Score the text likewise, where the members can."""
         with self._least_busy() as member:
             return await score_text(member, request, text)
+
+    async def prepare(self, model: str) -> None:
+        """Have the first member prepare the model; the others share its files."""
+        await prepare_model(self._members[0], model)
 
     async def check(self) -> str:
         """What the first one says of itself."""

