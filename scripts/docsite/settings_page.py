@@ -12,7 +12,7 @@ from typing import Any
 from odar.config import environment_name, leaves, load_settings
 from odar.settings import ModelSettings, PriceSettings, ProviderSettings, Settings
 
-PROFILES = ("tiny", "custom", "open", "paper")
+PROFILES = ("local", "tiny", "custom", "open", "paper")
 _HEAD = """# Settings
 
 Every setting, its default, its bounds and its environment variable. `odar config` shows the values in effect, and where each
@@ -22,7 +22,7 @@ A value is taken from the first of these that has one: arguments (`--set fast.mo
 `ODAR_*` variables · `odar.toml` (in this folder, or `odar/odar.toml` in your configuration folder, or where `--config` or
 `ODAR_CONFIG` says) · the calibration · the profile · the catalogue. An unknown name is refused, with the nearest known one.
 
-A profile is a full set of values for one kind of model. `tiny`, `open` and `paper` name their models; `custom` is chosen
+A profile is a full set of values for one kind of model. `local`, `tiny`, `open` and `paper` name their models; `custom` is chosen
 when you name both. Where the default below is *profile*, the values are in [the last table](#values-by-profile).
 
 """
