@@ -10,7 +10,15 @@ import pytest
 
 from odar.errors import UnknownName, WeightsError
 from odar.providers import weights as module
-from odar.providers.weights import Weights, WeightsStatus, ensure_weights, find_weights, offline, weights_status
+from odar.providers.weights import (
+    Weights,
+    WeightsStatus,
+    ensure_weights,
+    find_weights,
+    model_sha256,
+    offline,
+    weights_status,
+)
 from providers.test_download import CONTENT, Hub, cache, hub, weights, wheels
 
 __all__ = ["cache", "hub", "weights", "wheels"]
@@ -89,3 +97,12 @@ def test_an_unknown_model_is_named() -> None:
         UnknownName, match=r"unknown local model 'qwen2.5-coder-0.5'; did you mean 'qwen2.5-coder-0.5b'"
     ):
         find_weights("qwen2.5-coder-0.5")
+
+
+def test_the_hash_of_a_file_of_the_user_is_computed(tmp_path: Path) -> None:
+    (tmp_path / "mine.gguf").write_bytes(b"GGUF")
+    first = model_sha256(f"gguf:{tmp_path}/mine.gguf")
+    (tmp_path / "mine.gguf").write_bytes(b"GGUF2")
+    os.utime(tmp_path / "mine.gguf", ns=(5, 5))
+    assert first != model_sha256(f"gguf:{tmp_path}/mine.gguf")
+    assert model_sha256("smollm2-135m").startswith("b179c9523d0e")

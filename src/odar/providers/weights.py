@@ -15,7 +15,7 @@ import shutil
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -232,6 +232,19 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def model_sha256(model: str) -> str:
+    """The SHA-256 of a local model's main file: from the catalogue, or computed for a file of the user's."""
+    if not model.startswith(GGUF):
+        return find_weights(model).files[0].sha256
+    path = gguf_path(model)
+    return _sha256_at(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _sha256_at(path: Path, modified: int) -> str:
+    return sha256_of(path)
 
 
 def _are_verified(weights: Weights) -> bool:

@@ -21,7 +21,7 @@ from odar.calibration_file import Calibration
 from odar.conversation import NO_OPTIONS
 from odar.errors import InputError
 from odar.formats import check_format, load_json
-from odar.providers.weights import SMOLLM2
+from odar.providers.weights import model_sha256
 from odar.types import Role, Step
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
         "id": card.id,
         "kind": provider.kind if provider else None,
         "address": digest([provider.base_url, provider.recordings]) if provider else None,
-        "weights": SMOLLM2.sha256 if provider and provider.kind == "local" else None,
+        "weights": model_sha256(card.id) if provider and provider.kind == "local" else None,
         "together": card.n,
         "logprobs": card.logprobs,
         "drop": list(card.drop),
