@@ -161,7 +161,7 @@ def _request(url: str, start: int) -> Any:
 
     def run() -> None:
         try:
-            outcome.put(urllib.request.urlopen(request, timeout=HUB_ANSWER_S))  # noqa: S310
+            outcome.put(urllib.request.urlopen(request, timeout=HUB_ANSWER_S))  # noqa: S310 - HTTP, see _from_hub
         except Exception as error:
             outcome.put(error)
 
