@@ -1,0 +1,215 @@
+"""Signals of a fast answer, each as a quantile within that model's own answers (SPEC 5.11).
+
+Log-probabilities and lengths differ more between models than between right and wrong answers of one model, and they
+are skewed. Their rank among the model's own answers is comparable between models and needs no labels. Ranks come
+from a table: of a calibration, of served answers, or shipped with the package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from odar.types import Candidate, Token
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class AnswerKind(StrEnum):
+    """What a text consists of: the weights of the signals depend on it."""
+
+    DIRECT = "direct"
+    """A short answer and little else."""
+    REASONED = "reasoned"
+    """Reasoning that ends in a stated answer."""
+    FREE_TEXT = "free_text"
+    """Prose that is the answer itself."""
+
+
+RANKED = ("answer_logprob", "mean_logprob", "length", "prior")
+"""The signals that are turned into ranks. `stated` and `agreement` are used as they are."""
+LEVELS = 51
+"""Quantiles in a table."""
+FEWEST = 30
+"""Answers of a kind before their quantiles are used (SPEC 5.11)."""
+MAX_ANSWER_WORDS = 20
+"""A longer answer is free text."""
+MAX_DIRECT_WORDS = 8
+"""Words around a short answer, such as "The answer is", before the text counts as reasoned."""
+_GRID = (np.arange(LEVELS) + 0.5) / LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSignals:
+    """What one fast answer shows about itself. None is unknown."""
+
+    kind: AnswerKind
+    prior: float
+    """d(x), the difficulty of the question alone."""
+    stated: bool
+    """Whether it marked a final answer, where it was told to."""
+    length: float | None
+    """Characters of the whole text."""
+    mean_logprob: float | None = None
+    """Mean log-probability of its tokens."""
+    answer_logprob: float | None = None
+    """Log-probability of the answer itself: the sum over the tokens of the answer span."""
+    agreement: float | None = None
+    """How far a second fast sample agrees, from 0 to 1; None where none was bought."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalArrays:
+    """Signals of many answers of one model; NaN is unknown."""
+
+    kind: NDArray[np.str_]
+    prior: Array
+    stated: Bools
+    length: Array
+    mean_logprob: Array
+    answer_logprob: Array
+    agreement: Array
+
+    @classmethod
+    def of(cls, answers: Sequence[AnswerSignals]) -> SignalArrays:
+        """One row per answer."""
+
+        def column(name: str) -> Array:
+            values = (getattr(answer, name) for answer in answers)
+            return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+        return cls(
+            kind=np.array([answer.kind.value for answer in answers], dtype="<U9"),
+            stated=np.array([answer.stated for answer in answers], dtype=bool),
+            **{name: column(name) for name in ("prior", "length", "mean_logprob", "answer_logprob", "agreement")},
+        )
+
+    def __len__(self) -> int:
+        return len(self.prior)
+
+    def rows(self, index: Any) -> SignalArrays:
+        """Some of the answers."""
+        return SignalArrays(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+
+class QuantileTables:
+    """Quantiles of each signal by kind of answer.
+
+    >>> tables = QuantileTables.fit({("direct", "length"): range(1, 101)})
+    >>> tables.rank("direct", "length", [0, 50.5, 1000]).round(2).tolist()
+    [0.01, 0.5, 0.99]
+    """
+
+    def __init__(self, tables: Mapping[tuple[str, str], ArrayLike] | None = None) -> None:
+        self.tables: dict[tuple[str, str], Array] = {
+            key: np.asarray(values, dtype=np.float64) for key, values in (tables or {}).items()
+        }
+
+    @classmethod
+    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], fewest: int = FEWEST) -> QuantileTables:
+        """Tables of the signals with at least `fewest` finite values."""
+        finite = {key: np.array([v for v in column if math.isfinite(v)]) for key, column in values.items()}
+        return cls({key: np.quantile(v, _GRID) for key, v in finite.items() if len(v) >= fewest})
+
+    @classmethod
+    def of(cls, signals: SignalArrays, fewest: int = FEWEST) -> QuantileTables:
+        """Tables of a model's own answers. Answers that stated nothing are left out: they are not compared."""
+        rows = {kind: signals.rows((signals.kind == kind.value) & signals.stated) for kind in AnswerKind}
+        return cls.fit(
+            {(k.value, name): getattr(part, name) for k, part in rows.items() for name in RANKED}, fewest
+        )
+
+    def rank(self, kind: str, signal: str, values: ArrayLike) -> Array:
+        """The rank of each value in (0, 1); NaN where the value or the table is missing."""
+        given, table = np.asarray(values, dtype=np.float64), self.tables.get((kind, signal))
+        if table is None:
+            return np.full(given.shape, math.nan)
+        # equal quantiles share the middle of their levels, so that a common value gets one rank
+        points, first, count = np.unique(table, return_index=True, return_counts=True)
+        ranks = np.interp(given, points, _GRID[first] + (count - 1) / (2 * LEVELS))
+        return cast(Array, np.where(np.isnan(given), math.nan, ranks))
+
+    def over(self, fallback: QuantileTables) -> QuantileTables:
+        """These tables, and those of `fallback` for what these do not have."""
+        return QuantileTables({**fallback.tables, **self.tables})
+
+    def document(self) -> dict[str, dict[str, list[float]]]:
+        """The tables as JSON."""
+        out: dict[str, dict[str, list[float]]] = {}
+        for (kind, signal), table in self.tables.items():
+            out.setdefault(kind, {})[signal] = [float(f"{value:.5g}") for value in table]
+        return out
+
+    @classmethod
+    def from_document(cls, raw: Mapping[str, Mapping[str, Sequence[float]]]) -> QuantileTables:
+        """Read what `document` wrote; raises ValueError for a table of another size."""
+        tables = {(kind, name): [float(v) for v in row] for kind, rows in raw.items() for name, row in rows.items()}
+        for key, table in tables.items():
+            if len(table) != LEVELS or not all(map(math.isfinite, table)) or table != sorted(table):
+                raise ValueError(f"quantiles of {' '.join(key)}: expected {LEVELS} numbers in ascending order")
+        return cls(tables)
+
+
+def signals_of(candidate: Candidate, prior: float, agreement: float | None = None) -> AnswerSignals:
+    """The signals of a fast answer.
+
+    >>> from odar.types import Step
+    >>> tokens = (Token("Answer:", -0.5), Token(" Paris", -0.25), Token("<eos>", -2.0, control=True))
+    >>> signals_of(Candidate(Step.ANSWER, "m", "Answer: Paris", "Paris", tokens), prior=0.1).answer_logprob
+    -0.25
+    """
+    logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
+    kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
+    # a client may cut free text short on purpose; reasoning that was cut off has not come to its answer
+    cut_off = candidate.finish == "length" and kind is AnswerKind.REASONED
+    return AnswerSignals(
+        kind=kind,
+        prior=prior,
+        stated=candidate.stated and not cut_off,
+        length=float(len(candidate.text)),
+        mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
+        answer_logprob=answer_logprob(candidate.tokens, candidate.answer),
+        agreement=agreement,
+    )
+
+
+def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
+    """What a text consists of; one that should have stated an answer and did not counts as reasoned.
+
+    >>> answer_kind("Answer: Paris", "Paris"), answer_kind("So 2 + 2 = 4. " * 5 + "Answer: 4", "4")
+    (<AnswerKind.DIRECT: 'direct'>, <AnswerKind.REASONED: 'reasoned'>)
+    """
+    words = len(answer.split())
+    if not stated:
+        return AnswerKind.REASONED
+    if words > MAX_ANSWER_WORDS:
+        return AnswerKind.FREE_TEXT
+    return AnswerKind.DIRECT if len(text.split()) - words <= MAX_DIRECT_WORDS else AnswerKind.REASONED
+
+
+def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
+    """Sum of the log-probabilities of the tokens that hold the last occurrence of the answer.
+
+    None where the answer is not found in the text as it stands, or one of its tokens has no log-probability.
+    """
+    text = "".join("" if token.control else token.text for token in tokens)
+    start = text.rfind(answer) if answer else -1
+    if start < 0:
+        return None
+    end, position, total = start + len(answer), 0, 0.0
+    for token in tokens:
+        if token.control:
+            continue
+        if position < end and position + len(token.text) > start and token.text.strip():
+            if token.logprob is None:
+                return None
+            total += token.logprob
+        position += len(token.text)
+    return total

@@ -1,0 +1,289 @@
+"""Targets instead of thresholds (SPEC 5.13): one parameter t moves τ1 and τ2 to meet mean calls or dollars.
+
+t = 0 is always Simple, t = 1 always Hard; between them the thresholds follow a fixed path through those of the
+settings or of a calibration. t follows the distribution of recent difficulties, so that it fits the traffic without
+labels, and what was really spent: a surplus or deficit is worked off over the next questions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from odar.errors import InputError
+from odar.types import Path
+
+Array = NDArray[np.float64]
+KINDS = ("calls", "cost_usd")
+BINS = 200
+"""Of the histogram of difficulties."""
+MEMORY = 100.0
+"""Questions after which a difficulty counts for 1/e."""
+HORIZON = 12.0
+"""Questions over which a surplus or deficit is worked off."""
+MAX_DEBT = 20.0
+"""A target out of reach must not pile up a debt: it is limited to this many questions' worth of the widest path."""
+_STEPS = 201
+_LEFT = math.exp(-1 / MEMORY)
+_PATHS = (Path.SIMPLE, Path.MEDIUM, Path.HARD)
+_MIX = (0.41, 0.35, 0.24)
+_START = 20.0
+"""Weight of the assumed distribution before the first question: the paper's path mix at 0.3 and 0.7."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A mean to meet.
+
+    >>> Target.of(calls=1.8)
+    Target(kind='calls', value=1.8)
+    """
+
+    kind: str
+    """calls or cost_usd."""
+    value: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"a target of {self.kind!r}; it can be: {', '.join(KINDS)}")
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise InputError(f"a target of {self.value} {self.kind}; it must be above 0")
+        if self.kind == "calls" and self.value < 1:
+            raise InputError(f"a target of {self.value:g} calls; every question takes at least 1")
+
+    @classmethod
+    def of(cls, *, calls: float | None = None, cost_usd: float | None = None) -> Target | None:
+        """The one of the two that is given; None where neither is."""
+        if calls is not None and cost_usd is not None:
+            raise InputError("a target is either calls or cost_usd, not both")
+        if calls is not None:
+            return cls("calls", calls)
+        return None if cost_usd is None else cls("cost_usd", cost_usd)
+
+    def __str__(self) -> str:
+        return f"{self.value:g} calls" if self.kind == "calls" else f"${self.value:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdPath:
+    """τ1 and τ2 as functions of t, from always Simple to always Hard.
+
+    >>> path = ThresholdPath.through((0.3, 0.7))
+    >>> path.thresholds(0.0), path.thresholds(0.5), path.thresholds(1.0)
+    ((1.0, 1.0), (0.3, 0.7), (0.0, 0.0))
+    """
+
+    knots: tuple[tuple[float, float], ...]
+    """(τ1, τ2) at even steps of t; both fall, τ1 is never above τ2."""
+
+    @classmethod
+    def through(cls, *points: tuple[float, float]) -> ThresholdPath:
+        """The path from always Simple through these thresholds, highest first, to always Hard."""
+        knots = ((1.0, 1.0), *points, (0.0, 0.0))
+        for (a1, a2), (b1, b2) in pairwise(knots):
+            if not (b1 <= a1 and b2 <= a2 and b1 <= b2):
+                raise InputError(
+                    f"thresholds ({b1:g}, {b2:g}) after ({a1:g}, {a2:g}): a path of thresholds must fall"
+                )
+        return cls(knots)
+
+    def thresholds(self, t: float) -> tuple[float, float]:
+        """(τ1, τ2) at t."""
+        steps = np.linspace(0, 1, len(self.knots))
+        tau1, tau2 = (float(np.interp(t, steps, [knot[i] for knot in self.knots])) for i in (0, 1))
+        return tau1, tau2
+
+    def positions(self, difficulty: ArrayLike) -> tuple[Array, Array]:
+        """The least t at which each difficulty is no longer Simple, and at which it is Hard."""
+        d = np.asarray(difficulty, dtype=np.float64)
+        steps = np.linspace(0, 1, len(self.knots))[::-1]
+        found = [np.interp(d, [knot[i] for knot in self.knots[::-1]], steps) for i in (0, 1)]
+        return found[0], found[1]
+
+
+@dataclass(slots=True)
+class TargetState:
+    """What a target has seen: recent difficulties, what each path costs, and the surplus to work off."""
+
+    histogram: Array = field(default_factory=lambda: np.zeros(BINS))
+    """Weight of recent difficulties by bin."""
+    spent: Array = field(default_factory=lambda: np.zeros(3))
+    """Weighted spending on Simple, Medium and Hard."""
+    taken: Array = field(default_factory=lambda: np.zeros(3))
+    """Weighted number of questions behind each."""
+    debt: float = 0.0
+    """Spent above target so far, less what has been worked off."""
+    questions: int = 0
+    total: float = 0.0
+    """Questions under this target, and what they cost in all."""
+
+    def count(self, difficulty: float, path: Path, spent: float) -> None:
+        """Count one question with its path and what it cost."""
+        self.observe(difficulty)
+        self.pay(path, spent)
+
+    def observe(self, difficulty: float) -> None:
+        """Count a difficulty."""
+        self.histogram *= _LEFT
+        self.histogram[min(BINS - 1, max(0, int(difficulty * BINS)))] += 1.0
+
+    def pay(self, path: Path, spent: float) -> None:
+        """Count what a question on a path cost."""
+        number = _PATHS.index(path)
+        self.spent *= _LEFT
+        self.taken *= _LEFT
+        self.spent[number] += spent
+        self.taken[number] += 1.0
+        self.questions += 1
+        self.total += spent
+
+    def fade(self, questions: float) -> TargetState:
+        """The state after so many further questions, before they are counted."""
+        left = math.exp(-questions / MEMORY)
+        return TargetState(
+            self.histogram * left, self.spent * left, self.taken * left, self.debt, self.questions, self.total
+        )
+
+    def added(self, other: TargetState) -> TargetState:
+        """This state followed by what another process saw since."""
+        old = self.fade(other.questions)
+        return TargetState(
+            old.histogram + other.histogram, old.spent + other.spent, old.taken + other.taken,
+            self.debt, self.questions + other.questions, self.total + other.total,
+        )  # fmt: skip
+
+    @property
+    def mean(self) -> float | None:
+        """What a question cost on average under this target."""
+        return self.total / self.questions if self.questions else None
+
+    def document(self) -> dict[str, Any]:
+        """The state as JSON: bins that hold something, and figures."""
+        bins = {str(i): round(float(w), 5) for i, w in enumerate(self.histogram) if w > 1e-4}
+        return {
+            "bins": bins, "spent": [float(v) for v in self.spent], "taken": [float(v) for v in self.taken],
+            "debt": self.debt, "questions": self.questions, "total": self.total,
+        }  # fmt: skip
+
+    @classmethod
+    def from_document(cls, raw: Mapping[str, Any]) -> TargetState:
+        """Read what `document` wrote; raises KeyError, TypeError or ValueError where it is not such a state."""
+        histogram = np.zeros(BINS)
+        for number, weight in raw["bins"].items():
+            histogram[int(number) % BINS] = float(weight)
+        spent, taken = (np.array([float(v) for v in raw[name]]) for name in ("spent", "taken"))
+        if spent.shape != (3,) or taken.shape != (3,):
+            raise ValueError("a target has three paths")
+        return cls(histogram, spent, taken, float(raw["debt"]), int(raw["questions"]), float(raw["total"]))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """The thresholds that a target chose for one question."""
+
+    t: float
+    tau1: float
+    tau2: float
+
+
+class TargetController:
+    """Chooses thresholds question by question. Not thread-safe; its owner is.
+
+    Args:
+        target: the mean to meet.
+        path: how t moves the thresholds.
+        calls: calls on Simple, Medium and Hard before any was seen; for dollars their ratio.
+        state: what was seen before, as of a restart.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        path: ThresholdPath,
+        calls: Sequence[float] = (1.0, 2.0, 6.0),
+        state: TargetState | None = None,
+    ) -> None:
+        self.target = target
+        self.path = path
+        self.state = state or TargetState()
+        self._calls = np.asarray(calls, dtype=np.float64)
+        self._curve: Array | None = None
+        self._age = 0
+
+    def choose(self) -> TargetChoice:
+        """The thresholds for the next question."""
+        curve = self._expected()
+        wanted = self.target.value - self.state.debt / HORIZON
+        t = float(np.interp(wanted, curve, np.linspace(0, 1, _STEPS)))
+        return TargetChoice(t, *self.path.thresholds(t))
+
+    def book(self, difficulty: float, path: Path) -> float:
+        """Count a question that takes this path; returns the spending that was assumed, for `settle`."""
+        self.state.observe(difficulty)
+        assumed = float(self._spending()[_PATHS.index(path)])
+        self._owe(assumed - self.target.value)
+        self._age += 1
+        if self._age >= 10:
+            self._curve = None
+        return assumed
+
+    def settle(self, path: Path, assumed: float, actual: float) -> None:
+        """Correct what was assumed by what a question really cost."""
+        self.state.pay(path, actual)
+        self._owe(actual - assumed)
+
+    def cancel(self, assumed: float) -> None:
+        """Take back a question that cost nothing known: it failed."""
+        self._owe(self.target.value - assumed)
+
+    def restore(self, state: TargetState, debt: float) -> None:
+        """Go on from what all processes saw, with this one's own debt."""
+        self.state = state
+        self.state.debt = debt
+        self._curve = None
+
+    def _owe(self, amount: float) -> None:
+        most = MAX_DEBT * float(np.ptp(self._spending()))
+        self.state.debt = float(np.clip(self.state.debt + amount, -most, most))
+
+    def _spending(self) -> Array:
+        """What a question on each path costs: as seen, and in proportion to its calls where none was seen."""
+        state = self.state
+        scale = 1.0
+        if self.target.kind != "calls":
+            seen = float(state.taken @ self._calls)
+            scale = float(state.spent.sum()) / seen if seen > 0 else self.target.value / float(self._calls[0])
+        # one question's worth of what was assumed, so that the first observation does not decide alone
+        found = (state.spent + scale * self._calls) / (state.taken + 1.0)
+        return np.maximum.accumulate(found)
+
+    def _expected(self) -> Array:
+        """The mean spending at each step of t, by the recent difficulties."""
+        if self._curve is None:
+            centres = (np.arange(BINS) + 0.5) / BINS
+            weights = self.state.histogram + _START * _assumed(centres) * math.exp(-self.state.questions / MEMORY)
+            weights = weights / weights.sum()
+            spending = self._spending()
+            steps = np.linspace(0, 1, _STEPS)
+            curve = np.full(_STEPS, float(spending[0]))
+            for position, extra in zip(self.path.positions(centres), np.diff(spending), strict=True):
+                order = np.argsort(position)
+                reached = np.r_[0.0, np.cumsum(weights[order])]
+                curve += extra * reached[np.searchsorted(position[order], steps, side="right")]
+            curve[0], curve[-1] = spending[0], spending[-1]
+            self._curve = np.maximum.accumulate(curve) + np.arange(_STEPS) * 1e-12  # strictly rising, for interp
+            self._age = 0
+        return self._curve
+
+
+def _assumed(centres: Array) -> Array:
+    """The distribution before anything was seen: the paper's mix, even within each path."""
+    widths = (0.3, 0.4, 0.3)
+    density = np.select([centres < 0.3, centres < 0.7], [_MIX[i] / widths[i] for i in (0, 1)], _MIX[2] / widths[2])
+    return np.asarray(density / density.sum())

@@ -1,0 +1,258 @@
+"""Targets of one engine (SPEC 5.13), kept in a small file beside the traces, so that a restart loses nothing.
+
+Each process works off its own surplus or deficit, so that every process meets the mean by itself and no two correct
+the same one. Recent difficulties and what each path costs are added up in the file: a new process starts with what
+the others know. Like the file of alignments it holds counts and nothing that anybody wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+
+from odar.errors import StoreError
+from odar.formats import check_format, load_json
+from odar.policy.target import (
+    Target,
+    TargetChoice,
+    TargetController,
+    TargetState,
+    ThresholdPath,
+)
+from odar.settings import StoreSettings
+from odar.store.alignment_file import alignment_path
+from odar.types import Path
+
+FORMAT = "odar-targets-1"
+MAX_SCOPES = 200
+"""Clients choose targets, and each choice is kept apart: the ones with the fewest questions are forgotten."""
+_SYNC_S = 30.0
+_LOCK_TIMEOUT_S = 2.0
+_MAX_WAITING = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReport:
+    """How one target is doing."""
+
+    scope: str
+    kind: str
+    target: float
+    actual: float | None
+    """Mean over all questions under it, of all processes; None before the first."""
+    questions: int
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A question that was routed by a target and is not settled yet."""
+
+    key: str
+    path: Path
+    difficulty: float
+    assumed: float
+
+
+@dataclass(slots=True)
+class _Scope:
+    controller: TargetController
+    waiting: list[tuple[float, Path, float]] = field(default_factory=list)
+    """(difficulty, path, spent) of questions that the file does not have yet."""
+    restored: bool = False
+
+
+class ServedTargets:
+    """All targets of an engine by scope: the settings', a key's, a request's. Safe to use from any thread.
+
+    Args:
+        path: how t moves the thresholds.
+        calls: calls on Simple, Medium and Hard before any was seen.
+        file: where the state is kept; None keeps it in memory.
+        timer: seconds by which syncs are due.
+    """
+
+    def __init__(
+        self,
+        path: ThresholdPath,
+        calls: tuple[float, float, float],
+        file: FilePath | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.complaint: str | None = None
+        """Why the file could not be used, while it cannot."""
+        self._path = path
+        self._calls = calls
+        self._file = file
+        self._timer = timer
+        self._lock = threading.Lock()
+        self._syncing = threading.Lock()
+        self._scopes: dict[str, _Scope] = {}
+        self._sync_at = timer() + _SYNC_S
+
+    def choose(self, target: Target, scope: str = "settings") -> TargetChoice:
+        """The thresholds for the next question under a target."""
+        with self._lock:
+            known = self._scopes.get(_key(target, scope))
+        if known is None:
+            self._open(target, scope)
+        with self._lock:
+            return self._scopes[_key(target, scope)].controller.choose()
+
+    def book(self, target: Target, scope: str, difficulty: float, path: Path) -> Booking:
+        """Count a question that takes this path."""
+        key = _key(target, scope)
+        with self._lock:
+            return Booking(key, path, difficulty, self._scopes[key].controller.book(difficulty, path))
+
+    def settle(self, booking: Booking, actual: float | None) -> None:
+        """Say what a question really cost; None if it failed, or nobody knows."""
+        with self._lock:
+            scope = self._scopes.get(booking.key)
+            if scope is None:
+                return
+            if actual is None:
+                scope.controller.cancel(booking.assumed)
+                return
+            scope.controller.settle(booking.path, booking.assumed, actual)
+            if len(scope.waiting) < _MAX_WAITING:
+                scope.waiting.append((booking.difficulty, booking.path, actual))
+            due = self._file is not None and self._timer() >= self._sync_at
+            if due:
+                self._sync_at = self._timer() + _SYNC_S
+        if due:
+            threading.Thread(target=self.sync, name="odar-targets", daemon=True).start()
+
+    def report(self) -> list[TargetReport]:
+        """How every target is doing, the settings' first."""
+        with self._lock:
+            found = []
+            for key, scope in self._scopes.items():
+                controller, name = scope.controller, key.rpartition("|")[0]
+                state, target = controller.state, controller.target
+                t = controller.choose().t
+                found.append(TargetReport(name, target.kind, target.value, state.mean, state.questions, t))
+        return sorted(found, key=lambda row: (row.scope != "settings", row.scope, row.target))
+
+    def sync(self, *, closing: bool = False) -> None:
+        """Add what was counted to the file and read the sum; a failure is kept in `complaint`."""
+        if self._file is None:
+            return
+        with self._syncing:
+            with self._lock:
+                taken = {key: scope.waiting for key, scope in self._scopes.items()}
+                for scope in self._scopes.values():
+                    scope.waiting = []
+                debts = {key: s.controller.state.debt for key, s in self._scopes.items()} if closing else {}
+                new = {key for key, scope in self._scopes.items() if not scope.restored}
+            try:
+                total, restored = self._merge(taken, debts, new)
+            except StoreError as error:
+                self.complaint = str(error)
+                with self._lock:
+                    for key, events in taken.items():
+                        if key in self._scopes:
+                            self._scopes[key].waiting[:0] = events
+                return
+            self.complaint = None
+            with self._lock:
+                for key, scope in self._scopes.items():
+                    if key not in total:
+                        continue
+                    state, debt = total[key], scope.controller.state.debt + restored.get(key, 0.0)
+                    state = state.added(_counted(scope.waiting)) if scope.waiting else state
+                    scope.controller.restore(state, debt)
+                    scope.restored = True
+
+    def close(self) -> None:
+        """Write what waits, with what is still to be worked off."""
+        if self._scopes:
+            self.sync(closing=True)
+
+    def _open(self, target: Target, scope: str) -> None:
+        with self._lock:
+            if len(self._scopes) >= MAX_SCOPES:
+                least = min(self._scopes, key=lambda key: self._scopes[key].controller.state.questions)
+                del self._scopes[least]
+            controller = TargetController(target, self._path, self._calls)
+            self._scopes.setdefault(_key(target, scope), _Scope(controller))
+        self.sync()
+
+    def _merge(
+        self, taken: dict[str, list[tuple[float, Path, float]]], debts: dict[str, float], new: set[str]
+    ) -> tuple[dict[str, TargetState], dict[str, float]]:
+        """The sum of the file and what this process counted, and the debts that closed processes left to it."""
+        import filelock
+
+        assert self._file is not None
+        file = self._file
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with filelock.FileLock(file.with_name(file.name + ".lock"), timeout=_LOCK_TIMEOUT_S):
+                states = _read(file)
+                before = {key: states[key].debt for key in new if key in states}
+                for key in new & states.keys():
+                    states[key].debt = 0.0
+                for key, events in taken.items():
+                    states[key] = states.get(key, TargetState()).added(_counted(events))
+                    states[key].debt += debts.get(key, 0.0)
+                kept = sorted(states, key=lambda key: -states[key].questions)[:MAX_SCOPES]
+                states = {key: states[key] for key in kept}
+                _replace(file, states)
+        except filelock.Timeout:
+            raise StoreError(f"{file} is locked by another process") from None
+        except OSError as error:
+            raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
+        return states, before
+
+
+def targets_path(settings: StoreSettings) -> FilePath | None:
+    """Where the state of targets goes; None if nothing is recorded.
+
+    >>> str(targets_path(StoreSettings(url="sqlite:////tmp/odar.db")))
+    '/tmp/odar.targets.json'
+    """
+    if not settings.enabled:
+        return None
+    path = alignment_path(settings)
+    return path.with_name(path.name.replace(".alignment.json", ".targets.json"))
+
+
+def _key(target: Target, scope: str) -> str:
+    return f"{scope}|{target.kind}:{target.value:g}"
+
+
+def _counted(events: list[tuple[float, Path, float]]) -> TargetState:
+    """A state of these questions alone."""
+    state = TargetState()
+    for difficulty, path, spent in events:
+        state.count(difficulty, path, spent)
+    return state
+
+
+def _read(file: FilePath) -> dict[str, TargetState]:
+    try:
+        body = load_json(file.read_text(encoding="utf-8"))
+        check_format(body["format"], FORMAT, str(file), "delete it to start anew", StoreError)
+        return {str(key): TargetState.from_document(row) for key, row in body["targets"].items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise StoreError(f"{file} is damaged; delete it to start anew") from None
+
+
+def _replace(file: FilePath, states: dict[str, TargetState]) -> None:
+    text = json.dumps({"format": FORMAT, "targets": {key: state.document() for key, state in states.items()}})
+    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    try:
+        draft.touch(mode=0o600)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

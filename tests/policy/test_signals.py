@@ -1,0 +1,125 @@
+"""Signals of a fast answer and their ranks within the model's own answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.policy.signals import (
+    LEVELS,
+    AnswerKind,
+    AnswerSignals,
+    QuantileTables,
+    SignalArrays,
+    answer_kind,
+    answer_logprob,
+    signals_of,
+)
+from odar.types import Candidate, Step, Token
+
+finite = st.floats(-1e6, 1e6)
+
+
+def tokens(*pairs: tuple[str, float | None]) -> tuple[Token, ...]:
+    return tuple(Token(*pair) for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "stated", "kind"),
+    [
+        ("Paris", "Paris", True, AnswerKind.DIRECT),
+        ("The answer is (C).", "C", True, AnswerKind.DIRECT),
+        ("She has 16 - 3 - 4 = 9 eggs left and sells each for $2. Answer: 18", "18", True, AnswerKind.REASONED),
+        ("word " * 40, "word " * 40, True, AnswerKind.FREE_TEXT),
+        ("word " * 40, "word " * 40, False, AnswerKind.REASONED),
+    ],
+)
+def test_the_kind_of_an_answer(text, answer, stated, kind):
+    assert answer_kind(text, answer, stated) is kind
+
+
+def test_the_answer_is_found_where_it_stands_last():
+    found = tokens(("18", -3.0), (" eggs.", -0.1), (" Answer:", -0.2), (" 1", -0.4), ("8", -0.5), ("\n", -9.0))
+    assert answer_logprob(found, "18") == pytest.approx(-0.9)
+
+
+def test_an_answer_without_its_tokens_has_no_probability():
+    assert answer_logprob(tokens(("Answer: ½", -0.1)), "1/2") is None
+    assert answer_logprob(tokens(("Answer:", -0.1), (" 7", None)), "7") is None
+    assert answer_logprob((), "7") is None
+    assert answer_logprob(tokens(("x", -0.1)), "") is None
+
+
+def test_control_tokens_and_missing_ones_do_not_count():
+    said = (*tokens((" 7", -0.5), ("!", None)), Token("<eos>", -8.0, control=True))
+    found = signals_of(Candidate(Step.ANSWER, "m", " 7!", "7", said), prior=0.4)
+    assert (found.mean_logprob, found.answer_logprob, found.length, found.prior) == (-0.5, -0.5, 3.0, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "stated"), [("So it is 7. " * 9, "length", False), ("hello", "length", True)]
+)
+def test_reasoning_that_was_cut_off_has_stated_nothing_but_a_client_may_cut_a_chat_short(text, finish, stated):
+    candidate = Candidate(Step.ANSWER, "m", text, "7" if "7" in text else text, finish=finish)
+    assert signals_of(candidate, prior=0.4).stated is stated
+
+
+def test_a_model_without_log_probs_has_length_and_stated():
+    found = signals_of(Candidate(Step.ANSWER, "m", "Answer: 7", "7"), prior=0.4)
+    assert (found.mean_logprob, found.answer_logprob, found.length, found.stated) == (None, None, 9.0, True)
+
+
+@given(st.lists(finite, min_size=30, max_size=200), finite, finite)
+def test_ranks_are_monotone_and_inside_the_open_interval(values, one, other):
+    tables = QuantileTables.fit({("direct", "length"): values})
+    low, high = sorted((one, other))
+    ranks = tables.rank("direct", "length", [low, high])
+    assert 0 < ranks[0] <= ranks[1] < 1
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=30, max_size=80, unique=True))
+def test_ranks_do_not_depend_on_the_unit(values):
+    plain = QuantileTables.fit({("direct", "length"): values}).rank("direct", "length", values)
+    scaled = [4 * v + 3 for v in values]
+    assert QuantileTables.fit({("direct", "length"): scaled}).rank("direct", "length", scaled) == pytest.approx(
+        plain, abs=1e-6
+    )
+
+
+def test_a_common_value_has_the_rank_of_its_middle():
+    tables = QuantileTables.fit({("direct", "answer_logprob"): [-1.0] * 20 + [0.0] * 80})
+    assert tables.rank("direct", "answer_logprob", [0.0])[0] == pytest.approx(0.6, abs=0.02)
+
+
+def test_few_answers_make_no_table_and_unstated_ones_are_not_compared():
+    answer = AnswerSignals(AnswerKind.REASONED, 0.5, True, 100.0, -0.2, -0.1)
+    silent = AnswerSignals(AnswerKind.REASONED, 0.5, False, 9000.0, -0.2)
+    assert not QuantileTables.of(SignalArrays.of([answer] * 29 + [silent] * 50)).tables
+    tables = QuantileTables.of(SignalArrays.of([answer] * 30 + [silent] * 50))
+    assert tables.tables["reasoned", "length"].max() == 100
+    assert math.isnan(tables.rank("direct", "length", [5.0])[0])
+
+
+def test_own_tables_come_before_shipped_ones():
+    shipped = QuantileTables.fit({("direct", "length"): range(100), ("direct", "prior"): range(100)})
+    own = QuantileTables.fit({("direct", "length"): range(1000, 1100)}).over(shipped)
+    assert own.rank("direct", "length", [1050.0])[0] == pytest.approx(0.5, abs=0.02)
+    assert own.rank("direct", "prior", [50.0])[0] == pytest.approx(0.5, abs=0.02)
+
+
+def test_tables_survive_their_file():
+    tables = QuantileTables.fit({("free_text", "mean_logprob"): np.linspace(-3, 0, 60)})
+    again = QuantileTables.from_document(tables.document())
+    assert again.tables["free_text", "mean_logprob"] == pytest.approx(
+        tables.tables["free_text", "mean_logprob"], rel=1e-4, abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("table", [[1.0], [float("nan")] * LEVELS, list(range(LEVELS, 0, -1)), ["a"] * LEVELS])
+def test_a_table_that_is_none_is_refused(table):
+    with pytest.raises(ValueError):
+        QuantileTables.from_document({"direct": {"length": table}})
