@@ -30,6 +30,7 @@ NEEDED_SOURCE = (
     "pyproject.toml",
     "README.md",
     "LICENSE",
+    "NOTICE",
     "CHANGELOG.md",
     "Makefile",
     "tests/conftest.py",

@@ -28,7 +28,14 @@ SHELL = ("bash", "console")
 READ_ONLY = ("text", "json", "jsonl", "toml", "yaml")
 GENERATED = ("py", "pycon")
 """Signatures and doctests of generated pages; pytest runs the doctests where they stand, in src."""
-OURS = (*PATIENCE, "COLUMNS", "LANG", "ODAR_CACHE_DIR", "ODAR_GATEWAY_ESTIMATOR_PROCESS", "ODAR_GATEWAY_PORT")
+OURS = (
+    *PATIENCE,
+    "COLUMNS",
+    "LANG",
+    "ODAR_CACHE_DIR",
+    "ODAR_GATEWAY_PORT",
+    "ODAR_OFFLINE",
+)
 NAMES = {page: str(page.path.relative_to(ROOT)) for page in pages()}
 
 

@@ -24,6 +24,7 @@ from docsite.markdown import ROOT, Block, Page
 
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DEEPSEEK_API_KEY")
 STUBBED = ("openai", "anthropic", "deepseek", "together", "openrouter", "ollama", "llamacpp", "vllm")
+WITH_KEYS = "<!-- run: with keys -->"
 TRACE = "3f2a"
 """What pages call a trace of the reader's; here, the newest one."""
 SPOKEN = re.compile(r"^\$ (.*(?:\\\n.*)*)$", re.MULTILINE)
@@ -48,8 +49,8 @@ class PageSession:
             "LANG": "C.UTF-8",
             "COLUMNS": "100",
             "ODAR_CACHE_DIR": os.environ.get("ODAR_CACHE_DIR", str(Path("~/.cache/odar").expanduser())),
+            "ODAR_OFFLINE": "1",
             "ODAR_GATEWAY_PORT": str(self.port),
-            "ODAR_GATEWAY_ESTIMATOR_PROCESS": "false",  # which would load its parser anew for each page
             **PATIENCE,
         }
         self._in_home(folder / ".config" / "odar" / "odar.toml")
@@ -57,7 +58,12 @@ class PageSession:
     def _in_home(self, settings: Path) -> None:
         """Where a page has no odar.toml of its own, hosted models are the stub's as well."""
         settings.parent.mkdir(parents=True)
-        settings.write_text("".join(self._provider(name) for name in STUBBED))
+        settings.write_text(self._profile("") + "".join(self._provider(name) for name in STUBBED))
+
+    def _profile(self, text: str) -> str:
+        """The small model in place of the default pair, whose weights no test downloads."""
+        chosen = WITH_KEYS in self.page.text or re.search(r"^(profile|model) =|providers.vllm-", text, re.MULTILINE)
+        return "" if chosen else 'profile = "tiny"\n'
 
     def _provider(self, name: str) -> str:
         return f'[providers.{name}]\nbase_url = "{self._address(name)}"\n'
@@ -89,7 +95,12 @@ class PageSession:
         """A settings file whose providers are all the stub."""
         text = re.sub(r'base_url = "[^"]*"', f'base_url = "{self.upstream}/v1"', text)
         named = set(re.findall(r"\[providers\.([\w-]+)\]", text))
-        return text + "\n" + "".join(self._provider(name) for name in STUBBED if name not in named)
+        return (
+            self._profile(text)
+            + text
+            + "\n"
+            + "".join(self._provider(name) for name in STUBBED if name not in named)
+        )
 
     def write(self, block: Block) -> Path:
         """The file that a block is."""
@@ -170,7 +181,7 @@ class PageSession:
 def page_session(page: Page, folder: Path, commands: Path, upstream: str) -> Iterator[PageSession]:
     """A session that is closed whatever happens."""
     session = PageSession(page, folder, commands, upstream)
-    if "<!-- run: with keys -->" in page.text:
+    if WITH_KEYS in page.text:
         session.environment |= dict.fromkeys(KEYS, "sk-stub")
     try:
         yield session
