@@ -268,6 +268,7 @@ class Odar:
             case Path.SIMPLE:
                 candidates = await first(stream.handler, n)
                 if not candidates and not team.plain and not stream.committed:
+                    await self._prepare(team, Role.SLOW)
                     candidates = await team.solve(n, stream.handler)
             case Path.MEDIUM:
                 proposals = await first()
