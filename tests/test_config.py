@@ -41,7 +41,7 @@ def test_profiles_carry_the_constants_of_the_spec():
         settings = load_settings(name, environ={}, **models)
         assert (settings.routing.tau1, settings.routing.tau2, settings.routing.samples) == (0.3, 0.7, 5)
         assert (settings.fusion.varentropy_weight, settings.fusion.missing_limit) == (0.1, 0.2)
-        assert settings.limits.deadline_s == (240 if name == "local" else 120)  # five slow samples on two cores
+        assert settings.limits.deadline_s == (360 if name == "local" else 120)  # five slow samples on two cores
     paper = load_settings("paper", environ={})
     assert (paper.fast.temperature, paper.fast.top_p, paper.fast.max_tokens, paper.fast.timeout_s) == (
         0.2,
