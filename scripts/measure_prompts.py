@@ -2,7 +2,7 @@
 
     python scripts/measure_prompts.py --profile local --items dev.jsonl local default my-prompts/
 
-A line of the file has `query` and `answer`, or `set` and `gold` for the scorer of a benchmark (`odar eval collect --help`).
+A line of the file has `query` and `answer`, or `set` and `gold` for the scorer of a benchmark.
 Never use items that will judge the result. Prints accuracy, tokens and accuracy per 100 tokens of each prompt.
 """
 
