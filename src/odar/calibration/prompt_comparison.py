@@ -1,4 +1,4 @@
-"""Prompt sets compared on questions with known answers: accuracy, tokens, cut-off and unstated answers of each role.
+"""Prompt sets compared on questions with known answers: accuracy, tokens, cut-off and unstated answers per role.
 
 Every question is answered, verified and solved with each prompt set, exactly as a recording does it (SPEC 3.7).
 """
