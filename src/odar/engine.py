@@ -29,7 +29,7 @@ from odar.background import run_in_background
 from odar.calibration_file import load_calibration
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
-from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, OdarError, ProviderError
+from odar.errors import AllAgentsFailed, DeadlineExceeded, InputError, OdarError, ProviderError
 from odar.estimation import InProcessEstimator
 from odar.observer import Observer, observed, observing
 from odar.policy.alignment import AlignmentRow, Source
@@ -290,6 +290,7 @@ class Odar:
 
     async def warm_up(self) -> None:
         """Load now what the first question would else wait for."""
+        await asyncio.to_thread(self.alignment.load)
         await self.estimates(Query("Ready?"))
         self.warm = True
 
@@ -305,7 +306,7 @@ class Odar:
             if not limit.expired():
                 raise
             passed = f"the deadline of {ledger.limits.deadline_s:g} s passed"
-            raise BudgetExceeded(f"{passed} before the question was looked at; ask again") from None
+            raise DeadlineExceeded(f"{passed} before the question was looked at; ask again") from None
         self.warm = True
         return estimate
 
@@ -338,7 +339,7 @@ class Odar:
         if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
             raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
         own = self.settings.limits
-        limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd)
+        limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, self.settings.retry.per_question)
         return Ledger(limits.tightened(deadline_s, max_calls, max_cost_usd))
 
     def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:

@@ -11,6 +11,7 @@
     │   ├── ProviderProtocolError    an answer came, but not one that makes sense
     │   └── AllAgentsFailed          fast and slow both failed; `causes` holds each
     ├── BudgetExceeded               the next step would pass a limit on calls, money or time
+    │   └── DeadlineExceeded         time: the deadline of the question has passed
     ├── KeyRefused                   an API key may not ask just now: kind, retry_after
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
     └── WeightsError                 a local model's weights cannot be downloaded or verified
@@ -133,6 +134,10 @@ class AllAgentsFailed(ProviderError):
 
 class BudgetExceeded(OdarError):
     """The next step would pass a limit. Raised before the money, call or second is spent."""
+
+
+class DeadlineExceeded(BudgetExceeded):
+    """The deadline of the question has passed."""
 
 
 class KeyRefused(OdarError):

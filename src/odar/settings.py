@@ -116,6 +116,8 @@ class RetrySettings:
     attempts: int = setting("tries in all", 3, ge=1, le=20)
     base_s: float = setting("first pause, doubled each time", 0.5, ge=0)
     max_s: float = setting("longest pause", 8.0, ge=0)
+    max_retry_after_s: float = setting("longest pause that a provider may ask for (retry-after)", 60.0, ge=0)
+    per_question: int = setting("retries of all calls of one question together", 6, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +144,23 @@ class GatewaySettings:
     prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
     max_tokens: int = setting("longest answer where the client sets none", 4096, ge=1)
     reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)
+    max_retry_after_s: float = setting(
+        "longest pause that a provider may ask for while a client waits; else its 429 is passed on", 2.0, ge=0
+    )
     max_in_flight: int = setting("requests at a time; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("largest request, in megabytes; images are the large ones", 32.0, gt=0)
     image_urls: str = setting(
         "addresses of images that upstreams may be told to fetch: public, any or none", "public"
     )
     max_depth: int = setting("deepest nesting of a request's JSON", 64, ge=1)
+    max_values: int = setting("values in a request's JSON: objects, lists and what is in them", 100_000, ge=100)
+    max_messages: int = setting("messages of a request, and parts of their contents, together", 5_000, ge=1)
+    max_tools: int = setting("tools of a request", 512, ge=1)
+    max_schema_kb: float = setting(
+        "largest response schema or tool, in kilobytes; all tools together may have eight times as much",
+        128.0,
+        gt=0,
+    )
     body_timeout_s: float = setting("time a client has to send its request", 30.0, gt=0)
     header_timeout_s: float = setting("time a client has to send the headers of a request", 10.0, gt=0)
     idle_timeout_s: float = setting("time a connection may stay open between requests", 30.0, gt=0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from odar.agents.prompt_size import most_tokens, writes_cache
 from odar.catalogue import ModelCard
-from odar.errors import BudgetExceeded
+from odar.errors import BudgetExceeded, DeadlineExceeded
 from odar.providers.base import Message
 from odar.types import NO_USAGE, Call, Spend, Usage
 
@@ -24,6 +24,10 @@ class Limits:
     deadline_s: float
     calls: int | None = None
     cost_usd: float | None = None
+    retries: int = 6
+    """Of all calls together."""
+    configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
+    """The operator's, where the request has a shorter one of its own."""
 
     def tightened(
         self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
@@ -31,12 +35,14 @@ class Limits:
         """These and a request's own, whichever is tighter: no request loosens what was configured.
 
         >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
-        Limits(deadline_s=20, calls=6, cost_usd=0.5)
+        Limits(deadline_s=20, calls=6, cost_usd=0.5, retries=6)
         """
         return Limits(
             deadline_s=min(x for x in (self.deadline_s, deadline_s) if x is not None),
             calls=min((x for x in (self.calls, calls) if x is not None), default=None),
             cost_usd=min((x for x in (self.cost_usd, cost_usd) if x is not None), default=None),
+            retries=self.retries,
+            configured_deadline_s=self.deadline_s,
         )
 
 
@@ -58,6 +64,7 @@ class Ledger:
     _held: list[Reservation] = field(default_factory=list)
     _at_risk_usd: float = 0.0
     """Reserved for calls whose cost nobody reported, such as one that timed out: it may still be billed."""
+    _retries: int = 0
     _started: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +87,23 @@ class Ledger:
         """Seconds until the deadline, never below 0."""
         return max(0.0, self.limits.deadline_s - self.seconds())
 
+    def call_timeout(self, wanted_s: float) -> tuple[float, bool]:
+        """How long a call may take, and whether that is less than the operator gives it.
+
+        It is where the request has a deadline of its own, or where little of the deadline is left: a provider that
+        does not answer in such a time may be well.
+        """
+        left = self.time_left()
+        if left > wanted_s:
+            return wanted_s, False
+        configured = self.limits.configured_deadline_s or self.limits.deadline_s
+        return left, self.limits.deadline_s < configured or left < min(wanted_s, configured) / 2
+
+    def take_retry(self) -> bool:
+        """Whether a call may be tried again; each time counts for all calls of the question."""
+        self._retries += 1
+        return self._retries <= self.limits.retries
+
     def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, wanted: int) -> int:
         """How many of the wanted samples fit into what is left.
 
@@ -87,7 +111,7 @@ class Ledger:
             BudgetExceeded: not one of them does.
         """
         if self.time_left() <= 0:
-            raise BudgetExceeded(f"the deadline of {self.limits.deadline_s:g} s has passed")
+            raise DeadlineExceeded(f"the deadline of {self.limits.deadline_s:g} s has passed")
         count = wanted
         if self.limits.calls is not None:
             used = sum(call.samples for call in self.calls) + sum(held.calls for held in self._held)

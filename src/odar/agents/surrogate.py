@@ -72,12 +72,15 @@ class Surrogate:
 
     async def _score(self, candidate: Candidate, team: Team) -> tuple[Token, ...]:
         card, provider = self.card, team.providers[self.card.provider]
+        timeout_s, short = team.ledger.call_timeout(self.timeout_s)
         request = Request(
             model=card.id,
             messages=team.query.messages,
             sampling=Sampling(0.0, None, WRITES),
-            timeout_s=min(self.timeout_s, team.ledger.time_left()),
+            timeout_s=timeout_s,
+            short_timeout=short,
             retry_billed=not team.ledger.limited,
+            take_retry=team.ledger.take_retry,
             quirks=Quirks(card.max_tokens_field, card.drop, card.extra),
         )
         read = (*request.messages, Message("assistant", candidate.text))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from odar.agents.billing import billed
@@ -57,7 +57,7 @@ class Team:
     plain: bool = False
     """Ask as the client asks, with none of the agents' own settings: for a model that the client named itself."""
     failures: list[Failure] = field(default_factory=list)
-    _terms: dict[Role, Terms] = field(default_factory=dict)
+    _terms: dict[tuple[Role, str], Terms] = field(default_factory=dict)
 
     async def answer(self, on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
         """The fast agent's answer, or several."""
@@ -88,14 +88,26 @@ class Team:
                 raise InputError(f"{card.name} cannot see images; choose a {role}.model that can (odar models)")
             _ = self.providers[card.provider]
 
-    def terms(self, role: Role) -> Terms:
-        """On what terms this agent works for this query."""
+    def terms(self, role: Role, card: ModelCard | None = None) -> Terms:
+        """On what terms this agent works for this query, with its own model or another."""
+        card = card or self.cards[role]
         if self.plain:
-            return plain_terms(self.cards[role], self.query.options, self.ledger.time_left())
-        if role not in self._terms:
-            agent, card = self.settings.agent(role), self.cards[role]
-            self._terms[role] = agent_terms(agent, card, self.query.options, self.seed)
-        return self._terms[role]
+            return plain_terms(card, self.query.options, self.ledger.time_left())
+        if (role, card.name) not in self._terms:
+            agent = self.settings.agent(role)
+            self._terms[role, card.name] = agent_terms(agent, card, self.query.options, self.seed)
+        return self._terms[role, card.name]
+
+    def _models(self, role: Role) -> Iterator[ModelCard]:
+        """The agent's model, and those to ask where a provider says that it has too many requests."""
+        yield self.cards[role]
+        for name in () if self.plain else self.settings.models_of(role):
+            card = self.settings.card(name)
+            if name == self.cards[role].name or (self.query.images and not card.images):
+                continue
+            with suppress(OdarError):  # a provider without its key is no help
+                _ = self.providers[card.provider]
+                yield card
 
     @observed("agent")
     async def _run(
@@ -108,7 +120,29 @@ class Team:
         first: int = 0,
         enough: Enough | None = None,
     ) -> list[Candidate]:
-        card, terms = self.cards[step.role], self.terms(step.role)
+        models = list(self._models(step.role))
+        for position, card in enumerate(models):
+            before, last = len(self.failures), position == len(models) - 1
+            found = await self._sample(step, card, samples, proposal, on_text, first, enough, last=last)
+            new = [failure.error for failure in self.failures[before:]]
+            if found or not new or not all(getattr(error, "status", None) == 429 for error in new):
+                break
+        return found
+
+    async def _sample(
+        self,
+        step: Step,
+        card: ModelCard,
+        samples: int,
+        proposal: Candidate | None,
+        on_text: OnText | None,
+        first: int,
+        enough: Enough | None,
+        *,
+        last: bool,
+    ) -> list[Candidate]:
+        """Answers of one model; `last` where no other could be asked in its place."""
+        terms = self.terms(step.role, card)
         proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
         messages = self.prompts[step].messages(self.query, *proposed)
         try:
@@ -127,6 +161,9 @@ class Team:
             logprobs=terms.logprobs,
             timeout_s=terms.timeout_s,
             retry_billed=not self.ledger.limited,
+            retry_rate_limit=last and not self.plain,
+            take_retry=self.ledger.take_retry,
+            unlisted_model=card.name not in self.settings.models,
             quirks=terms.quirks,
             options=self.query.options,
         )
@@ -173,8 +210,9 @@ class Team:
     ) -> list[Completion]:
         """One request on the ledger. A failure is recorded, not raised."""
         provider = self.providers[card.provider]
-        if (left := self.ledger.time_left()) < request.timeout_s:
-            request = dataclasses.replace(request, timeout_s=left)
+        timeout_s, short = self.ledger.call_timeout(request.timeout_s)
+        if short or timeout_s < request.timeout_s:
+            request = dataclasses.replace(request, timeout_s=timeout_s, short_timeout=short)
         read = self._read(request.messages)
         try:
             reply = await billed(

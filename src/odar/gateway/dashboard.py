@@ -118,7 +118,7 @@ class _Data:
     async def models(self, request: Request) -> Response:
         """Every configured model."""
         self._identify(request)
-        return _private(report_models(self._service))
+        return _private(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
 
     def _identify(self, request: Request) -> ApiKey | None:
         return self._service.access.identify(request.scope)

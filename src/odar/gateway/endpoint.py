@@ -25,11 +25,14 @@ from odar.gateway.fields import read_json
 from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import ApiKey, Entry
 from odar.gateway.reply import answer_headers
+from odar.gateway.request_size import check_parts, check_values
 from odar.gateway.service import Service
 from odar.observer import Observer, observing
 from odar.types import Answer, Decision
 
 LOG = logging.getLogger("odar.gateway")
+_READ_AT_ONCE_BYTES = 32_000
+"""A body of up to this size is read faster than a thread takes over."""
 
 
 class WireProtocol(NamedTuple):
@@ -103,8 +106,9 @@ class Endpoint:
     async def _answer(self, state: RequestState) -> None:
         service, gateway = self._service, self._gateway
         body = await state.exchange.body(self._limit, gateway.body_timeout_s)
-        state.ask = ask = self._protocol.read(read_json(body, gateway.max_depth))
-        check_addresses(ask.query, gateway.image_urls)
+        # A large body is read in a thread: others are answered meanwhile.
+        read = self._read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(self._read, body)
+        state.ask = ask = read
         state.ledger, options = service.bill(ask, state.key), service.route(ask, state.key)
         if state.key is not None and (stop := service.keys.admit(state.key)) is not None:
             raise ApiError(429, stop.reason, "key_limit", retry_after=stop.retry_after)
@@ -112,6 +116,16 @@ class Endpoint:
             await self._stream(state, ask, options)
         else:
             await self._whole(state, ask, options)
+
+    def _read(self, body: bytes) -> ChatRequest:
+        """The request in a body; refused where it is not one, or holds too much."""
+        gateway = self._gateway
+        check_values(body, gateway.max_values)
+        value = read_json(body, gateway.max_depth)
+        check_parts(value, gateway)
+        ask = self._protocol.read(value)
+        check_addresses(ask.query, gateway.image_urls)
+        return ask
 
     async def _whole(self, state: RequestState, ask: ChatRequest, options: dict[str, Any]) -> None:
         with _Listening(state.exchange):

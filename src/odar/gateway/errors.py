@@ -26,6 +26,7 @@ from typing import Any
 from odar.errors import (
     AllAgentsFailed,
     BudgetExceeded,
+    DeadlineExceeded,
     InputError,
     OdarError,
     ProviderError,
@@ -99,9 +100,10 @@ def api_error_of(error: BaseException) -> ApiError:
             return _all_failed(error)
         case ProviderError():
             return _provider(error)
+        case DeadlineExceeded():
+            return ApiError(504, one_line(error), "deadline")
         case BudgetExceeded():
-            late = "deadline" in str(error)
-            return ApiError(504 if late else 422, one_line(error), "deadline" if late else "budget_exceeded")
+            return ApiError(422, one_line(error), "budget_exceeded")
         case UnknownName() | SettingsError():
             return ApiError(404, one_line(error), "model_not_found", "model")
         case InputError() | UsageError():

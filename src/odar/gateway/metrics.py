@@ -32,6 +32,9 @@ class Metrics:
     def __init__(self, gate: Gate) -> None:
         self.registry = CollectorRegistry()
         self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
+        self._tasks = 0
+        self._rendering = asyncio.Lock()
+        """One scrape at a time: a crowd of them must not take every thread."""
         self._requests = Counter(
             "odar_requests", "Requests by outcome.", ("endpoint", "path", "status"), registry=self.registry
         )
@@ -54,7 +57,7 @@ class Metrics:
         limit = Gauge("odar_in_flight_limit", "Requests beyond it are refused.", registry=self.registry)
         limit.set(gate.limit)
         tasks = Gauge("odar_tasks", "Tasks of the event loop; idle, always as many.", registry=self.registry)
-        tasks.set_function(_tasks)
+        tasks.set_function(lambda: self._tasks)
 
     def watch(self, provider: str, breaker: Breaker) -> None:
         """Show this breaker's state."""
@@ -99,8 +102,14 @@ class Metrics:
         child: M = self._children[key]
         return child
 
+    async def render(self) -> bytes:
+        """Everything in Prometheus' text format; in a thread, because a figure may wait for the lock of a file."""
+        async with self._rendering:
+            self._tasks = len(asyncio.all_tasks())
+            return await asyncio.to_thread(self.text)
+
     def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """The same at once, for callers that may wait."""
         return generate_latest(self.registry)
 
 
@@ -119,10 +128,3 @@ class _ConnectionMetrics(Collector):
         for reason, count in sorted(self._limits.refused.items()):
             refused.add_metric([reason], count)
         yield refused
-
-
-def _tasks() -> int:
-    try:
-        return len(asyncio.all_tasks())
-    except RuntimeError:  # asked outside of a loop
-        return 0

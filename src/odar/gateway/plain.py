@@ -88,7 +88,7 @@ class _Plain:
         """Figures for Prometheus."""
         self._service.access.check_metrics(request.scope)
         metrics = self._service.metrics
-        return Response(metrics.text(), headers={"content-type": metrics.content_type})
+        return Response(await metrics.render(), headers={"content-type": metrics.content_type})
 
     async def openapi(self, request: Request) -> Response:
         """This API, described."""

@@ -173,6 +173,9 @@ def for_chat(settings: Settings) -> Settings:
             stop=(),
         )
 
+    retry = dataclasses.replace(
+        settings.retry, max_retry_after_s=min(settings.retry.max_retry_after_s, gateway.max_retry_after_s)
+    )
     return dataclasses.replace(
-        settings, prompts=gateway.prompts, fast=roomy(settings.fast), slow=roomy(settings.slow)
+        settings, prompts=gateway.prompts, fast=roomy(settings.fast), slow=roomy(settings.slow), retry=retry
     )

@@ -81,6 +81,15 @@ class Request:
     """From now until the whole reply is here, retries included."""
     retry_billed: bool = True
     """Whether to try again after an attempt that may have been billed; False under a limit on calls or money."""
+    short_timeout: bool = field(default=False, repr=False)
+    """Whether `timeout_s` is less than the operator gives such a call, as for a client with a deadline of its own:
+    then a timeout does not count against the provider."""
+    unlisted_model: bool = field(default=False, repr=False)
+    """Whether the client chose a name that is not in the catalogue: then no refusal counts against the provider."""
+    retry_rate_limit: bool = field(default=True, repr=False)
+    """Whether to try again after a 429; False where the caller chose the model, or another one can be asked."""
+    take_retry: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
+    """Asked before each retry: whether the question that this call belongs to has one left."""
     quirks: Quirks = Quirks()
     options: Options = NO_OPTIONS
     """The client's tools, format and further wishes. Its sampling has already been merged into `sampling`."""

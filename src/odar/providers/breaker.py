@@ -105,13 +105,13 @@ class GuardedProvider(ProviderAround):
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """Answer the request, unless the provider is known to be down."""
-        return await self._admitted(lambda: self._provider.complete(request, on_text))
+        return await self._admitted(request, lambda: self._provider.complete(request, on_text))
 
     async def score(self, request: Request, text: str) -> Reply:
         """Score the text, unless the provider is known to be down."""
-        return await self._admitted(lambda: score_text(self._provider, request, text))
+        return await self._admitted(request, lambda: score_text(self._provider, request, text))
 
-    async def _admitted(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _admitted(self, request: Request, work: Callable[[], Awaitable[Reply]]) -> Reply:
         wait = self.breaker.admit()
         if wait is not None:
             raise ProviderUnreachable(
@@ -127,16 +127,25 @@ class GuardedProvider(ProviderAround):
         try:
             reply = await work()
         except ProviderError as error:
-            if is_down(error):
-                self.breaker.failed()
-            else:
+            if not is_down(error):
                 self.breaker.succeeded()
+            elif _is_callers_doing(error, request):
+                self.breaker.abandoned()
+            else:
+                self.breaker.failed()
             raise
         except BaseException:
             self.breaker.abandoned()
             raise
         self.breaker.succeeded()
         return reply
+
+
+def _is_callers_doing(error: ProviderError, request: Request) -> bool:
+    """Whether a working provider may fail in this way because of what the caller chose."""
+    if isinstance(error, ProviderTimeout):
+        return request.short_timeout
+    return request.unlisted_model and error.status is not None
 
 
 def is_down(error: ProviderError) -> bool:

@@ -46,6 +46,8 @@ class RetryPolicy:
     attempts: int = 3
     base_s: float = 0.5
     max_s: float = 8.0
+    max_retry_after_s: float = 60.0
+    """A server that asks for a longer wait is not waited for."""
     rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
     def wait_s(self, retry: int, retry_after: float | None) -> float:
@@ -120,13 +122,21 @@ class HttpClient:
             data=dump_json(body, odd="backslashreplace"),
             timeout_s=request.timeout_s,
             prompts=[message.text for message in request.messages if message.text],
-            may_retry=lambda error: not handed_over and (request.retry_billed or not error.may_be_billed),
+            may_retry=lambda error: not handed_over and self._may_retry(request, error),
         )
         # An attempt that broke off was perhaps billed, and nobody says how much: then the sum is unknown.
         billed = any(error.may_be_billed for error in failed)
         return (
             reply if not failed else replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
         )
+
+    def _may_retry(self, request: Request, error: ProviderError) -> bool:
+        """Whether the caller wants another attempt after this error, and the wait for it is bearable."""
+        if error.status == 429 and not request.retry_rate_limit:
+            return False
+        if (error.retry_after or 0.0) > self._retry.max_retry_after_s:
+            return False
+        return (request.retry_billed or not error.may_be_billed) and request.take_retry()
 
     async def get(self, path: str, interpret: Callable[[Payload], T]) -> T:
         """GET a JSON object, within a few seconds."""

@@ -85,6 +85,7 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
     key = api_key(name, provider)
     if key is None and provider.api_key_env:
         raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile local")
-    retry = RetryPolicy(settings.retry.attempts, settings.retry.base_s, settings.retry.max_s)
+    own = settings.retry
+    retry = RetryPolicy(own.attempts, own.base_s, own.max_s, own.max_retry_after_s)
     source = provider.api_key_env or provider.api_key_file
     return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}

@@ -22,7 +22,7 @@ from typing import Any, Self
 from odar.errors import OdarError, SettingsError, one_line
 from odar.recording.cluster_limits import ITEMS_AT_ONCE, NAMESPACE, RayLimiter
 from odar.recording.executor import Item, OpenWork, Outcome, Work
-from odar.recording.journal import Memo
+from odar.recording.journal import Memo, save
 from odar.recording.limits import LEASE_S, Rate
 
 Message = list[tuple[str, Any]] | Outcome
@@ -49,11 +49,11 @@ class Worker:
         """What the item pays for, by name, as it comes; its outcome last."""
         assert self._work is not None, "open it first"
         parts: list[tuple[str, Any]] = []
-        news = asyncio.Event()
+        news, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def keep(name: str, value: Any) -> None:
             parts.append((name, value))
-            news.set()
+            loop.call_soon_threadsafe(news.set)
 
         doing = asyncio.ensure_future(self._work(item, Memo(known, keep)))
         doing.add_done_callback(lambda _: news.set())
@@ -170,7 +170,7 @@ class RayExecutor:
             if isinstance(message, Outcome):
                 return message
             for name, value in message:
-                memo.keep(name, value)
+                await save(memo.keep, name, value)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
     def _lose(self, item: Item) -> None:

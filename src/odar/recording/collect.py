@@ -16,7 +16,7 @@ from odar.difficulty.sticky import estimate_turn
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, OdarError
 from odar.recording.executor import Executor, Item, Outcome, Progress, Work, failure, run
-from odar.recording.journal import Journal, Memo, digest_of
+from odar.recording.journal import Journal, Memo, digest_of, save
 from odar.recording.schema import (
     Attempt,
     Bill,
@@ -210,7 +210,7 @@ class ItemCalls:
             attempt_of(each, index + i, bill, share)
             for i, (each, share) in enumerate(zip(candidates, shares, strict=True))
         ]
-        self.memo.keep(f"{step.value}:{index}", [attempt_to_json(each) for each in found])
+        await save(self.memo.keep, f"{step.value}:{index}", [attempt_to_json(each) for each in found])
         self.attempts += found
 
     async def _score_by_surrogate(self) -> None:

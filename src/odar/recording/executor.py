@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
-from odar.recording.journal import Journal, Memo, Row, RowInfo
+from odar.recording.journal import Journal, Memo, Row, RowInfo, save
 from odar.recording.limits import LEASE_S, Limiter, LocalLimiter, Needs, Rate
 
 
@@ -276,7 +276,7 @@ class _Run:
         try:
             outcome = await self.executor.do(item, self.journal.memo(item))
             used = outcome.used
-            self.journal.write(outcome.row)
+            await save(self.journal.write, outcome.row)
         finally:
             await self.executor.limiter.settle(ticket, used)
         after = self.journal.entries[item.key]

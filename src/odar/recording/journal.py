@@ -11,9 +11,11 @@ opened again. Rows with an error are tried again by the next run.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -104,6 +106,7 @@ class Journal:
         self._told = told
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._writing = threading.Lock()
         self.entries: dict[str, RowInfo] = {}
         self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
         """By item: the digest it had, and what was paid for by name."""
@@ -199,8 +202,9 @@ class Journal:
 
         def keep(name: str, value: Any) -> None:
             part = {"part": item.key, "digest": item.digest, "name": name, "value": value}
-            _append(self._parts_file, part)
-            self._add(part)
+            with self._writing:
+                _append(self._parts_file, part)
+                self._add(part)
 
         return Memo(known if digest == item.digest else {}, keep)
 
@@ -212,11 +216,12 @@ class Journal:
 
     def write(self, row: Row) -> None:
         """Add a row, whose first field is `id`; it is on the disk when this returns."""
-        offset = self._rows_file.tell()
-        _append(self._rows_file, row)
-        self.entries[row["id"]] = _entry(row, offset)
-        if self._is_done(row["id"]):
-            self._parts.pop(row["id"], None)
+        with self._writing:
+            offset = self._rows_file.tell()
+            _append(self._rows_file, row)
+            self.entries[row["id"]] = _entry(row, offset)
+            if self._is_done(row["id"]):
+                self._parts.pop(row["id"], None)
 
     def lines(self, keys: Iterable[str]) -> Iterator[bytes]:
         """The rows of these keys as they stand in the file; keys without a row are passed over."""
@@ -258,6 +263,19 @@ class Journal:
         self._rows_file.close()
         self._rows_file = self.path.open("ab")
         self.entries = {k: self.entries[k]._replace(offset=at) for k, at in zip(kept, offsets, strict=True)}
+
+
+async def save(write: Callable[..., None], *arguments: Any) -> None:
+    """Call something that waits for the disk, such as `Journal.write`, without holding up the event loop.
+
+    What is written has been paid for: where the caller is cancelled, it is written first.
+    """
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise
 
 
 def digest_of(*facts: Any) -> str:

@@ -22,7 +22,7 @@ from odar.errors import BudgetExceeded
 from odar.providers.base import Completion, OnText, Provider, ProviderAround, Reply, Request, score_text
 from odar.question import CHARACTERS_PER_TOKEN_AT_MOST
 from odar.recording.executor import Work
-from odar.recording.journal import Memo
+from odar.recording.journal import Memo, save
 from odar.recording.limits import NOTHING, Amount, Needs
 from odar.settings import Settings
 from odar.types import Call, Query, Step, Token, Usage
@@ -142,7 +142,7 @@ async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
         return reply_of(kept)
     reply = await ask()
     if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
-        current.memo.keep(name, plain(reply))  # an empty reply would only make the item fail again
+        await save(current.memo.keep, name, plain(reply))  # an empty reply would only make the item fail again
     return reply
 
 

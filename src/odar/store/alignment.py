@@ -80,6 +80,11 @@ class ServedAlignment:
         found = self._ready.get(source)
         return None if found is None else Known(found, RUNNING)
 
+    def load(self) -> None:
+        """Read the file now, so that no later call of `find` has to."""
+        if self._settings.running and self._served is None:
+            self.sync()
+
     def observe(self, source: Source, energy: float) -> None:
         """Count a served candidate; microseconds, and never an error."""
         if not self._settings.running:

@@ -1,0 +1,224 @@
+"""One client or one model server must not take the gateway from the others: what counts, what waits, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from odar.store.alignment import ServedAlignment
+from odar.store.alignment_file import AlignmentFile
+from support.fault_server import hang, ok, status
+from support.gateway import turn
+
+CHAT = "/v1/chat/completions"
+
+
+def body(model="quick", **more):
+    return {"model": model, "messages": turn(), **more}
+
+
+async def statuses(live, count, **request):
+    answers = await asyncio.gather(*(live.post(CHAT, body(**request)) for _ in range(count)))
+    return {answer[0] for answer in answers}
+
+
+# ── what counts against a provider (item 7) ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("model", ["quick", "odar-simple"])
+async def test_a_deadline_of_the_clients_own_does_not_open_the_breaker(start, up, model):
+    live = await start(gateway__breaker_failures=2)
+    up.behave(hang())
+    assert await statuses(live, 5, model=model, odar={"deadline_s": 0.05}) == {504}
+    up.behave(ok("Answer: 4"))
+    assert await statuses(live, 3, model="quick") == {200}
+
+
+async def test_the_operators_own_timeout_does(start, up):
+    live = await start(gateway__breaker_failures=2, limits__deadline_s=0.3)
+    up.behave(hang())
+    assert await statuses(live, 3) == {504}
+    assert await statuses(live, 1) == {503}
+
+
+async def test_a_model_that_nobody_configured_does_not_open_the_breaker(start, up):
+    live = await start(gateway__breaker_failures=2)
+    up.behave(status(503))
+    assert await statuses(live, 5, model="f/missing") == {503}
+    up.behave(ok("Answer: 4"))
+    assert await statuses(live, 3) == {200}
+
+
+async def test_clients_that_leave_do_not_open_the_breaker(start, up):
+    live = await start(gateway__breaker_failures=2)
+    up.behave(hang())
+    for _ in range(4):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await live.post(CHAT, body())
+    await up.until_idle(5)
+    up.behave(ok("Answer: 4"))
+    assert await statuses(live, 3) == {200}
+
+
+# ── statuses by type, not by words (item 13) ────────────────────────────────────────────────────────────────
+
+
+async def test_a_model_called_deadline_is_not_late(start):
+    models = {"deadline-7b": {"provider": "f"}, "deep": {"provider": "s"}}
+    live = await start(models=models, fast__model="deadline-7b", slow__model="deep")
+    code, _, answer = await live.post(CHAT, body("deadline-7b", max_tokens=9, odar={"max_cost": 0.001}))
+    assert (code, answer["error"]["code"]) == (422, "budget_exceeded"), answer
+    assert "deadline-7b" in answer["error"]["message"]
+
+
+# ── too many requests upstream (item 14) ────────────────────────────────────────────────────────────────────
+
+RETRY = {"attempts": 3, "base_s": 0.0, "max_s": 0.0}
+
+
+async def test_a_429_for_a_model_that_the_caller_named_is_passed_on_at_once(start, up):
+    live = await start(retry=RETRY)
+    up.behave(status(429, retry_after=0.1))
+    code, headers, answer = await live.post(CHAT, body())
+    assert (code, headers["retry-after"], answer["error"]["type"]) == (429, "1", "rate_limit_error")
+    assert len(up.requests) == 1
+
+
+async def test_a_long_retry_after_is_not_waited_for(start, up, slow):
+    live = await start(retry=RETRY)
+    for server in (up, slow):
+        server.behave(status(429, retry_after=30))
+    code, headers, _ = await live.post(CHAT, body("odar-simple"))
+    assert (code, headers["retry-after"]) == (429, "30")
+    assert (len(up.requests), len(slow.requests)) == (1, 1)
+
+
+async def test_a_short_one_is(start, up):
+    live = await start(retry=RETRY)
+    up.enqueue(status(429, retry_after=0.1))
+    assert await statuses(live, 1, model="odar-simple") == {200}
+    assert len(up.requests) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_another_model_of_the_agents_is_asked_first(start, up, slow, stream):
+    live = await start(retry=RETRY, fast__alternatives=["deep"])
+    up.behave(status(429, retry_after=0.1))
+    slow.behave(ok("Answer: 4"))
+    code, text = await live.text(CHAT, body("odar-simple", stream=stream))
+    assert (code, "4" in text) == (200, True)
+    assert (len(up.requests), len(slow.requests)) == (1, 1)
+
+
+async def test_retries_are_counted_for_the_whole_question(start, up, slow):
+    live = await start(retry={**RETRY, "per_question": 2})
+    for server in (up, slow):
+        server.behave(status(500))
+    assert await statuses(live, 1, model="odar-hard") == {500}
+    assert len(up.requests) + len(slow.requests) == 2 + 2  # one call of each agent, and two retries
+
+
+async def test_a_stream_says_what_kind_of_error_it_met(start, up, slow):
+    live = await start(retry=RETRY)
+    for server in (up, slow):
+        server.behave(status(429, retry_after=30))
+    code, text = await live.text(CHAT, body("odar-medium", stream=True))
+    error = json.loads(text.rsplit("data: ", 1)[-1])["error"] if code == 200 else json.loads(text)["error"]
+    assert error["type"] == "rate_limit_error", text
+
+
+# ── how much a request may hold (item 11) ───────────────────────────────────────────────────────────────────
+
+PART = {"type": "text", "text": "a"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+SCHEMA = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(100)}}
+FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+
+
+@pytest.mark.parametrize(
+    ("more", "setting"),
+    [
+        ({"messages": turn() * 11}, "gateway.max_messages"),
+        ({"messages": [{"role": "user", "content": [PART] * 10}]}, "gateway.max_messages"),
+        ({"tools": [TOOL] * 4}, "gateway.max_tools"),
+        ({"tools": [{**TOOL, "x": "y" * 2000}]}, "gateway.max_schema_kb"),
+        ({"response_format": FORM}, "gateway.max_schema_kb"),
+        ({"user": "u", "x": [0] * 600}, "gateway.max_values"),
+    ],
+    ids=["messages", "parts", "tools", "tool", "schema", "values"],
+)
+async def test_a_request_may_hold_so_much(start, up, more, setting):
+    limits = {"max_messages": 10, "max_tools": 3, "max_schema_kb": 1, "max_values": 500}
+    live = await start(**{f"gateway__{name}": value for name, value in limits.items()})
+    code, _, answer = await live.post(CHAT, body(**more))
+    assert (code, setting in answer["error"]["message"]) == (400, True), answer
+    assert up.requests == []
+    fine = {"messages": turn() * 10, "tools": [TOOL] * 3, "response_format": {"type": "json_object"}}
+    assert (await live.post(CHAT, body(**fine)))[0] == 200
+
+
+async def test_commas_in_a_text_are_no_values(start):
+    live = await start(gateway__max_values=100)
+    text = 'a, "b", {c}, [d], \\" e' * 500
+    assert (await live.post(CHAT, body(messages=turn(text))))[0] == 200
+
+
+async def test_a_large_request_is_read_in_another_thread(start, monkeypatch):
+    import odar.gateway.endpoint as module
+
+    seen, check = [], module.check_parts
+
+    def noting(*arguments):
+        seen.append(threading.current_thread() is threading.main_thread())
+        check(*arguments)
+
+    monkeypatch.setattr(module, "check_parts", noting)
+    live = await start()
+    for length in (10, 200_000):
+        assert (await live.post(CHAT, body(messages=turn("word " * (length // 5)))))[0] == 200
+    assert seen == [True, False]
+
+
+# ── nothing waits in the event loop (item 12) ───────────────────────────────────────────────────────────────
+
+
+async def test_metrics_that_wait_for_a_file_hold_nobody_up(start, monkeypatch):
+    live = await start()
+    waiting, go = threading.Event(), threading.Event()
+
+    def report(self, steps):
+        waiting.set()
+        assert go.wait(20)
+        return []
+
+    monkeypatch.setattr(ServedAlignment, "report", report)
+    scrape = asyncio.create_task(live.http.get(live.url + "/metrics"))
+    assert await asyncio.to_thread(waiting.wait, 20)
+    try:
+        async with asyncio.timeout(10), live.http.get(live.url + "/healthz") as response:
+            assert response.status == 200
+        assert not scrape.done()
+    finally:
+        go.set()
+    assert (await scrape).status == 200
+
+
+async def test_the_file_of_served_energies_is_read_before_the_first_question(start, tmp_path, monkeypatch):
+    threads = []
+    load = AlignmentFile.load
+
+    def noting(self):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return load(self)
+
+    monkeypatch.setattr(AlignmentFile, "load", noting)
+    live = await start(app_options={"served": AlignmentFile(tmp_path / "served.json")})
+    async with asyncio.timeout(30):
+        while not live.service.odar.warm:
+            await asyncio.sleep(0.01)
+    assert await statuses(live, 2, model="odar-medium") == {200}
+    assert threads == [False]
