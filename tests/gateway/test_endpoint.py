@@ -257,10 +257,10 @@ async def test_addresses_that_do_not_exist(live):
 
 
 async def test_an_unforeseen_error_gives_nothing_away(live, monkeypatch, caplog):
-    def broken(query):
+    def broken(*_):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(live.service.odar.estimator, "estimate", broken)
+    monkeypatch.setattr(live.service.odar.dispatcher, "assign", broken)
     status, _, reply = await live.post(CHAT, BODY)
     assert (status, "secret" in json.dumps(reply)) == (500, False)
     assert "a secret" in caplog.text

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from odar.errors import (
     AllAgentsFailed,
     BudgetExceeded,
+    DeadlineExceeded,
     InputError,
     ProviderError,
     ProviderProtocolError,
@@ -35,7 +36,8 @@ ERRORS = [
     (UnknownName("model", "x", ["y"]), 404, "model_not_found", "model"),
     (SettingsError("providers.x: no"), 404, "model_not_found", "model"),
     (BudgetExceeded("the next call would pass max_calls = 1"), 422, "budget_exceeded", None),
-    (BudgetExceeded("the deadline of 3 s leaves no room"), 504, "deadline", None),
+    (DeadlineExceeded("3 s have passed"), 504, "deadline", None),
+    (BudgetExceeded("the price of deadline-7b is unknown"), 422, "budget_exceeded", None),
     (StoreError("disk full"), 503, "unavailable", None),
     (WeightsError("not there"), 503, "unavailable", None),
     (ProviderTimeout("late"), 504, "timeout", None),
