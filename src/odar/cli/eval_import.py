@@ -1,0 +1,173 @@
+"""`odar eval import`: answers that other tools recorded, and what ODAR would gain with them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odar.catalogue import Price
+from odar.cli.options import UserPath, settings_options
+from odar.errors import UnknownName, UsageError
+from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions
+from odar.settings import Settings
+from odar.types import Role
+
+
+@click.command("import")
+@click.option("--fast", type=UserPath(), required=True, metavar="FILE", help="Answers of the fast model.")
+@click.option(
+    "--slow",
+    type=UserPath(),
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="Of the slow model; repeatable.",
+)
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), default="auto", show_default=True, help="Of all files."
+)
+@click.option("--map", "columns", multiple=True, metavar="FIELD=COLUMN", help="A column of a table; repeatable.")
+@click.option("--fast-map", multiple=True, metavar="FIELD=COLUMN", help="The same for --fast alone.")
+@click.option("--slow-map", multiple=True, metavar="FIELD=COLUMN", help="The same for --slow alone.")
+@click.option("--fast-model", default="", metavar="NAME", help="Name of the fast model, or its rows in a table.")
+@click.option("--slow-model", default="", metavar="NAME", help="Name of the slow model, or its rows in a table.")
+@click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter that counts.")
+@click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer that counts.")
+@click.option(
+    "--questions", type=UserPath(), metavar="FILE", help="Texts and right answers by id, if the files lack them."
+)
+@click.option("--score-by", metavar="BENCHMARK", help="Rate the answers by the scorer of this benchmark.")
+@click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
+@click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
+@click.option("--set-name", default="", metavar="NAME", help="Name of the set. Default: the name of --fast.")
+@click.option("--out", type=UserPath(), metavar="FILE", help="Write a recording: .jsonl, .jsonl.gz or .parquet.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def command(
+    fast: str,
+    slow: tuple[str, ...],
+    kind: str,
+    columns: tuple[str, ...],
+    fast_map: tuple[str, ...],
+    slow_map: tuple[str, ...],
+    fast_model: str,
+    slow_model: str,
+    filter_: str,
+    metric: str,
+    questions: str | None,
+    score_by: str | None,
+    fast_price: str | None,
+    slow_price: str | None,
+    set_name: str,
+    out: str | None,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Join recorded answers of a fast and a slow model by question, and show what ODAR would gain. No call is made.
+
+    Files are lm-evaluation-harness samples (--log_samples), inspect_ai logs, OpenAI Batch output, or tables (JSONL,
+    CSV, Parquet). Usual column names of a table are recognised; name others with --map. Dots lead into objects, and
+    {model} is the name given by --fast-model or --slow-model.
+
+    \b
+    odar eval import --fast samples_gsm8k_small.jsonl \\
+      --slow samples_gsm8k_large.jsonl
+    odar eval import --fast small.eval --slow large.eval --out pair.jsonl.gz
+    odar eval import --fast out.jsonl.gz --slow out.jsonl.gz \\
+      --map text=outputs.{model} --fast-model gemma-2-2b --slow-model gpt-4o
+    """
+    from odar.engine import Odar
+    from odar.evals.benchmarks.base import BENCHMARKS
+    from odar.evals.pair_summary import summarize_pair
+    from odar.recording.files import write_recording
+    from odar.recording.importers import read_answers, read_questions
+    from odar.recording.joining import imported_header, join_answers, to_items
+
+    shared = _columns(columns)
+    options = [
+        ImportOptions(kind, {**shared, **_columns(own)}, model, filter_, metric)
+        for own, model in ((fast_map, fast_model), (slow_map, slow_model))
+    ]
+    quick = read_answers(fast, options[0])
+    deep = [read_answers(each, options[1]) for each in slow]
+    known = read_questions(questions, shared) if questions else None
+    score = BENCHMARKS[score_by].score if score_by else None
+    joined = join_answers(quick, deep, known, score)
+    odar = Odar(settings)  # opens nothing: estimator, posterior and thresholds
+    prices = {
+        Role.FAST: _price(settings, fast_price, quick, "--fast-price"),
+        Role.SLOW: _price(settings, slow_price, deep[0], "--slow-price"),
+    }
+    items = to_items(joined, odar.estimator, set_name or Path(fast).name.split(".")[0], prices)
+    if out:
+        files = {Path(name).name: _sha256(Path(name)) for name in (fast, *slow)}
+        write_recording(Path(out), imported_header(odar, items, files), items)
+    found = summarize_pair(items, odar.posterior, settings.routing.tau1, settings.fusion.varentropy_weight)
+    left_out = len({(each.set, each.id) for each in quick}) - len(joined)
+    if as_json:
+        click.echo(json.dumps({**_plain(asdict(found)), "left_out": left_out, "out": out}, ensure_ascii=False))
+        return
+    names = [next((each.model for each in answers if each.model), "unnamed") for answers in (quick, deep[0])]
+    click.echo(
+        f"{found.items} questions, fast {names[0]}, slow {names[1]}"
+        + (f"; {left_out} in one file only" if left_out else "")
+    )
+    _print(found)
+    if out:
+        click.echo(f"\nwritten to {out}")
+
+
+def _print(found: Any) -> None:
+    click.echo(f"\n{'':27}{'accuracy [95%]':24}{'gain over fast [95%]':27}{'calls':>6}{'$/1000':>10}{'slow':>7}")
+    for row in found.rows:
+        price = "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.4g}"
+        click.echo(
+            f"{row.name:27}{row.accuracy!s:24}{row.gain.signed():27}{row.calls:6.2f}{price:>10}{row.slow_share:7.0%}"
+        )
+    click.echo(f"\nthe posterior uses: {', '.join(found.signals) or 'nothing: it knows no more than the prior'}")
+    if found.apgr:
+        ranks = ", ".join(f"{name} {value:.3f}" for name, value in found.apgr.items())
+        click.echo(f"APGR (how well it chooses what to escalate; random 0.5): {ranks}")
+    else:
+        click.echo("the slow model is not better on these questions: there is nothing to gain by escalating")
+
+
+def _columns(pairs: Sequence[str]) -> dict[str, str]:
+    split = [pair.partition("=") for pair in pairs]
+    if bad := [pair for pair, (_, sign, column) in zip(pairs, split, strict=True) if not sign or not column]:
+        raise UsageError(f"--map {bad[0]}: write FIELD=COLUMN")
+    return {field.strip(): column.strip() for field, _, column in split}
+
+
+def _price(settings: Settings, given: str | None, answers: Sequence[ImportedAnswer], option: str) -> Price | None:
+    """Return the price that was given, or that of a model in the catalogue with this name."""
+    if given is not None:
+        try:
+            reading, writing = (float(part) for part in given.split(","))
+        except ValueError:
+            raise UsageError(f"{option} {given}: write two numbers, such as 0.15,0.6") from None
+        return Price(reading, reading, writing)
+    name = next((each.model for each in answers if each.model), "")
+    try:
+        return settings.card(name).price if name else None
+    except UnknownName:
+        return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _plain(tree: Any) -> Any:
+    if hasattr(tree, "_asdict"):
+        return tree._asdict()
+    if isinstance(tree, Mapping):
+        return {name: _plain(value) for name, value in tree.items()}
+    return [_plain(value) for value in tree] if isinstance(tree, list | tuple) else tree

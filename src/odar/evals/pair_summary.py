@@ -1,0 +1,182 @@
+"""What a recorded pair of models gives: each alone, ODAR at several targets, and the oracle (SPEC 5.13, 8.2).
+
+Every question has a fast and a slow answer. ODAR asks the fast model first; where it escalates, the slow answer is
+returned and both calls are paid for. Nothing is fitted to the scores: the posterior is the shipped one, and the
+alignment of log-probabilities uses the fast answers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.errors import InputError
+from odar.evals.router_quality import apgr
+from odar.policy.energy import free_energy
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array, Bools
+from odar.recording.schema import Attempt, Figures, RecordedItem, figures_of, total_cost
+from odar.types import Step
+
+TARGETS = (0.25, 0.5, 0.75)
+"""Shares of questions that are escalated to the slow model: 1.25, 1.5 and 1.75 calls per question."""
+KNOWN_SHARE = 0.9
+"""Share of fast answers that must have log-probabilities for them to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """One way to use the two models, per question."""
+
+    name: str
+    accuracy: Interval
+    gain: Interval
+    """Accuracy minus that of the fast model, paired by question."""
+    calls: float
+    cost_usd: float | None
+    """None if a price or a token count is unknown."""
+    slow_share: float
+    """Share of questions that the slow model answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSummary:
+    """The table, and how well each score ranks questions for escalation."""
+
+    rows: list[PairRow]
+    apgr: dict[str, float]
+    """By score; 0.5 is random. Empty if the slow model is not better."""
+    signals: tuple[str, ...]
+    """What the posterior could use: log-probabilities, length, stated answers."""
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The recorded answers as arrays."""
+
+    fast: Array
+    slow: Array
+    fast_usd: Array
+    slow_usd: Array
+    prior: Array
+
+
+def summarize_pair(
+    items: Sequence[RecordedItem], posterior: PosteriorDifficulty, threshold: float, varentropy_weight: float
+) -> PairSummary:
+    """Compare what can be done with the recorded answers of a fast and a slow model.
+
+    Args:
+        items: each with a fast answer and at least one slow one, scored.
+        posterior: rates each fast answer.
+        threshold: τ1: from this prior difficulty on, ODAR escalates by the question alone.
+        varentropy_weight: λ.
+
+    Raises:
+        InputError: no item has both answers.
+    """
+    found = [(item, _first(item, Step.ANSWER), _first(item, Step.SOLVE)) for item in items]
+    triples = [(item, fast, slow) for item, fast, slow in found if fast is not None and slow is not None]
+    if not triples:
+        raise InputError("no item has a fast and a slow answer")
+    both, fast, slow = (list(column) for column in zip(*triples, strict=True))
+    pair = _Pair(
+        fast=np.array([each.score for each in fast], dtype=float),
+        slow=np.array([each.score for each in slow], dtype=float),
+        fast_usd=np.array([_cost(each) for each in fast]),
+        slow_usd=np.array([_cost(each) for each in slow]),
+        prior=np.array([item.difficulty for item in both]),
+    )
+    scores, signals = _posterior_scores(both, fast, posterior, varentropy_weight)
+    none, every = np.zeros(len(both), dtype=bool), np.ones(len(both), dtype=bool)
+    rows = [
+        _row("always fast", pair, none),
+        _row("always slow", pair, every, fast_first=False),
+        *([_row(f"ODAR prior (d ≥ {threshold:g})", pair, pair.prior >= threshold)] if pair.prior.std() else []),
+        *(_row(f"ODAR posterior, {1 + share:g} calls", pair, _top(scores, share)) for share in TARGETS),
+        _row("oracle", pair, pair.slow > pair.fast),
+    ]
+    better = pair.slow.mean() > pair.fast.mean()
+    ranked = {"prior": pair.prior, "posterior": scores} if better else {}
+    if not pair.prior.std():  # no text, no prior
+        ranked.pop("prior", None)
+    return PairSummary(
+        rows, {name: apgr(each, pair.fast, pair.slow) for name, each in ranked.items()}, signals, len(both)
+    )
+
+
+def _row(name: str, pair: _Pair, escalated: Bools, *, fast_first: bool = True) -> PairRow:
+    right = np.where(escalated, pair.slow, pair.fast)
+    paid = np.where(escalated, pair.slow_usd, 0.0) + (pair.fast_usd if fast_first else 0.0)
+    share = float(escalated.mean())
+    return PairRow(
+        name=name,
+        accuracy=bootstrap_mean(right),
+        gain=bootstrap_mean(right - pair.fast),
+        calls=1 + share if fast_first else 1.0,
+        cost_usd=None if np.isnan(paid).any() else float(paid.mean()),
+        slow_share=share,
+    )
+
+
+def _top(scores: Array, share: float) -> Bools:
+    """Mark the questions with the highest scores, this share of them."""
+    marked = np.zeros(len(scores), dtype=bool)
+    marked[np.argsort(-scores, kind="stable")[: round(share * len(scores))]] = True
+    return marked
+
+
+def _posterior_scores(
+    items: Sequence[RecordedItem], fast: Sequence[Attempt], posterior: PosteriorDifficulty, weight: float
+) -> tuple[Array, tuple[str, ...]]:
+    """Rate each fast answer; what is unknown of an answer counts as average."""
+    figures = [figures_of(each) for each in fast]
+    unsure = np.array([_free_energy(each, weight) for each in figures])
+    if np.isfinite(unsure).mean() < KNOWN_SHARE:
+        unsure = np.array([np.nan if each.mean_logprob is None else -each.mean_logprob for each in fast])
+    lengths = np.array([_length(each, figure.length) for each, figure in zip(fast, figures, strict=True)])
+    unstated = np.array([not each.stated for each in fast])
+    known = [_usable(unsure), _usable(lengths)]
+    u = _z_scores(unsure) if known[0] else np.zeros(len(fast))
+    t = _z_scores(lengths) if known[1] else np.zeros(len(fast))
+    prior = np.array([item.difficulty for item in items])
+    described = all(item.features for item in items)
+    features = np.array([item.features for item in items]) if described else None
+    names = ("log-probabilities", "length", "stated answers", "question")
+    used = (*known, bool(unstated.any()), described)
+    score = posterior.predict(prior, u, t, unanswered=unstated, features=features)
+    return np.asarray(score), tuple(name for name, use in zip(names, used, strict=True) if use)
+
+
+def _free_energy(figures: Figures, weight: float) -> float:
+    if figures.energy is None or figures.varentropy is None:
+        return np.nan
+    return free_energy(figures.energy, figures.varentropy, weight)
+
+
+def _usable(values: Array) -> bool:
+    finite = values[np.isfinite(values)]
+    return bool(np.isfinite(values).mean() >= KNOWN_SHARE and finite.std() > 0)
+
+
+def _z_scores(values: Array) -> Array:
+    finite = values[np.isfinite(values)]
+    return np.asarray(np.nan_to_num((values - finite.mean()) / (finite.std() or 1.0)))
+
+
+def _length(attempt: Attempt, tokens: int) -> float:
+    count = tokens or attempt.usage.output or len(attempt.text.split())
+    return float(np.log1p(count)) if count else np.nan
+
+
+def _first(item: RecordedItem, step: Step) -> Attempt | None:
+    return next((each for each in item.attempts if each.step is step and each.score is not None), None)
+
+
+def _cost(attempt: Attempt) -> float:
+    cost = total_cost([attempt])
+    return np.nan if cost is None else cost

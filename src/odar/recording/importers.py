@@ -1,0 +1,508 @@
+"""Import of answers that other tools recorded (SPEC 8.2); no call is made.
+
+Readers turn a file into `ImportedAnswer`s: lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI
+Batch output, and tables (JSONL, CSV, Parquet) with a column map. `joining` puts the files of a fast and a slow
+model together.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odar.errors import InputError, one_line
+from odar.files import user_path
+from odar.formats import load_json
+from odar.policy.answers import find_answer
+from odar.recording.files import arrow
+from odar.recording.schema import rounded
+from odar.types import Usage
+
+Row = Mapping[str, Any]
+FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "table")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "id": ("id", "custom_id", "question_id", "doc_id", "row", "key", "idx"),
+    "set": ("set", "dataset", "task", "benchmark"),
+    "query": ("query", "question", "prompt", "problem", "instruction", "input"),
+    "gold": ("gold", "target", "reference", "label", "expected", "answer_key"),
+    "text": ("text", "response", "output", "completion", "generation"),
+    "answer": ("answer", "prediction", "pred", "extracted"),
+    "score": ("score", "correct", "is_correct", "acc", "exact_match", "accuracy", "f1"),
+    "model": ("model", "model_name"),
+    "mean_logprob": ("mean_logprob", "avg_logprob"),
+    "mean_probability": ("mean_probability", "mean_token_probability", "confidence", "probability"),
+    "tokens": ("tokens",),
+    "logprobs": ("logprobs", "token_logprobs"),
+    "input_tokens": ("input_tokens", "prompt_tokens"),
+    "output_tokens": ("output_tokens", "completion_tokens", "response_tokens"),
+    "cost": ("cost", "cost_usd", "price"),
+    "seconds": ("seconds", "latency", "latency_s", "duration"),
+    "finish": ("finish", "finish_reason", "stop_reason"),
+}
+"""What a table may hold, and the names of its columns that are recognised without a map."""
+_LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
+_RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
+_RIGHT |= {"false": 0.0, "no": 0.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedAnswer:
+    """One answer as a tool recorded it; None or empty where the file does not say."""
+
+    id: str
+    set: str = ""
+    query: str = ""
+    gold: Any = None
+    text: str = ""
+    answer: str = ""
+    stated: bool = True
+    """Whether it marked its final answer."""
+    score: float | None = None
+    model: str = ""
+    tokens: tuple[str, ...] = ()
+    logprobs: tuple[float | None, ...] = ()
+    mean_logprob: float | None = None
+    usage: Usage
+    cost_usd: float | None = None
+    seconds: float | None = None
+    finish: str = "stop"
+
+
+class KnownQuestion(NamedTuple):
+    """The text of a question, empty if unknown, and its right answer."""
+
+    query: str
+    gold: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How to read a file.
+
+    Args:
+        format: one of FORMATS; auto looks at the file.
+        columns: for tables, the column of each field; `{model}` is the model's name, dots lead into objects.
+        model: only rows of this model, if the file has a column `model`; else the name of the model.
+        filter: for lm-eval, the filter whose answers count (`flexible-extract`); empty for the last one.
+        metric: for lm-eval and inspect, the metric or scorer that counts; empty for the first.
+    """
+
+    format: str = "auto"
+    columns: Mapping[str, str] | None = None
+    model: str = ""
+    filter: str = ""
+    metric: str = ""
+
+
+def read_answers(place: str | Path, options: ImportOptions | None = None) -> list[ImportedAnswer]:
+    """Read the answers of a file.
+
+    Raises:
+        InputError: the file cannot be read, is none of the formats, or lacks a field; names the row.
+    """
+    options, path = options or ImportOptions(), user_path(place)
+    if not path.is_file():
+        raise InputError(f"{place}: no such file")
+    kind = options.format if options.format != "auto" else _sniff(path, options)
+    readers: dict[str, Callable[[Path, ImportOptions], Iterator[ImportedAnswer]]] = {
+        "lm-eval": _lm_eval,
+        "inspect": _inspect,
+        "openai-batch": _openai_batch,
+        "table": _table,
+    }
+    try:
+        found = list(readers[kind](path, options))
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{place} cannot be read as {kind}: {why}") from None
+    if not found:
+        of = f" of model {options.model!r}" if options.model else ""
+        raise InputError(f"{place} holds no answers{of}")
+    return found
+
+
+# --- lm-evaluation-harness -------------------------------------------------------------------------------------
+
+
+def _lm_eval(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+    """A `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
+    rows = _rows(path, lambda row: dict(row))
+    filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
+    chosen = options.filter or filters[-1]
+    if chosen not in filters:
+        raise InputError(f"{path} has no filter {chosen!r} (it has: {', '.join(filters)})")
+    task = re.sub(
+        r"^samples_|_\d{4}-\d{2}-\d{2}T[\d.-]+$", "", path.name.removesuffix(".gz").removesuffix(".jsonl")
+    )
+    kept = [row for row in rows if str(row.get("filter", "none")) == chosen]
+    for number, row in enumerate(kept, 1):
+        with _named(path, number):
+            yield _lm_eval_answer(row, task, options)
+
+
+def _lm_eval_answer(row: Row, task: str, options: ImportOptions) -> ImportedAnswer:
+    document, responses = row["doc"], row["filtered_resps"]
+    arguments = _lm_eval_arguments(row["arguments"])
+    metrics = [options.metric] if options.metric else list(row.get("metrics") or ())
+    score = next((row[name] for name in metrics if isinstance(row.get(name), int | float | bool)), None)
+    question = next((document[n] for n in _LM_EVAL_QUESTIONS if isinstance(document.get(n), str)), None)
+    found: dict[str, Any] = {
+        "id": str(row["doc_id"]),
+        "set": task,
+        "query": question or str(arguments[0][0]),
+        "gold": row.get("target"),
+        "score": None if score is None else float(score),
+        "model": options.model,
+        "usage": Usage(),
+    }
+    if isinstance(responses[0], str):
+        # What the model wrote is in `resps`; the filter's version of it is the answer.
+        raw = row["resps"][0][0] if isinstance(row["resps"][0], list) else responses[0]
+        answer = str(responses[0])
+        stated = answer not in ("", "[invalid]")
+        return ImportedAnswer(**found, text=str(raw), answer=answer if stated else "", stated=stated)
+    # Log-likelihoods of the options: (sum of log-probabilities, whether it is the greedy continuation).
+    likelihoods = [float(each[0]) for each in responses]
+    best = max(range(len(likelihoods)), key=likelihoods.__getitem__)
+    weights = [math.exp(each - likelihoods[best]) for each in likelihoods]
+    chosen = str(arguments[best][1]) if len(arguments) == len(likelihoods) else str(best)
+    choices, gold = document.get("choices"), row.get("target")
+    if (
+        isinstance(gold, int | str)
+        and str(gold).isdigit()
+        and isinstance(choices, list)
+        and int(gold) < len(choices)
+    ):
+        found["gold"] = choices[int(gold)]
+    return ImportedAnswer(
+        **found, text=chosen, answer=chosen.strip(), mean_logprob=rounded(math.log(weights[best] / sum(weights)))
+    )
+
+
+def _lm_eval_arguments(arguments: Any) -> list[list[Any]]:
+    """The arguments of each request; the harness writes lists, or objects with gen_args_0, arg_0 and so on."""
+    listed = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments)
+    return [list(each.values()) if isinstance(each, Mapping) else list(each) for each in listed]
+
+
+# --- inspect_ai ------------------------------------------------------------------------------------------------
+
+
+def _inspect(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+    """A log of inspect_ai: `.eval` (a zip archive with one file per sample) or `.json`."""
+    if path.suffix == ".json":
+        log = load_json(path.read_bytes())
+        header, samples = log, iter(log.get("samples") or ())
+        yield from _inspect_answers(path, header, samples, options)
+        return
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
+        try:
+            header = load_json(archive.read("header.json"))
+            samples = (load_json(archive.read(name)) for name in names)
+            yield from _inspect_answers(path, header, samples, options)
+        except (KeyError, NotImplementedError) as error:  # an unfinished log, or a compression that we do not know
+            raise InputError(
+                f"{path} cannot be read as inspect: {one_line(error)}; try: inspect log convert"
+            ) from None
+
+
+def _inspect_answers(
+    path: Path, header: Row, samples: Iterator[Row], options: ImportOptions
+) -> Iterator[ImportedAnswer]:
+    evaluated = header["eval"]
+    task, model = str(evaluated["task"]), options.model or str(evaluated["model"])
+    for number, sample in enumerate(samples, 1):
+        with _named(path, number):
+            if sample.get("error"):
+                continue
+            yield _inspect_answer(sample, task, model, options)
+
+
+def _inspect_answer(sample: Row, task: str, model: str, options: ImportOptions) -> ImportedAnswer:
+    output, scores = sample["output"], sample.get("scores") or {}
+    choice = (output.get("choices") or [{}])[0]
+    name = options.metric or next(iter(scores), "")
+    scored = scores.get(name) or {}
+    listed = (choice.get("logprobs") or {}).get("content") or []
+    usage = output.get("usage") or {}
+    text = _text_of(choice.get("message", {}).get("content"))
+    asked = sample["input"]
+    query = asked if isinstance(asked, str) else _text_of(asked[-1].get("content"))
+    answer = scored.get("answer")
+    finish = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
+    return ImportedAnswer(
+        id=str(sample["id"]),
+        set=task,
+        query=query,
+        gold=sample.get("target"),
+        text=text,
+        answer=_answer_in(text)[0] if answer is None else str(answer),
+        stated=answer != "" and (answer is not None or _answer_in(text)[1]),
+        score=_score(scored.get("value")),
+        model=model,
+        tokens=tuple(str(each["token"]) for each in listed),
+        logprobs=tuple(rounded(each.get("logprob")) for each in listed),
+        usage=Usage(
+            usage.get("input_tokens"), usage.get("input_tokens_cache_read") or 0, usage.get("output_tokens")
+        ),
+        seconds=output.get("time") or sample.get("working_time"),
+        finish=finish.get(str(choice.get("stop_reason")), str(choice.get("stop_reason") or "stop")),
+    )
+
+
+# --- OpenAI Batch ----------------------------------------------------------------------------------------------
+
+
+def _openai_batch(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+    """The output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
+    for number, row in enumerate(_rows(path, lambda row: row), 1):
+        with _named(path, number):
+            body = (row.get("response") or {}).get("body") or {}
+            if row.get("error") or not (body.get("choices") or body.get("output")):
+                continue
+            if body.get("choices"):
+                choice = body["choices"][0]
+                text, finish = _text_of(choice["message"].get("content")), str(choice.get("finish_reason"))
+                listed = (choice.get("logprobs") or {}).get("content") or []
+            else:
+                parts = [part for each in body["output"] for part in each.get("content") or ()]
+                text, finish = "".join(str(part.get("text", "")) for part in parts), "stop"
+                listed = [token for part in parts for token in part.get("logprobs") or ()]
+            usage = body.get("usage") or {}
+            answer, stated = _answer_in(text)
+            yield ImportedAnswer(
+                id=str(row["custom_id"]),
+                text=text,
+                answer=answer,
+                stated=stated,
+                model=options.model or str(body.get("model", "")),
+                tokens=tuple(str(each["token"]) for each in listed),
+                logprobs=tuple(rounded(each.get("logprob")) for each in listed),
+                usage=Usage(
+                    usage.get("prompt_tokens", usage.get("input_tokens")),
+                    (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
+                    usage.get("completion_tokens", usage.get("output_tokens")),
+                ),
+                finish=finish,
+            )
+
+
+# --- tables ----------------------------------------------------------------------------------------------------
+
+
+def _table(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+    """JSONL, CSV or Parquet, one row per answer (or per question, with the answers of several models in it)."""
+    given = dict(options.columns or {})
+    if unknown := sorted(given.keys() - COLUMNS.keys()):
+        raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
+    columns = {name: [given[name].replace("{model}", options.model)] for name in given}
+    columns |= {name: list(names) for name, names in COLUMNS.items() if name not in given}
+    for number, row in enumerate(_table_rows(path), 1):
+        with _named(path, number):
+            value = {name: _first(row, paths, strict=name in given) for name, paths in columns.items()}
+            if options.model and "model" not in given and value["model"] not in (None, options.model):
+                continue
+            yield _table_answer(value, number, options)
+
+
+def _table_answer(value: Mapping[str, Any], number: int, options: ImportOptions) -> ImportedAnswer:
+    text = str(value["text"] if value["text"] is not None else value["answer"] or "")
+    answer, stated = (
+        (str(value["answer"]), value["answer"] != "") if value["answer"] is not None else _answer_in(text)
+    )
+    if value["text"] is None and value["answer"] is None and value["score"] is None:
+        raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
+    probability, mean = _real(value["mean_probability"]), _real(value["mean_logprob"])
+    tokens = [str(each) for each in value["tokens"]] if isinstance(value["tokens"], list) else []
+    logprobs = [_real(each) for each in value["logprobs"]] if isinstance(value["logprobs"], list) else []
+    if logprobs and len(tokens) != len(logprobs):
+        known = [each for each in logprobs if each is not None]
+        tokens, logprobs, mean = [], [], sum(known) / len(known) if known else mean
+    if mean is None and probability:
+        mean = math.log(max(probability, 1e-9))
+    return ImportedAnswer(
+        id=str(number if value["id"] is None else value["id"]),
+        set=str(value["set"] or ""),
+        query=str(value["query"] or ""),
+        gold=value["gold"],
+        text=text,
+        answer=answer,
+        stated=stated,
+        score=_score(value["score"]),
+        model=str(options.model or value["model"] or ""),
+        tokens=tuple(tokens),
+        logprobs=tuple(map(rounded, logprobs)),
+        mean_logprob=rounded(mean),
+        usage=Usage(_whole(value["input_tokens"]), 0, _whole(value["output_tokens"])),
+        cost_usd=_real(value["cost"]),
+        seconds=_real(value["seconds"]),
+        finish=str(value["finish"] or "stop"),
+    )
+
+
+def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:
+    """Read questions and their right answers by id from a table, for answer files that do not hold them."""
+    path, given = user_path(place), dict(columns or {})
+    if not path.is_file():
+        raise InputError(f"{place}: no such file")
+    found: dict[str, KnownQuestion] = {}
+    for number, row in enumerate(_table_rows(path), 1):
+        with _named(path, number):
+            name = _first(row, [given.get("id", "")], strict=True) if "id" in given else _first(row, COLUMNS["id"])
+            gold = _first(row, [given["gold"]]) if "gold" in given else _first(row, (*COLUMNS["gold"], "answer"))
+            query = _first(row, [given["query"]]) if "query" in given else _first(row, COLUMNS["query"])
+            accept = row.get("accept")
+            if gold is not None and isinstance(accept, list):
+                gold = [gold, *accept]
+            found[str(number if name is None else name)] = KnownQuestion(str(query or ""), gold)
+    return found
+
+
+def _first(row: Row, paths: Sequence[str], *, strict: bool = False) -> Any:
+    for path in paths:
+        found, value = _follow(row, path)
+        if found:
+            return value
+    if strict:
+        raise ValueError(f"has no column {paths[0]!r} (it has: {', '.join(map(str, row))})")
+    return None
+
+
+def _follow(value: Any, path: str) -> tuple[bool, Any]:
+    """Follow a path with dots; names may hold dots themselves, and numbers lead into lists.
+
+    >>> _follow({"outputs": {"gpt-4.1": ["x"]}}, "outputs.gpt-4.1.0")
+    (True, 'x')
+    """
+    if isinstance(value, list):
+        head, _, rest = path.partition(".")
+        if not head.isdigit() or int(head) >= len(value):
+            return False, None
+        return _follow(value[int(head)], rest) if rest else (True, value[int(head)])
+    if not isinstance(value, Mapping):
+        return False, None
+    if path in value:
+        return True, value[path]
+    for i, character in enumerate(path):
+        if character == "." and path[:i] in value:
+            found = _follow(value[path[:i]], path[i + 1 :])
+            if found[0]:
+                return found
+    return False, None
+
+
+def _table_rows(path: Path) -> Iterator[Row]:
+    if path.suffix == ".parquet":
+        with arrow()[1].ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+    elif path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as lines:
+            yield from ({k: v for k, v in row.items() if v not in (None, "")} for row in csv.DictReader(lines))
+    else:
+        yield from _rows(path, lambda row: row)
+
+
+# --- small parts -----------------------------------------------------------------------------------------------
+
+
+def _sniff(path: Path, options: ImportOptions) -> str:
+    if options.columns:
+        return "table"
+    if path.suffix == ".eval":
+        return "inspect"
+    if path.suffix in (".csv", ".parquet"):
+        return "table"
+    if path.suffix == ".json":
+        return "inspect"
+    first = next(iter(_rows(path, lambda row: row, limit=1)), {})
+    if "filtered_resps" in first and "doc" in first:
+        return "lm-eval"
+    if "custom_id" in first and "response" in first and isinstance(first["response"], dict | None):
+        return "openai-batch"
+    return "table"
+
+
+def _rows(path: Path, keep: Callable[[Row], Row], limit: int | None = None) -> list[Row]:
+    rows: list[Row] = []
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = load_json(line)
+            except ValueError as error:
+                raise InputError(f"{path}: line {number} is not JSON: {one_line(error)}") from None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}: line {number} is not an object")
+            rows.append(keep(row))
+            if limit is not None and len(rows) >= limit:
+                break
+    return rows
+
+
+@contextmanager
+def _named(path: Path, number: int) -> Iterator[None]:
+    """Name file and row in whatever is wrong with a row."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = f"lacks {error}" if isinstance(error, KeyError) else one_line(error, 300)
+        raise InputError(f"{path}: row {number} {why}") from None
+
+
+def _answer_in(text: str) -> tuple[str, bool]:
+    r"""Return the final answer of a text, and whether it was marked: a JSON field `answer`, or the usual phrases.
+
+    >>> _answer_in('{"reasoning": "…", "answer": 4}'), _answer_in("So it is 5.\nAnswer: 5")
+    (('4', True), ('5', True))
+    """
+    if '"answer"' in text:
+        for match in reversed(list(re.finditer(r'"answer"\s*:\s*', text))):
+            try:
+                value, _ = json.JSONDecoder().raw_decode(text, match.end())
+            except ValueError:
+                continue
+            return (value if isinstance(value, str) else json.dumps(value)), True
+    found = find_answer(text)
+    return (text.strip(), False) if found is None else (found, True)
+
+
+def _text_of(content: Any) -> str:
+    """Return the text of a message, which may have parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return str(content or "")
+
+
+def _score(value: Any) -> float | None:
+    if value is None or isinstance(value, bool | int | float):
+        return None if value is None or value != value else float(value)
+    if isinstance(value, str):
+        return _RIGHT[value.strip().lower()] if value.strip().lower() in _RIGHT else float(value)
+    if isinstance(value, Mapping) and value:
+        return _score(next(iter(value.values())))
+    raise ValueError(f"score is {value!r}")
+
+
+def _real(value: Any) -> float | None:
+    if value is None or value == "":
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _real(value)
+    return None if number is None else int(number)

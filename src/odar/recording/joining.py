@@ -1,0 +1,219 @@
+"""Answers of a fast and a slow model, imported from different files, joined by question into recorded items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from odar.catalogue import Price
+from odar.difficulty.base import Estimator
+from odar.difficulty.features import FEATURES
+from odar.engine import Odar
+from odar.errors import InputError, one_line
+from odar.policy.equivalence import equivalent
+from odar.recording.header import Header, digest, header_of
+from odar.recording.importers import ImportedAnswer, KnownQuestion
+from odar.recording.schema import Attempt, ItemKey, RecordedItem, Task
+from odar.types import Query, Role, Step
+
+Score = Callable[[Task, str, str], float]
+"""Rates an answer from 0 to 1: task, text and final answer."""
+UNKNOWN_DIFFICULTY = 0.5
+"""The prior of a question whose text is unknown."""
+_SAMPLING = ("temperature", "top_p", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedQuestion:
+    """A question with the answers of both models."""
+
+    set: str
+    id: str
+    query: str
+    gold: Any
+    fast: ImportedAnswer
+    slow: tuple[ImportedAnswer, ...]
+
+
+def join_answers(
+    fast: Sequence[ImportedAnswer],
+    slow: Sequence[Sequence[ImportedAnswer]],
+    known: Mapping[str, KnownQuestion] | None = None,
+    score: Score | None = None,
+) -> list[JoinedQuestion]:
+    """Join the answers of a fast and a slow model by question: by its text, or by set and id where it is unknown.
+
+    Args:
+        fast: of each question the first answer counts.
+        slow: one list per file; each answer to a question becomes a sample.
+        known: texts and right answers, by id, for files that do not hold them.
+        score: rates every answer; without it, the scores of the files count, or else equivalence.
+
+    Raises:
+        InputError: no question is in both, or an answer cannot be scored.
+    """
+    known = known or {}
+    by_text = all(_asked(each, known) for answers in (fast, *slow) for each in answers)
+    names: dict[str, set[str]] = {}
+    for answer in fast if by_text else ():
+        names.setdefault(_normalized(_asked(answer, known)), set()).add(answer.id)
+
+    def key_of(answer: ImportedAnswer) -> str:
+        text = _normalized(_asked(answer, known)) if by_text else ""
+        # Two questions may have the same text, and other options: then the id decides.
+        return text if by_text and len(names.get(text, ())) == 1 else f"{answer.set}/{answer.id}"
+
+    first: dict[str, ImportedAnswer] = {}
+    for answer in fast:
+        first.setdefault(key_of(answer), answer)
+    found: dict[str, list[ImportedAnswer]] = {key: [] for key in first}
+    for answers in slow:
+        for answer in answers:
+            if (key := key_of(answer)) in found:
+                found[key].append(answer)
+    joined = [_joined(first[key], others, known, score) for key, others in found.items() if others]
+    if not joined:
+        how = "text" if by_text else "id"
+        examples = [repr(one_line(key_of(each[0]), 40)) for each in (fast, slow[0])]
+        raise InputError(f"no question is in both files, by {how}: the first are {examples[0]} and {examples[1]}")
+    return joined
+
+
+def _asked(answer: ImportedAnswer, known: Mapping[str, KnownQuestion]) -> str:
+    return answer.query or (known[answer.id].query if answer.id in known else "")
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _joined(
+    fast: ImportedAnswer, slow: Sequence[ImportedAnswer], known: Mapping[str, KnownQuestion], score: Score | None
+) -> JoinedQuestion:
+    question = known.get(fast.id)
+    gold = next((each.gold for each in (fast, *slow) if each.gold is not None), None)
+    if gold is None and question is not None:
+        gold = question.gold
+    query = _asked(fast, known)
+    scored = [_scored(each, query, gold, score) for each in (fast, *slow)]
+    return JoinedQuestion(
+        set=fast.set,
+        id=fast.id,
+        query=query,
+        gold=gold,
+        fast=scored[0],
+        slow=tuple(scored[1:]),
+    )
+
+
+def _scored(answer: ImportedAnswer, query: str, gold: Any, score: Score | None) -> ImportedAnswer:
+    if answer.score is not None and score is None:
+        return answer
+    if gold is None:
+        raise InputError(
+            f"answer {answer.id!r} has no score, and no right answer is known: name a column with --map "
+            "score=COLUMN or --map gold=COLUMN, or give --questions"
+        )
+    if score is not None:
+        return replace(answer, score=float(score(Task(answer.id, Query(query), gold), answer.text, answer.answer)))
+    accepted = gold if isinstance(gold, list) else [gold]
+    return replace(answer, score=float(any(equivalent(answer.answer, str(each)) for each in accepted)))
+
+
+def to_items(
+    joined: Sequence[JoinedQuestion], estimator: Estimator, name: str, prices: Mapping[Role, Price | None]
+) -> list[RecordedItem]:
+    """Make recorded items of joined questions.
+
+    Args:
+        joined: from `join_answers`.
+        estimator: for the prior difficulty, where the text of the question is known.
+        name: the set of questions whose file names none.
+        prices: by role, for answers whose cost is not in the file.
+    """
+    items: list[RecordedItem] = []
+    for question in joined:
+        estimate = estimator.estimate(Query(question.query)) if question.query.strip() else None
+        values = {} if estimate is None else {feature: value for feature, value, _ in estimate.contributions}
+        features = tuple(values[feature] for feature in FEATURES) if values.keys() >= set(FEATURES) else ()
+        slow = [
+            _attempt(each, Step.SOLVE, index, prices.get(Role.SLOW)) for index, each in enumerate(question.slow)
+        ]
+        items.append(
+            RecordedItem(
+                key=ItemKey(question.set or name, question.id, 0),
+                category="Imported",
+                metric="score",
+                stratum="",
+                fold=len(items) % 5,
+                query=question.query,
+                gold=question.gold,
+                effort=None,
+                features=features,
+                difficulty=UNKNOWN_DIFFICULTY if estimate is None else estimate.difficulty,
+                expert="general",
+                attempts=(_attempt(question.fast, Step.ANSWER, 0, prices.get(Role.FAST)), *slow),
+            )
+        )
+    return items
+
+
+def _attempt(answer: ImportedAnswer, step: Step, index: int, price: Price | None) -> Attempt:
+    usage, paid = answer.usage, answer.cost_usd
+    if paid is None and price is not None:
+        prompt_usd, output_usd = price.cost(replace(usage, output=0)), price.cost(replace(usage, input=0, cached=0))
+    else:
+        prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
+    return Attempt(
+        step=step,
+        index=index,
+        model=answer.model or step.role.value,
+        text=answer.text,
+        answer=answer.answer,
+        finish=answer.finish,
+        score=answer.score,
+        tokens=answer.tokens,
+        logprobs=answer.logprobs,
+        control=(False,) * len(answer.tokens),
+        request=list(Step).index(step) + index,
+        usage=usage,
+        prompt_usd=prompt_usd,
+        output_usd=output_usd,
+        seconds=answer.seconds,
+        stated=answer.stated,
+        mean_logprob=answer.mean_logprob,
+    )
+
+
+def imported_header(odar: Odar, items: Sequence[RecordedItem], files: Mapping[str, str]) -> Header:
+    """Return the header of an imported recording: whose answers, and the hash of each file they come from."""
+    models = {
+        role.value: sorted({each.model for item in items for each in item.attempts if each.step.role is role})
+        for role in Role
+    }
+    facts = {"imported": dict(files), "models": models}
+    samples = max(len(item.attempts) - 1 for item in items)
+    base = header_of(odar)
+    return replace(
+        base,
+        made_by=digest(facts),
+        facts=facts,
+        samples=samples,
+        models=models,
+        together={name: False for names in models.values() for name in names},
+        prompts={},
+        sources=[
+            {
+                "step": step.value,
+                "model": name,
+                "prompt_md5": "",
+                "temperature": None,
+                "top_p": None,
+                "max_tokens": None,
+            }
+            for step in (Step.ANSWER, Step.SOLVE)
+            for name in models[step.role.value]
+        ],
+        imported=True,
+    )
