@@ -12,6 +12,7 @@ import gzip
 import json
 import math
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """What a table may hold, and the names of its columns that are recognised without a map."""
 _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
+_ZSTANDARD = 93
 _RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
 _RIGHT |= {"false": 0.0, "no": 0.0}
 
@@ -159,7 +161,7 @@ def _lm_eval_answer(row: Row, task: str, options: ImportOptions) -> ImportedAnsw
     found: dict[str, Any] = {
         "id": str(row["doc_id"]),
         "set": task,
-        "query": question or str(arguments[0][0]),
+        "query": question or _prompt(arguments[0][0]),
         "gold": row.get("target"),
         "score": None if score is None else float(score),
         "model": options.model,
@@ -189,6 +191,15 @@ def _lm_eval_answer(row: Row, task: str, options: ImportOptions) -> ImportedAnsw
     )
 
 
+def _prompt(argument: Any) -> str:
+    """Return the prompt of a request; a chat is a list with its messages as JSON, of which the last counts."""
+    text = str(argument[0] if isinstance(argument, list) and argument else argument)
+    try:
+        return _text_of(json.loads(text)[-1]["content"]) if text.startswith("[") else text
+    except (ValueError, LookupError, TypeError):
+        return text
+
+
 def _lm_eval_arguments(arguments: Any) -> list[list[Any]]:
     """The arguments of each request; the harness writes lists, or objects with gen_args_0, arg_0 and so on."""
     listed = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments)
@@ -208,13 +219,26 @@ def _inspect(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
         try:
-            header = load_json(archive.read("header.json"))
-            samples = (load_json(archive.read(name)) for name in names)
-            yield from _inspect_answers(path, header, samples, options)
-        except (KeyError, NotImplementedError) as error:  # an unfinished log, or a compression that we do not know
-            raise InputError(
-                f"{path} cannot be read as inspect: {one_line(error)}; try: inspect log convert"
-            ) from None
+            header = load_json(_member(path, archive, "header.json"))
+        except KeyError:
+            raise InputError(f"{path} has no header.json: the evaluation did not finish") from None
+        samples = (load_json(_member(path, archive, name)) for name in names)
+        yield from _inspect_answers(path, header, samples, options)
+
+
+def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read a file of an archive. inspect_ai compresses with Zstandard, which `zipfile` does not know."""
+    info = archive.getinfo(name)
+    if info.compress_type != _ZSTANDARD:
+        return archive.read(name)
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        *_, name_length, extra_length = struct.unpack("<4s5H3I2H", file.read(30))
+        file.seek(name_length + extra_length, 1)
+        compressed = file.read(info.compress_size)
+    pyarrow, _ = arrow()
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(compressed), "zstd") as stream:
+        return bytes(stream.read())
 
 
 def _inspect_answers(

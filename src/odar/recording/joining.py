@@ -62,7 +62,7 @@ def join_answers(
     def key_of(answer: ImportedAnswer) -> str:
         text = _normalized(_asked(answer, known)) if by_text else ""
         # Two questions may have the same text, and other options: then the id decides.
-        return text if by_text and len(names.get(text, ())) == 1 else f"{answer.set}/{answer.id}"
+        return text if by_text and len(names.get(text, ())) < 2 else f"{answer.set}/{answer.id}"
 
     first: dict[str, ImportedAnswer] = {}
     for answer in fast:

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from odar.recording.files import open_recording
+
+FILES = Path(__file__).parents[1] / "recording" / "files"
+FAST, SLOW = map(str, sorted(FILES.glob("samples_starter_gen_*.jsonl")))
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A table with both models: the large one is right more often, and sure where the small one is not."""
+    rows = [
+        {"question": f"What is {i} + {i}?", "gold": 2 * i, "outputs": {
+            "small": f"Answer: {2 * i + (i % 3 == 0)}", "large": f"Answer: {2 * i + (i % 10 == 0)}"},
+         "sure": 0.5 if i % 3 == 0 else 0.9}
+        for i in range(60)
+    ]  # fmt: skip
+    (tmp_path / "pair.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return ("--fast", "pair.jsonl", "--slow", "pair.jsonl", "--map", "text=outputs.{model}",
+            "--fast-map", "mean_probability=sure", "--fast-model", "small", "--slow-model", "large")  # fmt: skip
+
+
+def test_the_table_a_user_wants(odar, provider, pair, tmp_path):
+    result = odar("eval", "import", *pair, "--out", "pair.jsonl.gz", "--fast-price", "1,2")
+    assert result.code == 0
+    assert "60 questions, fast small, slow large" in result.out
+    names = (
+        "always fast",
+        "always slow",
+        "ODAR prior",
+        "ODAR posterior, 1.25 calls",
+        "ODAR posterior, 1.75 calls",
+        "oracle",
+    )
+    assert all(name in result.out for name in names)
+    assert "the posterior uses: log-probabilities" in result.out
+    assert provider.requests == []  # no call is made
+    items = list(open_recording(tmp_path / "pair.jsonl.gz").items())
+    assert [len(item.attempts) for item in items] == [2] * 60
+    body = json.loads(odar("eval", "import", *pair, "--json").out)
+    rows = {row["name"]: row for row in body["rows"]}
+    assert rows["always fast"]["accuracy"]["value"] == pytest.approx(40 / 60)
+    assert rows["always slow"]["accuracy"]["value"] == pytest.approx(54 / 60)
+    assert rows["always slow"]["cost_usd"] is None
+
+
+def test_files_of_the_harness(odar):
+    result = odar(
+        "eval", "import", "--fast", FAST, "--slow", SLOW, "--fast-model", "smollm2", "--slow-model", "odar"
+    )
+    assert (result.code, "12 questions, fast smollm2, slow odar" in result.out) == (0, True)
+    assert "the slow model is not better on these questions" in result.out
+
+
+def test_a_batch_is_joined_with_its_questions(odar):
+    batch, questions = str(FILES / "openai_batch.jsonl"), str(FILES / "questions.jsonl")
+    without = odar("eval", "import", "--fast", batch, "--slow", batch)
+    assert (without.code, "or give --questions" in without.err) == (2, True)
+    result = odar("eval", "import", "--fast", batch, "--slow", batch, "--questions", questions)
+    assert (result.code, "6 questions" in result.out) == (0, True)
+
+
+def test_what_is_wrong_is_named(odar, provider, pair):
+    assert "write FIELD=COLUMN" in odar("eval", "import", *pair, "--map", "text").err
+    assert "write two numbers" in odar("eval", "import", *pair, "--slow-price", "1").err
+    assert "unknown benchmark" in odar("eval", "import", *pair, "--score-by", "none").err
+    nobody = odar("eval", "import", "--fast", "none.jsonl", "--slow", FAST)
+    assert (nobody.code, "none.jsonl: no such file" in nobody.err) == (2, True)

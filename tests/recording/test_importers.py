@@ -1,0 +1,186 @@
+"""Files that lm-evaluation-harness 0.4.13, inspect_ai and an OpenAI-compatible server wrote, and tables of all kinds.
+
+`files/` was made with SmolLM2-135M behind `odar serve`: the harness and inspect_ai asked it the questions of
+`files/questions.jsonl`, once as `smollm2-135m` and once as `odar-medium`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from odar.errors import InputError
+from odar.recording.importers import ImportOptions, read_answers, read_questions
+
+FILES = Path(__file__).parent / "files"
+LM_EVAL = sorted(FILES.glob("samples_starter_gen_*.jsonl"))
+QUESTIONS = [json.loads(line) for line in (FILES / "questions.jsonl").read_text().splitlines()]
+
+
+def write(path: Path, rows) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_the_samples_of_the_harness_are_read_by_filter():
+    strict = read_answers(LM_EVAL[0], ImportOptions(filter="strict-match"))
+    flexible = read_answers(LM_EVAL[0])
+    assert [each.query for each in strict] == [row["question"] for row in QUESTIONS]
+    assert [each.gold for each in strict] == [row["answer"] for row in QUESTIONS]
+    assert {each.set for each in strict} == {"starter_gen"}
+    assert {each.score for each in strict} <= {0.0, 1.0}
+    assert [each.text for each in strict] == [each.text for each in flexible]
+    assert any(a.answer != b.answer for a, b in zip(strict, flexible, strict=True))
+    assert all(each.stated or not each.answer for each in flexible)
+    with pytest.raises(InputError, match="has no filter 'none'"):
+        read_answers(LM_EVAL[0], ImportOptions(filter="none"))
+
+
+def test_the_choice_of_the_harness_is_the_likeliest_option():
+    (path,) = FILES.glob("samples_starter_mc_*.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row, answer in zip(rows, read_answers(path), strict=True):
+        likelihoods = [float(each[0]) for each in row["filtered_resps"]]
+        best = likelihoods.index(max(likelihoods))
+        assert answer.answer == row["doc"]["choices"][best]
+        assert answer.gold == row["doc"]["choices"][row["doc"]["label"]]
+        assert answer.score == row["acc"] == float(answer.answer == answer.gold)
+        share = math.exp(likelihoods[best]) / sum(map(math.exp, likelihoods))
+        assert answer.mean_logprob == pytest.approx(math.log(share), abs=1e-4)
+
+
+def test_a_log_of_inspect_is_read_with_tokens_and_usage():
+    answers = read_answers(FILES / "inspect_fast.eval")
+    assert {each.query for each in answers} == {row["question"] for row in QUESTIONS}
+    assert {each.id: each.gold for each in answers} == {row["id"]: row["answer"] for row in QUESTIONS}
+    assert {each.model for each in answers} == {"openai-api/local/smollm2-135m"}
+    assert {each.score for each in answers} <= {0.0, 1.0}
+    for each in answers:
+        assert len(each.tokens) == len(each.logprobs) > 0
+        assert "".join(each.tokens).strip() == each.text.strip()
+        assert each.usage.input and each.usage.output
+        assert each.seconds > 0
+
+
+def test_the_output_of_a_batch_is_read_and_its_errors_are_left_out():
+    answers = read_answers(FILES / "openai_batch.jsonl")
+    assert [each.id for each in answers] == [row["id"] for row in QUESTIONS[:6]]
+    first = answers[0]
+    assert first.text == "".join(first.tokens)
+    assert (first.model, first.score, first.query) == ("smollm2-135m", None, "")
+    assert first.logprobs[0] == -5.9004
+    assert first.usage.output is not None
+
+
+def test_the_responses_format_of_a_batch(tmp_path):
+    content = [{"type": "output_text", "text": "Answer: 4", "logprobs": [{"token": "Answer: 4", "logprob": -0.5}]}]
+    body = {"model": "m", "output": [{"type": "reasoning"}, {"type": "message", "content": content}]}
+    body["usage"] = {"input_tokens": 3, "output_tokens": 2}
+    rows = [{"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}]
+    (answer,) = read_answers(write(tmp_path / "b.jsonl", rows))
+    assert (answer.answer, answer.logprobs, answer.usage.input, answer.usage.output) == ("4", (-0.5,), 3, 2)
+
+
+ROWS = [
+    {
+        "id": 1,
+        "question": "2 + 2?",
+        "target": 4,
+        "response": "It is 4.\nAnswer: 4",
+        "output_tokens": 9,
+        "latency": 0.5,
+    },
+    {"id": 2, "question": "3 + 3?", "target": 6, "response": "I do not know", "output_tokens": 4, "latency": 0.25},
+]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_usual_columns_of_a_table_are_recognised(tmp_path, suffix):
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "jsonl":
+        write(path, ROWS)
+    elif suffix == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    else:
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, ROWS[0])
+            table.writeheader()
+            table.writerows(ROWS)
+    first, second = read_answers(path)
+    assert (first.id, first.query, str(first.gold), first.answer, first.stated) == ("1", "2 + 2?", "4", "4", True)
+    assert (second.answer, second.stated) == ("I do not know", False)
+    assert (first.usage.output, first.seconds, first.usage.input, first.score) == (9, 0.5, None, None)
+
+
+def test_a_map_leads_into_objects_and_names_the_model(tmp_path):
+    rows = [{"q": "?", "outputs": {"gpt-4.1": [{"said": '```json\n{"answer": 7}\n```', "ok": "true"}]}, "p": 0.5}]
+    columns = {
+        "query": "q",
+        "text": "outputs.{model}.0.said",
+        "score": "outputs.{model}.0.ok",
+        "mean_probability": "p",
+    }
+    (answer,) = read_answers(write(tmp_path / "t.jsonl", rows), ImportOptions(columns=columns, model="gpt-4.1"))
+    assert (answer.answer, answer.stated, answer.score, answer.model) == ("7", True, 1.0, "gpt-4.1")
+    assert answer.mean_logprob == pytest.approx(math.log(0.5), abs=1e-4)
+    with pytest.raises(InputError, match=r"row 1 has no column 'outputs.other.0.said' \(it has: q, outputs, p\)"):
+        read_answers(tmp_path / "t.jsonl", ImportOptions(columns=columns, model="other"))
+
+
+def test_rows_of_one_model_of_a_long_table(tmp_path):
+    rows = [{"row": i, "model": model, "correct": model == "b"} for i in range(3) for model in "ab"]
+    path = write(tmp_path / "t.jsonl", rows)
+    found = read_answers(path, ImportOptions(model="b"))
+    assert [(each.id, each.score, each.model) for each in found] == [(str(i), 1.0, "b") for i in range(3)]
+    with pytest.raises(InputError, match="holds no answers of model 'c'"):
+        read_answers(path, ImportOptions(model="c"))
+
+
+def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
+    path = write(tmp_path / "t.jsonl", [{"text": "4", "token_logprobs": [-0.5, None, -1.5]}])
+    (answer,) = read_answers(path)
+    assert (answer.mean_logprob, answer.tokens, answer.logprobs) == (-1.0, (), ())
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "line 1 is not JSON"),
+        ("[1]", "line 1 is not an object"),
+        ('{"a": 1}', "row 1 has neither text nor answer nor score"),
+        ('{"text": "x", "score": "good"}', "row 1 could not convert string to float"),
+        ('{"text": "x", "score": [1]}', r"row 1 score is \[1\]"),
+        ("", "holds no answers"),
+        ('{"doc": {}, "filtered_resps": [], "filter": "none"}', "row 1 lacks 'arguments'"),
+        ('{"custom_id": "a", "response": {"body": {"choices": [{}]}}}', "row 1 lacks 'message'"),
+    ],
+)
+def test_what_cannot_be_used_is_named_by_its_row(tmp_path, content, why):
+    path = tmp_path / "t.jsonl"
+    path.write_text(content)
+    with pytest.raises(InputError, match=why):
+        read_answers(path)
+
+
+def test_damaged_or_missing_files_are_named(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_answers(tmp_path / "none.jsonl")
+    (tmp_path / "x.eval").write_text("no zip")
+    with pytest.raises(InputError, match="cannot be read as inspect"):
+        read_answers(tmp_path / "x.eval")
+    (tmp_path / "x.jsonl.gz").write_text("no gzip")
+    with pytest.raises(InputError, match="cannot be read as table"):
+        read_answers(tmp_path / "x.jsonl.gz", ImportOptions("table"))
+    with pytest.raises(InputError, match="unknown field 'txt'"):
+        read_answers(write(tmp_path / "t.jsonl", ROWS), ImportOptions(columns={"txt": "response"}))
+
+
+def test_questions_by_id():
+    known = read_questions(FILES / "questions.jsonl")
+    assert known["math-001"] == ("What is 6 + 7?", "13")
