@@ -79,13 +79,35 @@ def test_no_shell_no_unchecked_certificate_no_guessable_name(module):
         assert not name.endswith("hashlib.md5") or option(call, "usedforsecurity") == "False", "say what it is for"
 
 
-@pytest.mark.parametrize(
-    "module", [m for m in MODULES if "gateway" in m.parts or "providers" in m.parts], ids=name_of
-)
-def test_redirects_are_never_followed(module):
-    for name, call in calls(module):
-        if name.endswith(("session.request", "session.get", "session.post")):
-            assert option(call, "allow_redirects") == "False"
+HTTP_CLIENTS = {"aiohttp", "http", "httpx", "niquests", "pycurl", "requests", "urllib", "urllib3"}
+"""Packages that may follow a redirect, and carry a key to wherever it points."""
+KEYLESS = {"providers/download.py", "providers/llamacpp.py"}
+"""Modules that hold no key: one fetches public files, one asks the model server in its own process."""
+
+
+def test_keys_are_sent_by_our_own_client_alone_which_follows_no_redirect():
+    """That it follows none is shown by tests/security/test_hostile_upstream.py."""
+    users = set()
+    for module in MODULES:
+        for node in nodes(module):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            used = {name.split(".")[0] for name in names if name not in ("urllib.parse", "http")}
+            if used & HTTP_CLIENTS:
+                users.add(name_of(module))
+    assert users == KEYLESS  # and the search finds what it is for
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_certificates_are_checked_by_every_context(module):
+    for name, _ in calls(module):
+        assert not name.endswith("SSLContext"), "ssl.create_default_context checks names and certificates"
+    for node in nodes(module):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        assert not {ast.unparse(target).rpartition(".")[2] for target in targets} & {
+            "check_hostname",
+            "verify_mode",
+        }
 
 
 @pytest.mark.parametrize("file", STATIC, ids=lambda file: file.name)

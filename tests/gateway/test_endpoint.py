@@ -260,7 +260,7 @@ async def test_an_unforeseen_error_gives_nothing_away(live, monkeypatch, caplog)
     def broken(*_):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(live.service.odar.dispatcher, "assign", broken)
+    monkeypatch.setattr(live.service.odar, "_assign", broken)
     status, _, reply = await live.post(CHAT, BODY)
     assert (status, "secret" in json.dumps(reply)) == (500, False)
     assert "a secret" in caplog.text
