@@ -92,7 +92,7 @@ def _predict(benchmark: Benchmark, tasks: list[Task], responses: list[Response],
 
 
 def _with_report(benchmark: Benchmark, report: Path) -> Benchmark:
-    from odar.evals.benchmarks.swe_bench import SweBench
+    from odar.evals.benchmarks.verified import SweBench
 
     if not isinstance(benchmark, SweBench):
         raise UsageError(f"--report is for swe_bench, not {benchmark.name}")

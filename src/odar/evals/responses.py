@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from odar.errors import InputError
 from odar.evals.benchmarks.base import Benchmark, Task
-from odar.evals.benchmarks.files import read_rows
+from odar.evals.benchmarks.dataset import read_rows
 from odar.policy.answers import extract_answer
 
 

@@ -99,7 +99,16 @@ class Benchmarks(Registry[Benchmark]):
         return attacked(benchmark, attack)
 
 
-BENCHMARKS = Benchmarks(
-    "benchmark", {name: f"odar.evals.benchmarks.{name}:BENCHMARK" for name in NAMES}, group="odar.benchmarks"
-)
+_MODULES = {
+    "choices": ("arc_challenge", "openbookqa", "mmlu_pro", "gpqa", "truthfulqa", "scienceqa", "aokvqa", "mmmu_pro"),
+    "short_answers": ("boolq", "strategyqa", "hotpotqa", "musique", "truthfulqa_text", "hle", "starter"),
+    "mathematics": ("gsm8k", "math", "mathvista", "imo_2025"),
+    "exact_answers": ("bbh", "bbeh", "arc_agi_2"),
+    "verified": ("ifeval", "livebench", "swe_bench"),
+}
+"""The benchmarks of each module, which are grouped by the kind of answer."""
+_PLACES = {
+    name: f"odar.evals.benchmarks.{module}:{name.upper()}" for module, names in _MODULES.items() for name in names
+}
+BENCHMARKS = Benchmarks("benchmark", {name: _PLACES[name] for name in NAMES}, group="odar.benchmarks")
 """Benchmarks by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +11,148 @@ from typing import Any, NamedTuple
 
 from odar.errors import InputError
 from odar.evals.benchmarks.base import About, Task
-from odar.evals.benchmarks.files import Row, read_rows
-from odar.evals.benchmarks.hub import Hub
+from odar.formats import load_json
+from odar.recording.files import arrow
+
+Row = dict[str, Any]
+_BATCH = 64  # rows at a time: some hold several pictures
+_LARGEST_FIELD = 2**27
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of one file, by its suffix.
+
+    Raises:
+        InputError: no such format, or not what the suffix promises; names the file.
+    """
+    readers = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _json, ".csv": _csv}
+    if path.suffix not in readers:
+        raise InputError(f"{path} is none of {', '.join(sorted(readers))}")
+    try:
+        yield from readers[path.suffix](path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, csv.Error) as error:  # UnicodeDecodeError and pyarrow's ArrowInvalid are ValueErrors too
+        raise InputError(f"{path} is damaged or not {path.suffix[1:]}: {error}") from None
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    with arrow()[1].ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH):
+            yield from batch.to_pylist()
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                row = load_json(line)
+                if not isinstance(row, dict):
+                    raise ValueError(f"line {number} is {type(row).__name__}, not an object")
+                yield row
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """A list of rows, alone or as `examples` (BIG-bench's files)."""
+    body = load_json(path.read_text(encoding="utf-8"))
+    rows = body.get("examples") if isinstance(body, dict) else body
+    if not isinstance(rows, list):
+        raise ValueError("neither a list nor an object with a list of examples")
+    yield from rows
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    before = csv.field_size_limit(_LARGEST_FIELD)
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            yield from csv.DictReader(lines)
+    finally:
+        csv.field_size_limit(before)
+
+
+COPY = "refs/convert/parquet"
+"""The branch with the hub's own Parquet copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """Some splits of a dataset on the hub.
+
+    >>> Hub("openai/gsm8k", ("main",)).patterns("main")
+    ('main/test/*.parquet',)
+    """
+
+    id: str
+    configs: tuple[str, ...] = ("default",)
+    splits: tuple[str, ...] = ("test",)
+    files: tuple[str, ...] = ()
+    """Files of the dataset's own, where the hub has no copy of it: gated ones."""
+    gated: bool = False
+
+    def __str__(self) -> str:
+        configs = self.configs[0] if len(self.configs) == 1 else f"{len(self.configs)} configs"
+        return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
+
+    @property
+    def revision(self) -> str | None:
+        """The branch to read; None is the main one."""
+        return None if self.files else COPY
+
+    def patterns(self, config: str) -> tuple[str, ...]:
+        """The files of a config, as patterns within the repository."""
+        return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
+
+    def fetch(self) -> Path:
+        """Download what is not in the cache yet; gives the folder it is in.
+
+        Raises:
+            InputError: gated, unknown, or out of reach; says what to do.
+        """
+        try:
+            from huggingface_hub import errors, snapshot_download
+        except ModuleNotFoundError:
+            raise InputError(f"loading {self.id} from the hub needs: pip install 'odar[evals]'") from None
+        by_hand = f"where it is reachable, run `{self.command('DIR/NAME')}`, and load from DIR"
+        wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
+        try:
+            found = snapshot_download(self.id, repo_type="dataset", revision=self.revision, allow_patterns=wanted)
+        except errors.GatedRepoError:
+            raise InputError(f"{self.id} is gated: {self.terms}") from None
+        except errors.RevisionNotFoundError:
+            raise InputError(f"the hub no longer has a Parquet copy of {self.id} on {self.revision}") from None
+        except errors.LocalEntryNotFoundError:
+            raise InputError(f"{self.id} is not in the cache and the hub is out of reach: {by_hand}") from None
+        except errors.HfHubHTTPError as error:
+            status = error.response.status_code
+            hint = self.terms if self.gated else by_hand
+            raise InputError(f"the hub refused {self.id} with status {status}: {hint}") from None
+        except Exception as error:  # its HTTP library's errors come through as they are
+            raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {by_hand}") from error
+        return Path(found)
+
+    @property
+    def terms(self) -> str:
+        """What a gated dataset asks for."""
+        return f"accept its terms at huggingface.co/datasets/{self.id}, then set HF_TOKEN"
+
+    def command(self, target: str) -> str:
+        """The command that brings the files into a folder, on a machine that reaches the hub.
+
+        >>> Hub("a/b").command("DIR/b")
+        "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
+        """
+        branch = f" --revision {self.revision}" if self.revision else ""
+        config = self.configs[0] if len(self.configs) == 1 and self.configs != ("default",) else "*"
+        wanted = self.files or tuple(f"{config}/{split}/*" for split in self.splits)
+        includes = "".join(f" --include '{pattern}'" for pattern in wanted)
+        return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
+
+    def find(self, root: Path) -> Iterator[tuple[str, Path]]:
+        """The files under a snapshot, each with its config, in a fixed order."""
+        for config in self.configs:
+            for pattern in self.patterns(config):
+                for path in sorted(root.glob(pattern)):
+                    yield config, path
 
 
 class Place(NamedTuple):

@@ -1,0 +1,162 @@
+"""Benchmarks in mathematics: numbers, expressions and proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from odar.errors import InputError
+from odar.evals.benchmarks.base import Task
+from odar.evals.benchmarks.choices import ask, choices_gold, picture
+from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
+from odar.evals.scorers.choice import LETTERS, choice
+from odar.evals.scorers.mathematics import math_equal
+from odar.evals.scorers.numeric import numeric, within
+from odar.evals.scorers.proof import Verifier, proof_score
+from odar.evals.scorers.spans import exact_match
+from odar.policy.answers import last_boxed
+from odar.types import Query
+
+
+def _gsm8k_tasks(row: Row, place: Place) -> Iterator[Task]:
+    reasoning, marker, gold = row["answer"].rpartition("####")
+    if not marker:
+        raise ValueError("the answer has no ####")
+    steps = reasoning.strip().count("\n") + 1
+    yield Task(f"test-{place.number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps))
+
+
+GSM8K = Dataset(
+    name="gsm8k",
+    category="Mathematics",
+    metric="accuracy",
+    hub=Hub("openai/gsm8k", ("main",)),
+    tasks=_gsm8k_tasks,
+    scorer=by_answer(numeric),
+    local=("gsm8k/test.jsonl",),
+    size=1_319,
+    licence="MIT",
+)
+"""GSM8K: grade-school word problems whose answer is one number."""
+
+
+_MATH_SUBJECTS = (
+    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
+    *("number_theory", "prealgebra", "precalculus"),
+)
+
+
+def _math_tasks(row: Row, place: Place) -> Iterator[Task]:
+    solution = row["solution"]
+    gold = last_boxed(solution, bare=True)
+    if gold is None:
+        raise ValueError("the solution has no \\boxed answer")
+    yield Task(
+        id=f"test-{row['idx']}" if "idx" in row else str(place),
+        query=Query(row["problem"]),
+        gold=gold,
+        stratum=f"{row['type']}, {row['level']}",
+        effort=float(len(solution.split())),
+    )
+
+
+MATH = Dataset(
+    name="math",
+    category="Mathematics",
+    metric="accuracy",
+    hub=Hub("EleutherAI/hendrycks_math", _MATH_SUBJECTS),
+    tasks=_math_tasks,
+    scorer=by_answer(math_equal),
+    local=("math/test.jsonl",),
+    size=5_000,
+    licence="MIT",
+)
+"""MATH: competition problems in seven subjects and five levels, with worked solutions."""
+
+
+def _mathvista_tasks(row: Row, place: Place) -> Iterator[Task]:
+    options = row["choices"] or []
+    precision = row.get("precision")
+    if options:
+        text = ask(row["question"], options)
+        gold = choices_gold(LETTERS[options.index(row["answer"])], options)
+    else:
+        digits = f" with {int(precision)} decimal places" if precision and row["answer_type"] == "float" else ""
+        kind = {"integer": "whole number", "float": "number", "list": "Python list"}.get(row["answer_type"], "word")
+        unit = f" in {row['unit']}" if row.get("unit") else ""
+        text = f"{row['question'].strip()}\n\nAnswer with a {kind}{unit}{digits}."
+        gold = row["answer"]
+    yield Task(
+        id=str(row["pid"]),
+        query=Query(text, picture(row["decoded_image"])),
+        gold=gold,
+        stratum=str((row.get("metadata") or {}).get("task") or row["question_type"]),
+        meta={"precision": precision, "answer_type": row["answer_type"]},
+    )
+
+
+def _mathvista_score(task: Task, response: str, answer: str) -> float:
+    if isinstance(task.gold, dict):
+        return choice(task.gold["letter"], answer, task.gold["options"])
+    if task.meta["answer_type"] in ("integer", "float"):
+        digits = int(task.meta["precision"] or 0)
+        return within(task.gold, answer, 0.5 * 10**-digits if task.meta["answer_type"] == "float" else 0)
+    return exact_match([task.gold], answer)
+
+
+MATHVISTA = Dataset(
+    name="mathvista",
+    category="Mathematics",
+    metric="accuracy",
+    hub=Hub("AI4Math/MathVista", splits=("testmini",)),
+    tasks=_mathvista_tasks,
+    scorer=_mathvista_score,
+    size=1_000,
+    licence="CC-BY-SA-4.0",
+    note="the official script lets a model pull the answer out of the response; here ODAR parses it",
+)
+"""MathVista: mathematics in pictures, by choice or by number."""
+
+
+def _imo_2025_tasks(row: Row, place: Place) -> Iterator[Task]:
+    checklist = [": ".join(filter(None, (item.get("title"), item["desc"]))) for item in row["grading_scheme"]]
+    yield Task(
+        id=f"problem-{row['problem_idx']}",
+        query=Query(f"{row['problem'].strip()}\n\nGive a complete proof."),
+        gold={"problem": row["problem"], "checklist": checklist},
+        meta={"points": row.get("points")},
+    )
+
+
+def _imo_2025_unscored(task: Task, response: str, answer: str) -> float:
+    raise InputError("imo_2025 is scored by a verifier: give one with IMO_2025.with_verifier(model)")
+
+
+@dataclass(frozen=True, slots=True)
+class ProofBenchmark(Dataset):
+    """Problems whose score is the share of a checklist that a verifier confirms."""
+
+    def with_verifier(self, verifier: Verifier) -> ProofBenchmark:
+        """The same benchmark, scored by this model: the proof score of the whole response."""
+        return replace(self, scorer=partial(_imo_2025_confirmed, verifier))
+
+
+def _imo_2025_confirmed(verifier: Verifier, task: Task, response: str, answer: str) -> float:
+    return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
+
+
+IMO_2025 = ProofBenchmark(
+    name="imo_2025",
+    category="Mathematics",
+    metric="proof",
+    hub=Hub("MathArena/imo_2025", splits=("train",)),
+    tasks=_imo_2025_tasks,
+    scorer=_imo_2025_unscored,
+    local=("imo_2025/*.jsonl",),
+    size=6,
+    licence="CC-BY-NC-SA-4.0",
+    needs="a verifier model at temperature 0",
+    note="the paper's 100 shortlist problems with checklists are not published; these are the six of the contest",
+)
+"""IMO 2025: six proof problems, scored by a verifier against a checklist."""

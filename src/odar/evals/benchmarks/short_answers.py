@@ -1,0 +1,242 @@
+"""Benchmarks with short answers in words: yes or no, spans of a text, free text."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odar.evals.benchmarks.base import About, Task
+from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
+from odar.evals.scorers.choice import chosen
+from odar.evals.scorers.mathematics import math_equal
+from odar.evals.scorers.spans import exact_match, f1
+from odar.evals.scorers.truthful import truthful_text
+from odar.evals.scorers.verdict import verdict
+from odar.images import recognise
+from odar.policy.equivalence import equivalent
+from odar.recording.questions import starter_questions
+from odar.types import Image, Query
+
+
+def read_and_ask(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
+    """Titled paragraphs, then the question.
+
+    >>> print(read_and_ask([("Oslo", "A city.")], "Where?"))
+    Oslo
+    A city.
+    <BLANKLINE>
+    Question: Where?
+    <BLANKLINE>
+    Answer in as few words as possible.
+    """
+    read = [f"{title.strip()}\n{text.strip()}" for title, text in paragraphs]
+    return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
+
+
+def match_figures(task: Task, response: str, answer: str) -> dict[str, tuple[float, ...]]:
+    """Exact match and F1, as both sets publish them."""
+    return {"EM": (exact_match(task.gold, answer),), "F1": (f1(task.gold, answer),)}
+
+
+def _boolq_tasks(row: Row, place: Place) -> Iterator[Task]:
+    text = f"{row['passage'].strip()}\n\nQuestion: {row['question'].strip().rstrip('?')}?\n\nAnswer with yes or no."
+    gold = bool(row["answer"])
+    yield Task(f"validation-{place.number}", Query(text), gold, "yes" if gold else "no")
+
+
+BOOLQ = Dataset(
+    name="boolq",
+    category="Commonsense",
+    metric="accuracy",
+    hub=Hub("google/boolq", splits=("validation",)),
+    tasks=_boolq_tasks,
+    scorer=by_answer(verdict),
+    size=3_270,
+    licence="CC-BY-SA-3.0",
+)
+"""BoolQ: yes/no questions about a passage."""
+
+
+def _strategyqa_tasks(row: Row, place: Place) -> Iterator[Task]:
+    """The official file has the steps of each question; the hub's copy has not."""
+    steps = row.get("decomposition") or []
+    yield Task(
+        id=row["qid"],
+        query=Query(f"{row['question'].strip()}\n\nAnswer with yes or no."),
+        gold=bool(row["answer"]),
+        stratum="yes" if row["answer"] else "no",
+        effort=float(len(steps)) if steps else None,
+    )
+
+
+STRATEGYQA = Dataset(
+    name="strategyqa",
+    category="Commonsense",
+    metric="accuracy",
+    hub=Hub("ChilleD/StrategyQA", splits=("train", "test")),
+    tasks=_strategyqa_tasks,
+    scorer=by_answer(verdict),
+    local=("strategyqa/train.jsonl", "strategyqa/dev.jsonl"),
+    size=2_290,
+    licence="MIT",
+    note="the official test labels are hidden: these are all labelled questions, as in the paper's table",
+)
+"""StrategyQA: yes/no questions whose steps are left unsaid."""
+
+
+def _hotpotqa_tasks(row: Row, place: Place) -> Iterator[Task]:
+    context = row["context"]
+    paragraphs = [
+        (title, "".join(sentences)) for title, sentences in zip(context["title"], context["sentences"], strict=True)
+    ]
+    yield Task(
+        id=row["id"],
+        query=Query(read_and_ask(paragraphs, row["question"])),
+        gold=[row["answer"]],
+        stratum=f"{row['type']}, {row['level']}",
+    )
+
+
+HOTPOTQA = Dataset(
+    name="hotpotqa",
+    category="Multi-Hop",
+    metric="F1",
+    hub=Hub("hotpotqa/hotpot_qa", ("distractor",), ("validation",)),
+    tasks=_hotpotqa_tasks,
+    scorer=by_answer(f1),
+    size=7_405,
+    licence="CC-BY-SA-4.0",
+    note="F1; `odar eval score` has exact match beside it",
+    figures=match_figures,
+)
+"""HotpotQA: questions over two paragraphs among ten (the distractor setting)."""
+
+
+def _musique_tasks(row: Row, place: Place) -> Iterator[Task]:
+    paragraphs = [(paragraph["title"], paragraph["paragraph_text"]) for paragraph in row["paragraphs"]]
+    hops = len(row["question_decomposition"])
+    yield Task(
+        id=row["id"],
+        query=Query(read_and_ask(paragraphs, row["question"])),
+        gold=[row["answer"], *(row["answer_aliases"] or [])],
+        stratum=f"{hops} hops",
+        effort=float(hops),
+    )
+
+
+MUSIQUE = Dataset(
+    name="musique",
+    category="Multi-Hop",
+    metric="F1",
+    hub=Hub("dgslibisey/MuSiQue", splits=("validation",), files=("musique_ans_v1.0_dev.jsonl",)),
+    tasks=_musique_tasks,
+    scorer=by_answer(f1),
+    size=2_417,
+    licence="CC-BY-4.0",
+    note="F1; `odar eval score` has exact match beside it",
+    figures=match_figures,
+)
+"""MuSiQue-Answerable: two to four hops over twenty paragraphs."""
+
+
+def _truthfulqa_text_tasks(row: Row, place: Place) -> Iterator[Task]:
+    """The hub's columns, or those of the authors' CSV file."""
+    question, category = row.get("question") or row["Question"], row.get("category") or row.get("Category", "")
+    gold = {
+        "correct": _references(row["correct_answers"] if "correct_answers" in row else row["Correct Answers"]),
+        "incorrect": _references(
+            row["incorrect_answers"] if "incorrect_answers" in row else row["Incorrect Answers"]
+        ),
+    }
+    yield Task(f"question-{place.number}", Query(question.strip()), gold, category)
+
+
+def _references(value: str | list[str]) -> list[str]:
+    parts = value.split(";") if isinstance(value, str) else value
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _truthfulqa_text_score(task: Task, response: str, answer: str) -> float:
+    return truthful_text(task.gold["correct"], task.gold["incorrect"], answer)
+
+
+TRUTHFULQA_TEXT = Dataset(
+    name="truthfulqa_text",
+    category="Free text",
+    metric="accuracy",
+    hub=Hub("truthfulqa/truthful_qa", ("generation",), ("validation",)),
+    tasks=_truthfulqa_text_tasks,
+    scorer=_truthfulqa_text_score,
+    local=("truthfulqa/TruthfulQA.csv",),
+    size=817,
+    licence="Apache-2.0",
+    note="not in the paper's table; the authors' revision of 2025 has 790",
+)
+"""TruthfulQA as free text: the same questions without options, answered in the model's own words."""
+
+
+_HLE_OPTION = re.compile(r"^\(?([A-Z])[.):]\s", re.MULTILINE)
+
+
+def _hle_tasks(row: Row, place: Place) -> Iterator[Task]:
+    gold = {
+        "answer": row["answer"],
+        "type": row["answer_type"],
+        "options": len(set(_HLE_OPTION.findall(row["question"]))),
+    }
+    yield Task(row["id"], Query(row["question"], _hle_image(row.get("image"))), gold, row["category"])
+
+
+def _hle_image(uri: str | None) -> tuple[Image, ...]:
+    """Pictures come as data URIs; most questions have an empty one."""
+    _, comma, data = (uri or "").partition(",")
+    return (recognise(b64decode(data), "a picture of this row"),) if comma else ()
+
+
+def _hle_score(task: Task, response: str, answer: str) -> float:
+    gold = task.gold["answer"]
+    if task.gold["type"] == "multipleChoice":
+        return float(chosen(answer, [""] * max(task.gold["options"], 5)) == gold.strip("(). ").upper())
+    return max(exact_match([gold], answer), math_equal(gold, answer))
+
+
+HLE = Dataset(
+    name="hle",
+    category="Advanced Cognition",
+    metric="accuracy",
+    hub=Hub("cais/hle", files=("data/test-*.parquet",), gated=True),
+    tasks=_hle_tasks,
+    scorer=_hle_score,
+    size=2_500,
+    licence="MIT",
+    note="the first release had 3,000; the official judge is a model, here short answers must match or be equal",
+)
+"""Humanity's Last Exam: questions at the edge of what experts know, some with a picture."""
+
+
+_STARTER_ABOUT = About("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper")
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """The shipped questions, scored by equivalence with any accepted answer."""
+
+    name: str = "starter"
+    category: str = "Starter"
+    metric: str = "accuracy"
+    about: About = _STARTER_ABOUT
+
+    def load(self, folder: Path | None = None) -> Iterator[Task]:
+        """The questions; a folder makes no difference."""
+        yield from (question.task for question in starter_questions())
+
+    def score(self, task: Task, response: str, answer: str) -> float:
+        """Whether the answer is one of the right ones."""
+        return float(any(equivalent(answer, right) for right in task.gold))
+
+
+STARTER = Starter()
+"""Starter: the 236 original questions over eight domains that ship with ODAR. Needs nothing."""
