@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -181,3 +183,33 @@ def test_providers_share_an_engine() -> None:
     assert not one.closing.is_set()
     shared.release(two)
     assert one.closing.is_set()
+
+
+def test_two_models_that_load_at_the_same_moment_share_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is locked with the key that its engine sends; a key made at first use was once two."""
+    together, keys = threading.Barrier(2), []
+
+    class Parameters:
+        def __getattr__(self, name: str) -> Any:
+            return Parameters()
+
+    runtime = types.SimpleNamespace(
+        CommonParams=Parameters,
+        llama_flash_attn_type=Parameters(),
+        Server=lambda params: keys.append(params.api_keys),
+    )
+    monkeypatch.setitem(sys.modules, "xllamacpp", runtime)
+
+    def load(settings: EngineSettings, threads: int) -> object:
+        together.wait(10)
+        llamacpp.load_server(settings, threads)
+        return object()
+
+    engines = [Engine(EngineSettings(Path("x"), 1, 64, 1, copy), load=load) for copy in range(2)]
+    try:
+        for future in [engine.submit(engine.prepare) for engine in engines]:
+            future.result(10)
+    finally:
+        for engine in engines:
+            engine.close()
+    assert keys == [[llamacpp._KEY]] * 2

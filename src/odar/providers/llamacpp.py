@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +39,7 @@ _LOCAL_CALL_S = 10.0
 _IDLE_SAMPLE_S = 0.08
 _WAIT_S = 0.05
 _LONGEST_CACHED = 4000
+_MARK = secrets.token_hex(8)
 
 
 class StoppedError(Exception):
@@ -71,9 +72,8 @@ class EngineSettings:
         return 0
 
 
-@cache
-def _key() -> str:
-    return secrets.token_hex(32)
+_KEY = secrets.token_hex(32)
+"""Locks the ports that the runtime opens. A constant, because two models may be loaded at the same moment."""
 
 
 def load_server(settings: EngineSettings, threads: int) -> Any:
@@ -97,7 +97,7 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
     params.warmup = False
     params.verbosity = -1
     # The runtime opens a port on 127.0.0.1 that cannot be turned off: lock it. The key never leaves this process.
-    params.api_keys = [_key()]
+    params.api_keys = [_KEY]
     params.endpoint_slots = False
     return xllamacpp.Server(params)
 
@@ -349,7 +349,7 @@ class Engine:
 
     def _render_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """Its own text for these roles and, at odd places, the number of the message that goes there."""
-        marks = [f"[[{_key()[:16]}:{number}]]" for number in range(len(roles))]
+        marks = [f"[[{_MARK}:{number}]]" for number in range(len(roles))]
         turns = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
         status, body = self._call("/apply-template", {"messages": turns})
         if status != 200:
@@ -383,7 +383,7 @@ class Engine:
         address = str(self._server.listening_address).removeprefix("http://")
         connection = http.client.HTTPConnection(address, timeout=_LOCAL_CALL_S)
         try:
-            headers = {"authorization": f"Bearer {_key()}", "content-type": "application/json"}
+            headers = {"authorization": f"Bearer {_KEY}", "content-type": "application/json"}
             connection.request("POST", path, json.dumps(body), headers)
             response = connection.getresponse()
             return response.status, json.loads(response.read())
