@@ -35,7 +35,7 @@ from odar.observer import Observer, observed, observing
 from odar.policy.alignment import AlignmentRow, Source
 from odar.policy.experts import Dispatcher
 from odar.policy.fusion import Fusion
-from odar.policy.path import Strategy
+from odar.policy.path import Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty, features_of
 from odar.policy.stopping import Stopping
 from odar.providers.base import OnText, Provider, prepare_model
@@ -84,7 +84,13 @@ class Odar:
             card.name: card.context for cards in self.cards.values() for card in cards if card.context
         }
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
-        self.strategy = Strategy(routing.tau1, routing.tau2, routing.samples, switches.strategy)
+        self.routing = Routing(
+            Thresholds(routing.tau1, routing.tau2),
+            routing.samples,
+            routing.mode == "posterior",
+            routing.clearly_hard,
+            switches.strategy,
+        )
         self.calibration = load_calibration(fitted_in := self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
         self.estimates = InProcessEstimator(self.estimator)
@@ -102,9 +108,8 @@ class Odar:
             if (known := calibrated.find(self.source(card.name, step, scorer))) is not None
         }
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
-        self.judge = Judge(self.fusion, self.scales, Surrogate.of(self.settings, self.scales))
-        stopping = None if fusion.stop_confidence is None else Stopping(fusion.stop_confidence)
-        self.waves = Waves(stopping, fusion.first_wave, self.fusion.groups)
+        self.judge = Judge(self.fusion, self.scales, Surrogate.of(self.settings, self.scales, self.fusion))
+        self.waves = Waves(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion.votes)
 
     @observing("query")
     async def aask(
@@ -204,7 +209,7 @@ class Odar:
     def _decide(self, estimate: Estimate, assignment: Assignment, path: Path | None) -> Decision:
         """Which path, and with whom."""
         if assignment.slow:
-            return self.strategy.decide(estimate, assignment, path)
+            return self.routing.decide(estimate, assignment, path)
         return Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
 
     def _assemble(self, assignment: Assignment, query: Query, ledger: Ledger, seed: int | None) -> Team:
@@ -223,9 +228,7 @@ class Odar:
 
     def _looks_first(self, decision: Decision, team: Team) -> bool:
         """Whether the fast answer is worth waiting for: it may change the path, and can be scored (SPEC 5.11)."""
-        if self.settings.routing.mode == "prior" or decision.forced or team.plain or not self.strategy.enabled:
-            return False
-        if decision.estimate.exact_or_middle >= self.settings.routing.clearly_hard or team.query.options.n > 1:
+        if team.plain or team.query.options.n > 1 or not self.routing.looks_first(decision):
             return False
         known = self.scales.known(Step.ANSWER, team)
         return known is not None and known.length_score(0) is not None
@@ -248,7 +251,7 @@ class Odar:
             unanswered=not fast[0].stated,
             features=features_of(decision.estimate),
         )
-        after = self.strategy.reconsider(decision, d, paths)
+        after = self.routing.reconsider(decision, d, paths)
         if decision.path is Path.SIMPLE is not after.path:
             try:
                 team.check(Role.SLOW)

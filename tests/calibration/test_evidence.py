@@ -6,33 +6,35 @@ import numpy as np
 import pytest
 
 from odar.calibration.evidence import evidence_of
-from odar.calibration.policy import outcomes, path_votes
+from odar.policy.path import HARD, MEDIUM
+from odar.policy.stopping import Stopping
 from odar.types import Step
 from support.population import attempt, evidence, population, setup
 
 
 def test_the_calls_and_costs_of_each_path():
     records = population(size=40)
-    records[1] = replace(records[1], solves=records[1].solves[:2], solve_calls=3)
-    result = outcomes(evidence_of(records, 0.1), setup())
-    assert result.calls[0].tolist() == [1, 2, 6]
-    assert result.calls[1].tolist() == [1, 2, 4]  # two settled it, but three were asked at once
-    assert result.cost[0] == pytest.approx([0.001, 0.005, 0.021])
+    records[1] = replace(records[1], solves=records[1].solves[:2])
+    result = setup(stopping=Stopping(None), samples=3).outcomes(evidence_of(records, 0.1))
+    assert result.calls[0].tolist() == result.calls[1].tolist() == [1, 2, 4]  # a sample that failed is a call too
+    assert result.cost[0] == pytest.approx([0.001, 0.005, 0.013])
+    assert result.cost[1] == pytest.approx([0.001, 0.005, 0.009])
     simple = result.under(np.zeros(40, dtype=np.int64))
     assert simple[0].mean() == np.mean([record.fast.correct for record in records])
 
 
 def test_each_path_sees_only_its_own_candidates():
-    votes = evidence(size=10).votes
-    assert (path_votes(votes, 1).groups[:, 2:] == -1).all()
-    assert (path_votes(votes, 2).groups[:, 1] == -1).all()
+    found = evidence(size=10)
+    medium, hard = (setup().simulate(found, np.full(10, path)) for path in (MEDIUM, HARD))
+    assert medium.read.tolist() == [[True, True] + [False] * 5] * 10
+    assert hard.read.tolist() == [[True, False] + [True] * 5] * 10
 
 
 def test_rows_are_the_same_items_in_every_array():
     whole, some = evidence(size=30), np.arange(0, 30, 3)
     part = whole.rows(some)
-    assert len(part) == len(part.fast) == len(part.votes) == 10
-    assert (part.fast.wrong == ~part.votes.correct[:, 0]).all()
+    assert len(part) == len(part.fast) == len(part.candidates) == 10
+    assert (part.fast.wrong == ~part.correct[:, 0]).all()
     assert part.fast.prior.tolist() == whole.fast.prior[some].tolist()
 
 
@@ -48,4 +50,5 @@ def test_effort_is_half_of_the_target_where_it_is_known():
 def test_what_is_unknown_is_nan():
     bare = replace(population(size=1)[0].fast, energy=None, varentropy=None, tokens=0, cost_usd=None)
     found = evidence_of([replace(population(size=1)[0], fast=bare)], 0.1)
-    assert np.isnan([found.fast.energy[0], found.fast.log_tokens[0], found.cost[0, 0], found.cost[0, 2]]).all()
+    assert np.isnan([found.fast.energy[0], found.fast.log_tokens[0], found.cost[0, 0]]).all()
+    assert np.isnan(setup().outcomes(found).cost).all()

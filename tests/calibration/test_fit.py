@@ -11,9 +11,9 @@ from odar.calibration.fit import _ways, fit
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.judgment import TOLERANCE
 from odar.calibration.part import Part
-from odar.calibration.policy import outcomes
 from odar.calibration.records import Attempt
 from odar.difficulty.estimator import shipped_estimator
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.types import Step
 from support.population import evidence, incumbents, population
@@ -35,8 +35,7 @@ def test_what_is_installed_does_well_on_other_items_of_the_same_kind(seed):
     fitted = fit(evidence(seed=seed), today)
     many = evidence(seed=1000, size=3000)
     (before, calls, cost), (after, _, cost_after) = (
-        outcomes(many, setup).under(setup.thresholds.paths(setup.difficulty(many.fast)))
-        for setup in (today.setup, fitted.setup)
+        setup.outcomes(many).under(setup.route(many.fast).path) for setup in (today.setup, fitted.setup)
     )
     if not fitted.worse:
         assert after.mean() > before.mean() - TOLERANCE
@@ -73,7 +72,7 @@ def test_the_same_records_give_the_same_fit():
     assert a.accuracy_gain == b.accuracy_gain
 
 
-def test_without_log_probabilities_fusion_and_thresholds_are_still_fitted():
+def test_without_log_probabilities_thresholds_are_still_fitted():
     def bare(attempt):
         return replace(attempt, energy=None, varentropy=None)
 
@@ -81,10 +80,11 @@ def test_without_log_probabilities_fusion_and_thresholds_are_still_fitted():
         replace(r, fast=bare(r.fast), verify=bare(r.verify), solves=tuple(map(bare, r.solves)))
         for r in population(fast=0.2, solve=0.9)
     ]
-    fitted = fit(evidence_of(records, 0.1), incumbents())
+    fitted = fit(evidence_of(records, 0.1), incumbents(thresholds=Thresholds(0.0, 0.0)))  # everything is hard
     assert fitted.setup.statistics == (None, None, None)
     assert "log-probabilities are needed" in fitted.parts[1].note
     assert not fitted.worse
+    assert fitted.calls_gain.high < -1  # items below 0.35 need no slow agent
 
 
 def test_unknown_costs_stay_unknown():

@@ -11,13 +11,13 @@ import pytest
 from odar.calibration.fit import fit
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.install import incumbents, report, to_calibration
-from odar.calibration.setup import Thresholds
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.estimator import FORMAT, shipped_estimator
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.policy.alignment import Statistics
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.types import Query
 from support.population import evidence

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from odar.calibration.estimator_fit import fit_estimator_part
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.part import Part, compare
-from odar.calibration.policy import Outcomes
 from odar.calibration.posterior_fit import fit_posterior_part, log_loss
 from odar.calibration.routing_fit import Variant, fit_routing, holds, points, score, walk
-from odar.calibration.setup import Thresholds
+from odar.calibration.setup import PathOutcomes
 from odar.calibration.statistics_fit import fit_statistics
 from odar.difficulty.estimator import shipped_estimator
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from support.population import evidence, setup
 
@@ -97,7 +97,7 @@ def variant_of(size, seed, chances=(0.4, 0.5, 0.6), price=(0.001, 0.002, 0.006))
     """Items that each path gets right with these chances, in no order that difficulty could tell."""
     rng = np.random.default_rng(seed)
     calls, cost = np.tile([1, 2, 6], (size, 1)), np.tile(price, (size, 1))
-    result = Outcomes(rng.random((size, 3)) < chances, calls, cost.astype(float))
+    result = PathOutcomes(rng.random((size, 3)) < chances, calls, cost.astype(float))
     return Variant(None, None, rng.random(size), PLAIN, result)
 
 
@@ -146,7 +146,7 @@ def test_a_fast_agent_that_is_free_is_the_most_efficient():
 )
 def test_prices_are_all_in_one_unit(cost, unit):
     calls = np.array([[1, 2, 6], [1, 2, 4]])
-    result = Outcomes(np.ones((2, 3), dtype=bool), calls, np.array([cost, [0.0, 0.0, 0.0]]))
+    result = PathOutcomes(np.ones((2, 3), dtype=bool), calls, np.array([cost, [0.0, 0.0, 0.0]]))
     assert result.price.tolist() == (result.cost if unit == "dollars" else calls).tolist()
 
 

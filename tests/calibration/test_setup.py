@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from odar.calibration.setup import Thresholds
 from odar.calibration.statistics_fit import fit_statistics, statistics_of
 from odar.config import load_settings
 from odar.policy.alignment import Statistics
+from odar.policy.fusion import Fusion
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from support.population import evidence, setup
 
@@ -21,12 +22,14 @@ def test_paths_by_thresholds():
 def test_energies_are_aligned_by_source_and_never_mixed():
     found = evidence(size=50)
     measured = setup(statistics=fit_statistics(found))
-    aligned = measured.align(found.votes).energy
+    aligned = measured.align(found.candidates).aligned
     for columns in ([0], [1], [2, 3, 4, 5, 6]):
         assert np.nanmean(aligned[:, columns]) == pytest.approx(0, abs=0.1)
         assert np.nanstd(aligned[:, columns]) == pytest.approx(1, abs=0.1)
     half = replace(measured, statistics=(measured.statistics[0], None, measured.statistics[2]))
-    assert (half.align(found.votes).energy == found.votes.energy).all()
+    candidates = half.align(found.candidates)
+    view = Fusion().compare(candidates, candidates.present)
+    assert (view.energy == found.candidates.energy).all()
 
 
 def test_the_difficulty_is_the_one_the_engine_would_use():
@@ -35,7 +38,7 @@ def test_the_difficulty_is_the_one_the_engine_would_use():
     known = Statistics(0.25, 0.1, 100, log_tokens_mean=3.0, log_tokens_deviation=0.5)
     now = setup(statistics=(known, None, None), clearly_hard=load_settings("tiny").routing.clearly_hard)
     posterior = PosteriorDifficulty.load()
-    for row, d in enumerate(now.difficulty(found.fast)):
+    for row, d in enumerate(now.route(found.fast).difficulty):
         prior, tokens = float(found.fast.prior[row]), round(float(np.expm1(found.fast.log_tokens[row])))
         if prior >= now.clearly_hard:
             assert d == prior
@@ -48,10 +51,10 @@ def test_the_difficulty_is_the_one_the_engine_would_use():
 
 def test_without_statistics_the_prior_decides():
     found = evidence(size=20)
-    assert (setup().difficulty(found.fast) == found.fast.prior).all()
+    assert (setup().route(found.fast).difficulty == found.fast.prior).all()
     unscored = replace(found.fast, energy=np.full(20, np.nan))
     measured = setup(statistics=fit_statistics(found))
-    assert (measured.difficulty(unscored) == found.fast.prior).all()
+    assert (measured.route(unscored).difficulty == found.fast.prior).all()
 
 
 def test_one_absurd_energy_does_not_move_the_statistics():

@@ -69,7 +69,7 @@ async def test_a_path_pays_for_its_scores(servers, tmp_path):
         entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
         medium = (await odar.aask(ITEMS[0].query, path="medium")).trace.spend
         hard = (await odar.aask(ITEMS[0].query, path="hard")).trace.spend
-    found = evidence_of(entries, 0.1)
+        found = incumbents(odar).setup.outcomes(evidence_of(entries, 0.1))
     assert found.calls.tolist() == [[1, medium.calls, hard.calls]]
     assert found.cost[0, 1:] == pytest.approx([medium.cost_usd, hard.cost_usd])
     assert found.cost[0, 0] == pytest.approx(entries[0].fast.cost_usd)
@@ -83,7 +83,7 @@ async def test_nobody_scores_what_has_log_probs(servers, tmp_path):
     assert entry.fast.score is None
     assert entry.fast.energy is not None
     assert scores.requests == []
-    assert evidence_of([entry], 0.1).own is None
+    assert not evidence_of([entry], 0.1).by_surrogate
 
 
 async def test_an_item_whose_scores_failed_is_tried_again(servers, tmp_path):
@@ -107,7 +107,8 @@ async def test_a_price_that_is_unknown_makes_the_bill_unknown(servers, tmp_path)
         assert worst_cost(odar, ITEMS[:1]) is None
         entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
     assert entries[0].fast.score.cost_usd is None
-    assert np.isnan(evidence_of(entries, 0.1).cost[0]).tolist() == [False, True, True]
+    found = setup(samples=3).outcomes(evidence_of(entries, 0.1))
+    assert np.isnan(found.cost[0]).tolist() == [False, True, True]
 
 
 async def test_what_was_fitted_aligns_the_engine(servers, tmp_path):
@@ -147,7 +148,9 @@ async def test_statistics_alone_hold_the_surrogates_too(servers, tmp_path):
 
 
 def scored(attempt, shift):
-    return replace(attempt, score=Score(attempt.energy + shift, attempt.varentropy, 0.001))
+    """Half of its log-probabilities are missing, so that a surrogate decides."""
+    score = Score(attempt.energy + shift, attempt.varentropy, 0.001)
+    return replace(attempt, score=score, counted=10, missing=5)
 
 
 def twice_measured(size=60):
@@ -175,10 +178,11 @@ def test_own_statistics_and_the_surrogates_are_kept_apart():
 
 def test_votes_are_aligned_by_who_scored_them():
     plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
-    by_models = setup(statistics=fit_statistics(plain)).align(plain.votes)
-    by_surrogate = setup(statistics=fit_statistics(found), surrogate=fit_scores(found)).align(found.votes)
-    assert by_surrogate.energy == pytest.approx(by_models.energy, abs=1e-4)
-    assert found.rows(np.arange(7)).own.energy == pytest.approx(plain.votes.energy[:7])
+    by_models = setup(statistics=fit_statistics(plain)).votes(plain)
+    by_surrogate = setup(statistics=fit_statistics(found), surrogate=fit_scores(found)).votes(found)
+    there = by_models.groups >= 0
+    assert by_surrogate.energy[there] == pytest.approx(by_models.energy[there], abs=1e-4)
+    assert found.rows(np.arange(7)).candidates.energy == pytest.approx(plain.candidates.energy[:7])
 
 
 def test_the_fast_answers_posterior_hears_its_own_model():

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.calibration.setup import Thresholds
 from odar.calibration.traffic import (
     FEWEST_ENERGIES,
     _free_energy,
@@ -20,6 +19,7 @@ from odar.calibration.traffic import (
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import FEATURES
 from odar.policy.alignment import Statistics
+from odar.policy.path import Route, Thresholds
 from odar.types import Step
 from support.population import evidence, incumbents, setup
 
@@ -57,8 +57,8 @@ def test_as_many_take_each_path_as_before(seed, tau1, tau2):
     moved = replace(fast, prior=np.round(fast.prior[::-1] ** 3, 5))
 
     class After:
-        def difficulty(self, _):
-            return moved.prior
+        def route(self, _):
+            return Route(np.zeros(30), moved.prior, np.zeros(30))
 
     found = same_shares(before, After(), fast)
     counts = [

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from odar.calibration.setup import Thresholds
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import ProviderError
+from odar.policy.path import Thresholds
 from support.scripted import unsure_where_wrong
 
 FREE = "price = { input = 0, output = 0 }"

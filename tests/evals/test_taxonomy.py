@@ -7,8 +7,9 @@ import pytest
 
 from odar.evals.replay.policies import run
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import VERIFY, load_tape
+from odar.evals.replay.tape import load_tape
 from odar.evals.taxonomy import KINDS, groups_of, taxonomy
+from odar.policy.fusion import VERIFY
 from support.panels import synthetic_panel
 
 

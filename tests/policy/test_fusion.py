@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -217,3 +218,15 @@ def test_a_surrogate_is_named():
     raw = Fusion().choose([measured("a", None, scorer="s"), measured("b", None, scorer="s")])
     assert raw.scorer == "fep by surrogate s (uncalibrated)"
     assert raw.reason == "raw free energy by surrogate s: no alignment statistics for a, b"
+
+
+def test_a_candidate_that_was_cut_off_or_states_nothing_does_not_vote_while_another_does():
+    """SPEC 5.6b."""
+    cut = replace(candidate("a", [-0.01] * 4), finish="length")
+    silent = replace(candidate("a", [-0.01] * 4), stated=False)
+    sure = candidate("b", [-3.0] * 4, Step.ANSWER)
+    verdict = choose([cut, silent, sure])
+    assert (verdict.winner, verdict.scorer, verdict.weights) == (2, "only", (0.0, 0.0, 1.0))
+    assert "2 of 3 were cut off or stated no answer" in verdict.reason
+    assert choose([cut, silent]).winner in (0, 1)  # nobody else did: they vote
+    assert Fusion().votes([cut, silent, sure]) == [0]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.path import Strategy
+from odar.policy.path import Routing, Thresholds
 from odar.types import Estimate, Path
 
 
@@ -20,20 +20,20 @@ from odar.types import Estimate, Path
     ],
 )
 def test_thresholds_of_the_spec(difficulty, path):
-    assert Strategy(0.3, 0.7, 5).decide(Estimate(difficulty, "x")).path is path
+    assert Routing(Thresholds(0.3, 0.7)).decide(Estimate(difficulty, "x")).path is path
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_harder_never_gets_less(a, b, tau1, tau2):
     tau1, tau2 = sorted((tau1, tau2))
-    strategy = Strategy(tau1, tau2, 5)
+    routing = Routing(Thresholds(tau1, tau2))
     order = list(Path)
-    low, high = (order.index(strategy.decide(Estimate(d, "x")).path) for d in sorted((a, b)))
+    low, high = (order.index(routing.decide(Estimate(d, "x")).path) for d in sorted((a, b)))
     assert low <= high
 
 
 def test_a_forced_path_says_so():
-    decision = Strategy(0.3, 0.7, 5).decide(Estimate(0.1, "x"), forced=Path.HARD)
+    decision = Routing(Thresholds(0.3, 0.7)).decide(Estimate(0.1, "x"), forced=Path.HARD)
     assert (decision.path, decision.reason, decision.estimate.difficulty) == (
         Path.HARD,
         "asked for by the caller",
@@ -43,5 +43,5 @@ def test_a_forced_path_says_so():
 
 def test_switched_off_everything_is_medium():
     for difficulty in (0.0, 0.5, 1.0):
-        decision = Strategy(0.3, 0.7, 5, enabled=False).decide(Estimate(difficulty, "x"))
+        decision = Routing(Thresholds(0.3, 0.7), enabled=False).decide(Estimate(difficulty, "x"))
         assert (decision.path, decision.reason) == (Path.MEDIUM, "strategy switched off")

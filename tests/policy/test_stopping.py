@@ -25,7 +25,7 @@ votes = st.lists(st.integers(0, 3), max_size=9)
     ],
 )
 def test_hand_checked_cases(groups, remaining, confidence, expected):
-    assert Stopping(confidence).decided(groups, remaining) is expected
+    assert Stopping(confidence).settled(groups, remaining) is expected
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
@@ -39,12 +39,12 @@ def test_the_bound_is_the_beta_tail(leader, runner_up):
 @given(votes, st.integers(0, 5), st.permutations(range(4)))
 def test_names_and_order_of_answers_do_not_matter(groups, remaining, names):
     renamed = [names[g] for g in reversed(groups)]
-    assert Stopping(0.8).decided(groups, remaining) == Stopping(0.8).decided(renamed, remaining)
+    assert Stopping(0.8).settled(groups, remaining) == Stopping(0.8).settled(renamed, remaining)
 
 
 @given(votes, st.integers(0, 4), st.data())
 def test_with_full_confidence_nothing_can_change_a_decided_vote(groups, remaining, data):
-    if groups and Stopping(1.0).decided(groups, remaining):
+    if groups and Stopping(1.0).settled(groups, remaining):
         rest = data.draw(st.lists(st.integers(0, 3), min_size=remaining, max_size=remaining))
         leader = max(set(groups), key=groups.count)
         final = groups + rest
@@ -54,5 +54,5 @@ def test_with_full_confidence_nothing_can_change_a_decided_vote(groups, remainin
 @given(votes, st.integers(0, 5), st.floats(0.5, 1), st.floats(0.5, 1))
 def test_more_confidence_never_stops_earlier(groups, remaining, a, b):
     low, high = sorted((a, b))
-    if Stopping(high).decided(groups, remaining):
-        assert Stopping(low).decided(groups, remaining)
+    if Stopping(high).settled(groups, remaining):
+        assert Stopping(low).settled(groups, remaining)

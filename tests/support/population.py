@@ -8,8 +8,9 @@ from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import Incumbents
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.records import Attempt, Record
-from odar.calibration.setup import Setup, Thresholds
+from odar.calibration.setup import Setup
 from odar.difficulty.estimator import shipped_estimator
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.types import Step
 

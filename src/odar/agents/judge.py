@@ -11,7 +11,7 @@ from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.errors import OdarError
 from odar.observer import observed
-from odar.policy.fusion import Fusion
+from odar.policy.fusion import Fusion, eligible
 from odar.types import Candidate, Role, Verdict
 
 
@@ -36,16 +36,16 @@ class Judge:
         A surrogate that fails leaves the decision to the next rung of the ladder, and the team with a failure.
         """
         weighed = [self.scales.weigh(candidate, team) for candidate in candidates]
-        seen = weighed
-        if self.surrogate is not None and self.surrogate.needed(weighed, team):
+        seen, able = list(weighed), eligible(weighed)
+        if self.surrogate is not None and self.surrogate.needed([weighed[i] for i in able], team):
             try:
-                seen = await self.surrogate.weigh(weighed, team)
+                scored = await self.surrogate.weigh([weighed[i] for i in able], team)
+                for i, candidate in zip(able, scored, strict=True):
+                    seen[i] = candidate
             except OdarError as error:
                 team.failures.append(Failure(Role.SLOW, error, f"surrogate {self.surrogate.card.name}"))
         verdict = self.fusion.choose(seen)
-        if seen is not weighed:
-            # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
-            pairs = zip(weighed, seen, strict=True)
-            weighed = [dataclasses.replace(own, energy=view.energy) for own, view in pairs]
+        # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
+        weighed = [dataclasses.replace(own, energy=view.energy) for own, view in zip(weighed, seen, strict=True)]
         self.scales.observe(weighed, team)
         return weighed, verdict

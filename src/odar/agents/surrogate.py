@@ -14,7 +14,7 @@ from odar.agents.scales import Scales
 from odar.agents.team import Team
 from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded, OdarError, ProviderProtocolError
-from odar.policy.fusion import missing_share
+from odar.policy.fusion import Fusion
 from odar.providers.base import Message, Quirks, Request, Sampling, score_text
 from odar.settings import Settings
 from odar.types import Candidate, Token
@@ -30,26 +30,26 @@ class Surrogate:
     Args:
         card: the model.
         scales: puts its scores on the scales.
-        missing_limit: the share of tokens without log-probs up to which it is not needed.
+        fusion: says whether it is needed.
         timeout_s: for each text.
     """
 
     card: ModelCard
     scales: Scales
-    missing_limit: float
+    fusion: Fusion
     timeout_s: float
 
     @classmethod
-    def of(cls, settings: Settings, scales: Scales) -> Surrogate | None:
+    def of(cls, settings: Settings, scales: Scales, fusion: Fusion) -> Surrogate | None:
         """The one that the settings name; it gets as much time for each text as the slow agent for an answer."""
-        name, limit = settings.fusion.surrogate, settings.fusion.missing_limit
-        return cls(settings.card(name), scales, limit, settings.slow.timeout_s) if name else None
+        name = settings.fusion.surrogate
+        return cls(settings.card(name), scales, fusion, settings.slow.timeout_s) if name else None
 
     def needed(self, candidates: Sequence[Candidate], team: Team) -> bool:
         """Whether free energy could not decide without it, and can with it."""
         texts_only = all(candidate.text.strip() and not candidate.tool_calls for candidate in candidates)
         sees = self.card.images or not team.query.images
-        return len(candidates) > 1 and texts_only and sees and missing_share(candidates) > self.missing_limit
+        return texts_only and sees and self.fusion.needs_surrogate(candidates)
 
     async def weigh(self, candidates: Sequence[Candidate], team: Team) -> list[Candidate]:
         """The candidates with the surrogate's tokens and energies.

@@ -245,9 +245,9 @@ class Team:
             found = canonical_json(text)
         else:
             found = find_answer(text)
-        stated = found is not None or not self.prompts[step].marks
+        # A verifier that only says CORRECT has answered: with the proposal.
+        stated = found is not None or not self.prompts[step].marks or judgment is True
         if found is None:
-            # A verifier that only says CORRECT has answered: with the proposal.
             found = proposal if judgment else text.strip()
         return Candidate(
             step=step,

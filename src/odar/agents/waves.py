@@ -22,23 +22,19 @@ class Waves:
     """How the Hard path samples.
 
     Args:
-        stopping: when a vote is settled; None always takes every sample, all at once.
-        first: size of the first wave; the rest follows in one more if it must.
-        groups: a number per candidate; equal answers share it.
+        stopping: when the vote is settled, and how large the first wave is.
+        votes: a number for every candidate that votes; equal answers share it.
     """
 
-    stopping: Stopping | None
-    first: int
-    groups: Callable[[Sequence[Candidate]], list[int]]
+    stopping: Stopping
+    votes: Callable[[Sequence[Candidate]], list[int]]
 
     async def sample(self, team: Team, samples: int) -> list[Candidate]:
         """At most so many answers of the slow agent."""
-        if self.stopping is None:
-            return await team.solve(samples)
         candidates: list[Candidate] = []
         asked = 0
         while asked < samples and not self._settled(candidates, samples=samples):
-            size = min(self.first if asked == 0 else samples, samples - asked)
+            size = samples - asked if asked else self.stopping.first_size(samples)
             # The first look is after the whole first wave: stopping at two equal answers lost two points of
             # accuracy on recorded samples (docs/lab-notes.md).
             enough = partial(self._settled, before=candidates, samples=samples) if asked else None
@@ -51,4 +47,4 @@ class Waves:
 
     def _settled(self, new: Sequence[Candidate], *, before: Sequence[Candidate] = (), samples: int) -> bool:
         found = (*before, *new)
-        return self.stopping is not None and self.stopping.decided(self.groups(found), samples - len(found))
+        return self.stopping.settled(self.votes(found), samples - len(found))

@@ -14,6 +14,7 @@ from odar.calibration.items import Item
 from odar.calibration.records import Attempt, Record, Score, attempt
 from odar.engine import Odar
 from odar.errors import OdarError
+from odar.policy.fusion import eligible
 from odar.recording import executor
 from odar.recording.executor import Outcome, Work, failure
 from odar.recording.journal import Memo, Row, digest_of
@@ -89,11 +90,15 @@ async def _scored(
         OdarError: it failed; the item is tried again by the next run.
     """
     surrogate = odar.judge.surrogate
-    if surrogate is None or not any(surrogate.needed(fast + slow, team) for slow in (verify, solves)):
+    if surrogate is None or not any(surrogate.needed(_able(fast + slow), team) for slow in (verify, solves)):
         return {}
     candidates = fast + verify + solves
     scored = await surrogate.weigh(candidates, team)
     return {id(own): view.energy for own, view in zip(candidates, scored, strict=True) if view.energy is not None}
+
+
+def _able(candidates: list[Candidate]) -> list[Candidate]:
+    return [candidates[i] for i in eligible(candidates)]
 
 
 def needed(candidates: list[Candidate], team: Team) -> list[Candidate]:

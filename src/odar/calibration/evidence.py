@@ -1,8 +1,8 @@
-"""Records as arrays: what was asked, what each candidate was worth, what each path cost."""
+"""Records as arrays: what was asked, what each candidate said, what it cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,10 @@ import numpy as np
 from odar.calibration.records import Attempt, Record, Score
 from odar.difficulty.training import d_star
 from odar.policy.energy import free_energy
-from odar.policy.equivalence import group
-from odar.policy.rules import Array, Bools, Ints, Votes
-
-FAST, VERIFY, SOLVE = 0, 1, 2
-"""Columns of the votes, and numbers of the sources: the fast answer, the verification, then the slow samples."""
+from odar.policy.equivalence import AnswerGroups
+from odar.policy.fusion import CandidateArrays, is_complete, tie_order
+from odar.policy.rules import Array, Bools, Ints
+from odar.types import Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +58,39 @@ class FastAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that the three paths did with each item."""
+    """Everything that was recorded of each item; columns are those of `CandidateArrays`."""
 
     fast: FastAnswers
-    votes: Votes
-    """All candidates of each item: fast, verify, solves. Energies are raw free energies, those that decide."""
-    calls: Ints
-    """(N, 3) calls on each path."""
+    candidates: CandidateArrays
+    """Not aligned yet, and with a skill of 1: both are what a `Setup` adds."""
+    correct: Bools
+    """(N, M) whether the candidate is right."""
     cost: Array
-    """(N, 3) US dollars on each path; NaN where unknown."""
-    own: Votes | None = None
-    """The same with the models' own energies, where a surrogate's decide; None where those are the models' own."""
+    """(N, M) US dollars; NaN where unknown."""
+    scoring_cost: Array
+    """(N, M) what the surrogate's score of the candidate cost; NaN where unknown."""
 
     def __len__(self) -> int:
         return len(self.fast)
 
+    @property
+    def by_surrogate(self) -> bool:
+        """Whether a surrogate scored any candidate."""
+        return bool(np.isfinite(self.candidates.surrogate).any())
+
     def rows(self, index: Bools | Ints) -> Evidence:
         """Some of the items."""
-        own = None if self.own is None else self.own.rows(index)
-        return Evidence(self.fast.rows(index), self.votes.rows(index), self.calls[index], self.cost[index], own)
+        return Evidence(
+            self.fast.rows(index),
+            self.candidates.rows(index),
+            self.correct[index],
+            self.cost[index],
+            self.scoring_cost[index],
+        )
 
 
 def evidence_of(records: Sequence[Record], varentropy_weight: float, features: Array | None = None) -> Evidence:
-    """The records as arrays; `features` are φ of their queries, in the same order."""
+    """Turn records into arrays; `features` are φ of their queries, in the same order."""
     fast = [record.fast for record in records]
     answers = FastAnswers(
         prior=np.array([record.difficulty for record in records]),
@@ -92,31 +101,39 @@ def evidence_of(records: Sequence[Record], varentropy_weight: float, features: A
         effort=np.array([np.nan if record.effort is None else record.effort for record in records]),
         features=features,
     )
-    own = votes_of(records, varentropy_weight)
-    scored = any(record.fast.score is not None for record in records)
+    rows = [[record.fast, record.verify, *record.solves] for record in records]
+    width = max(map(len, rows))
+
+    def table(of: Callable[[Attempt], float], absent: float = np.nan) -> Array:
+        return np.array([[*map(of, row), *[absent] * (width - len(row))] for row in rows], dtype=np.float64)
+
+    def score(attempt: Attempt) -> float:
+        return np.nan if attempt.score is None else free_energy_of(attempt.score, varentropy_weight)
+
+    unknown = np.full((len(rows), width), np.nan)
+    candidates = CandidateArrays(
+        present=table(lambda _: 1.0, 0.0) > 0,
+        energy=table(lambda each: free_energy_of(each, varentropy_weight)),
+        aligned=unknown,
+        surrogate=table(score),
+        surrogate_aligned=unknown,
+        total=table(lambda each: each.counted or each.tokens, 0.0),
+        missing=table(_missing, 0.0),
+        complete=table(lambda each: is_complete(_candidate(each)), 0.0) > 0,
+        skills=np.ones(unknown.shape),
+        order=np.array([_order(row, width) for row in rows]),
+        mean_logprob=unknown,
+        mean_probability=unknown,
+        lowest_window=unknown,
+        groups=AnswerGroups.of_answers([[each.answer for each in row] for row in rows]),
+    )
     return Evidence(
         fast=answers,
-        votes=votes_of(records, varentropy_weight, by_surrogate=True) if scored else own,
-        calls=np.array([[1, 2 + _scores(r, r.verify), 1 + r.solve_calls + _scores(r, *r.solves)] for r in records]),
-        cost=np.array([[_sum(r.fast), _paid(r, r.verify), _paid(r, *r.solves)] for r in records]),
-        own=own if scored else None,
+        candidates=candidates,
+        correct=table(lambda each: each.correct, 0.0) > 0,
+        cost=table(lambda each: _price(each), 0.0),
+        scoring_cost=table(lambda each: _price(each.score), 0.0),
     )
-
-
-def votes_of(records: Sequence[Record], varentropy_weight: float, *, by_surrogate: bool = False) -> Votes:
-    """All candidates of each record as one row."""
-    size = 2 + max(len(record.solves) for record in records)
-    energy = np.full((len(records), size), np.nan)
-    groups = np.full((len(records), size), -1, dtype=np.int64)
-    correct = np.zeros((len(records), size), dtype=bool)
-    for row, record in enumerate(records):
-        attempts = (record.fast, record.verify, *record.solves)
-        groups[row, : len(attempts)] = group([attempt.answer for attempt in attempts])
-        for column, attempt in enumerate(attempts):
-            source = attempt.score if by_surrogate else attempt
-            energy[row, column] = np.nan if source is None else free_energy_of(source, varentropy_weight)
-            correct[row, column] = attempt.correct
-    return Votes(energy, groups, correct, (FAST, VERIFY, *[SOLVE] * (size - 2)))
 
 
 def free_energy_of(attempt: Attempt | Score, varentropy_weight: float) -> float:
@@ -126,16 +143,19 @@ def free_energy_of(attempt: Attempt | Score, varentropy_weight: float) -> float:
     return free_energy(attempt.energy, attempt.varentropy, varentropy_weight)
 
 
-def _scores(record: Record, *slow: Attempt) -> int:
-    """Calls of the surrogate on a path: one for each candidate that it scored."""
-    return sum(attempt.score is not None for attempt in (record.fast, *slow))
+def _candidate(attempt: Attempt) -> Candidate:
+    said = (attempt.step, attempt.model, attempt.text, attempt.answer)
+    return Candidate(*said, finish=attempt.finish, stated=attempt.stated)
 
 
-def _paid(record: Record, *slow: Attempt) -> float:
-    """What a path with these slow answers cost, scoring included."""
-    attempts = (record.fast, *slow)
-    return _sum(*attempts) + _sum(*(attempt.score for attempt in attempts if attempt.score is not None))
+def _order(row: Sequence[Attempt], width: int) -> list[int]:
+    return [*tie_order([*map(_candidate, row)]), *range(len(row), width)]
 
 
-def _sum(*parts: Attempt | Score) -> float:
-    return float(sum(np.nan if part.cost_usd is None else part.cost_usd for part in parts))
+def _missing(attempt: Attempt) -> float:
+    """Tokens without a log-probability; all of them where it has no energy."""
+    return (attempt.counted or attempt.tokens) if attempt.energy is None else attempt.missing
+
+
+def _price(part: Attempt | Score | None) -> float:
+    return np.nan if part is None or part.cost_usd is None else part.cost_usd

@@ -9,11 +9,10 @@ import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.estimator_fit import fit_estimator_part
-from odar.calibration.evidence import FAST, SOLVE, VERIFY, Evidence, FastAnswers
+from odar.calibration.evidence import Evidence, FastAnswers
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
 from odar.calibration.judgment import TOLERANCE, objection
 from odar.calibration.part import Part, folds
-from odar.calibration.policy import outcomes, path_votes
 from odar.calibration.posterior_fit import fit_posterior_part
 from odar.calibration.routing_fit import Variant, fit_routing
 from odar.calibration.setup import Setup
@@ -101,7 +100,7 @@ def fit(evidence: Evidence, today: Incumbents, seed: int = 42, tolerance: float 
         part, _ = fit_setup(evidence.rows(~test), today, seed)
         unseen = evidence.rows(test)
         values, path_after[test] = _walk(unseen, part)
-        always[test] = outcomes(unseen, part).correct
+        always[test] = part.outcomes(unseen).correct
         for whole, piece in zip(after, values, strict=True):
             whole[test] = piece
     names = ("always simple", "always medium", "always hard")
@@ -127,7 +126,7 @@ def fit_setup(
 ) -> tuple[Setup, tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]]:
     """A setup for these items, and how its estimators did on folds of them; today's own where no other will do."""
     measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
-    rules = [_fit_fusion(measured.align(evidence.votes), today.setup.fusion), today.setup.fusion]
+    rules = [_fit_fusion(measured.votes(evidence), today.setup.fusion), today.setup.fusion]
     fast = evidence.fast
     estimator = fit_estimator_part(fast, today.estimator, seed)
     same = fit_posterior_part(fast, measured, today.posterior, seed=seed)
@@ -138,7 +137,7 @@ def fit_setup(
     variants = [
         Variant(*way, rule, result)
         for rule in rules
-        for result in [outcomes(evidence, replace(measured, fusion=rule))]
+        for result in [replace(measured, fusion=rule).outcomes(evidence)]
         for way in ways
     ]
     (right, _, _), _ = _walk(evidence, today.setup)
@@ -180,24 +179,17 @@ def _ways(
         yield model, None, prior
 
 
-def _fit_fusion(aligned: Votes, in_use: FusionFit) -> FusionFit:
-    """β and skills from both paths that fuse; the rule in use stays unless a fitted one does clearly better."""
-    both = [path_votes(aligned, path) for path in (1, 2)]
-    stacked = Votes(
-        np.concatenate([part.energy for part in both]),
-        np.concatenate([part.groups for part in both]),
-        np.concatenate([part.correct for part in both]),
-        aligned.sources,
-    )
-    columns = list(aligned.sources)
-    found = fit_fusion(stacked, replace(in_use, skills=in_use.skills[columns]))
-    return replace(found, skills=found.skills[[columns.index(source) for source in (FAST, VERIFY, SOLVE)]])
+def _fit_fusion(votes: Votes, in_use: FusionFit) -> FusionFit:
+    """Fit β and skills on both paths that fuse; the rule in use stays unless a fitted one does clearly better."""
+    columns = list(votes.sources)
+    found = fit_fusion(votes, replace(in_use, skills=in_use.skills[columns]))
+    return replace(found, skills=found.skills[[columns.index(source) for source in sorted(set(columns))]])
 
 
 def _walk(evidence: Evidence, setup: Setup) -> tuple[tuple[Array, Array, Array], Ints]:
     """Right or wrong, calls and cost of every item under a setup, and the path it takes."""
-    paths = setup.thresholds.paths(setup.difficulty(evidence.fast))
-    return outcomes(evidence, setup).under(paths), paths
+    paths = setup.route(evidence.fast).path
+    return setup.outcomes(evidence).under(paths), paths
 
 
 def _expectation(values: tuple[Array, ...], path: Ints) -> Expectation:

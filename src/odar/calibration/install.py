@@ -14,7 +14,7 @@ from odar.calibration.evidence import Evidence
 from odar.calibration.fit import Expectation, Fitted, Incumbents
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.part import Part
-from odar.calibration.setup import Setup, Thresholds
+from odar.calibration.setup import Setup
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.calibration_file import Calibration
 from odar.difficulty.estimator import LearnedEstimator
@@ -37,12 +37,17 @@ def incumbents(odar: Odar) -> Incumbents:
     ]
     find = odar.calibration.statistics.find
     setup = Setup(
-        thresholds=Thresholds(routing.tau1, routing.tau2),
+        thresholds=odar.routing.thresholds,
         fusion=FusionFit(odar.fusion.beta, 0.0, np.array(skills)),
         statistics=tuple(find(source) for source in sources),
         posterior=odar.posterior if routing.mode == "posterior" else None,
         clearly_hard=routing.clearly_hard,
         surrogate=tuple(find(source) for source in _sources(odar, surrogate)) if surrogate else None,
+        rule=odar.fusion.rule,
+        missing_limit=odar.fusion.missing_limit,
+        stopping=odar.waves.stopping,
+        samples=routing.samples,
+        enabled=odar.routing.enabled,
     )
     estimator = odar.estimator if isinstance(odar.estimator, LearnedEstimator) else None
     # A mode that an earlier calibration chose may be chosen anew; one that the user or a profile set may not.

@@ -7,10 +7,11 @@ from typing import Any
 
 from odar.calibration.items import Item
 from odar.errors import InputError
+from odar.policy.fusion import token_counts
 from odar.recording.journal import Row
 from odar.types import Candidate, Step
 
-FORMAT = "odar-records-2"
+FORMAT = "odar-records-3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,13 @@ class Attempt:
     """Whether it marked its final answer, where it was told to."""
     score: Score | None = None
     """By the surrogate; None where none was needed."""
+    text: str = ""
+    """Breaks exact ties, as fusion does."""
+    finish: str = "stop"
+    counted: int = 0
+    """Tokens that count for SPEC 5.6; an estimate where the provider lists none."""
+    missing: int = 0
+    """Those without a log-probability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ class Record:
 
 def attempt(item: Item, candidate: Candidate, cost_usd: float | None, score: Score | None = None) -> Attempt:
     """A candidate as it is recorded."""
+    counted, missing = token_counts(candidate)
     return Attempt(
         step=candidate.step,
         model=candidate.model,
@@ -76,6 +85,10 @@ def attempt(item: Item, candidate: Candidate, cost_usd: float | None, score: Sco
         cost_usd=cost_usd,
         stated=candidate.stated,
         score=score,
+        text=candidate.text,
+        finish=candidate.finish,
+        counted=counted,
+        missing=missing,
     )
 
 

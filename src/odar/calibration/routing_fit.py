@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.policy import Outcomes
-from odar.calibration.setup import Thresholds
+from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import LearnedEstimator
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array
 
@@ -32,7 +32,7 @@ class Variant:
     difficulty: Array
     """Of fits that had not seen the item, where something was fitted."""
     fusion: FusionFit
-    outcomes: Outcomes
+    outcomes: PathOutcomes
     """What each path gives for each item under that fusion rule."""
 
 

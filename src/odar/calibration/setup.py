@@ -1,38 +1,55 @@
-"""Everything that calibration fits, as one value: what is in use today is one setup, what was fitted is another."""
+"""Everything that calibration fits, as one value: what is in use is one setup, what was fitted is another.
+
+A setup says what each path would do with recorded items. All decisions are those of `odar.policy`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from odar.calibration.evidence import FAST, FastAnswers
+from odar.calibration.evidence import Evidence, FastAnswers
 from odar.calibration.fusion_fit import FusionFit
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.alignment import Statistics
+from odar.policy.fusion import FAST, SOLVE, CandidateArrays, Fusion
+from odar.policy.path import HARD, MEDIUM, PATHS, Route, Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Ints, Votes
+from odar.policy.rules import Array, Bools, Ints, Votes
+from odar.policy.simulation import Simulation, simulate
+from odar.policy.stopping import Stopping
+
+NEVER_STOP = Stopping(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
-    """τ1 and τ2 (SPEC 2.7)."""
+class PathOutcomes:
+    """What each path gives for each item: (N, 3), columns are Simple, Medium, Hard."""
 
-    tau1: float
-    tau2: float
+    correct: Bools
+    calls: Ints
+    cost: Array
+    """US dollars; NaN where unknown."""
 
-    def paths(self, difficulty: Array) -> Ints:
-        """0 Simple, 1 Medium, 2 Hard for each difficulty.
+    @property
+    def price(self) -> Array:
+        """(N, 3) US dollars; calls if some prices are unknown or nothing is charged: all in one unit."""
+        return self.cost if np.isfinite(self.cost).all() and self.cost.any() else self.calls.astype(np.float64)
 
-        >>> Thresholds(0.3, 0.7).paths(np.array([0.1, 0.3, 0.9])).tolist()
-        [0, 1, 2]
-        """
-        return np.asarray((difficulty >= self.tau1).astype(np.int64) + (difficulty >= self.tau2).astype(np.int64))
+    def under(self, paths: Ints) -> tuple[Array, Array, Array]:
+        """Return correctness, calls and cost of each item if it takes this path."""
+        rows = np.arange(len(paths))
+        return (
+            self.correct[rows, paths].astype(np.float64),
+            self.calls[rows, paths].astype(np.float64),
+            self.cost[rows, paths],
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What decides the path of a query and the answer among candidates."""
+    """What decides the path of a question and the answer among candidates."""
 
     thresholds: Thresholds
     fusion: FusionFit
@@ -45,20 +62,80 @@ class Setup:
     clearly_hard: float = 1.0
     """From this prior on, the fast answer is not waited for."""
     surrogate: tuple[Statistics | None, ...] | None = None
-    """Of a surrogate's scores of the same three, where they decide (SPEC 5.6); None where the models' own do."""
+    """Of a surrogate's scores of the same three (SPEC 5.6); None if there is no surrogate."""
+    rule: str = "fep"
+    missing_limit: float = 0.2
+    stopping: Stopping = NEVER_STOP
+    samples: int = 5
+    enabled: bool = True
+    """Off: every question takes Medium (SPEC 4.4)."""
 
-    def align(self, votes: Votes) -> Votes:
-        """The votes with F̃ for F; raw where one source has no statistics, as the engine does it (SPEC 5.5)."""
-        statistics = self.statistics if self.surrogate is None else self.surrogate
-        if any(known is None for known in statistics):
-            return votes
-        columns = [known for source in votes.sources if (known := statistics[source]) is not None]
-        means = np.array([known.mean for known in columns])
-        deviations = np.array([known.deviation for known in columns])
-        return Votes((votes.energy - means) / deviations, votes.groups, votes.correct, votes.sources)
+    @property
+    def routing(self) -> Routing:
+        """The routing policy."""
+        looks = self.posterior is not None
+        return Routing(self.thresholds, self.samples, looks, self.clearly_hard, self.enabled)
+
+    def align(self, candidates: CandidateArrays) -> CandidateArrays:
+        """Add F̃ and skills to recorded candidates."""
+        columns = source_columns(candidates)
+        return replace(
+            candidates,
+            aligned=_aligned(candidates.energy, self.statistics, columns),
+            surrogate_aligned=_aligned(candidates.surrogate, self.surrogate or (None,) * len(PATHS), columns),
+            skills=np.broadcast_to(self.fusion.skills[columns], candidates.present.shape),
+        )
+
+    def route(self, fast: FastAnswers) -> Route:
+        """Choose the path of each item."""
+        prior = self.prior(fast)
+        unsureness, length = self.scores(fast)
+        posterior = np.full(len(prior), np.nan)
+        if self.posterior is not None:
+            known = np.isfinite(unsureness) & np.isfinite(length)
+            posterior = np.where(known, self.look(self.posterior, prior, fast), np.nan)
+        return self.routing.route(prior, posterior, np.isfinite(length))
+
+    def outcomes(self, evidence: Evidence) -> PathOutcomes:
+        """Return what each path would have done with these items."""
+        found = [self.simulate(evidence, np.full(len(evidence), path)) for path in range(len(PATHS))]
+        rows = np.arange(len(evidence))
+        paid = [
+            np.where(run.asked, evidence.cost, 0.0).sum(axis=1)
+            + np.where(run.scored, evidence.scoring_cost, 0.0).sum(axis=1)
+            for run in found
+        ]
+        return PathOutcomes(
+            correct=np.stack([evidence.correct[rows, run.winner] for run in found], axis=1),
+            calls=np.stack([run.calls for run in found], axis=1),
+            cost=np.stack(paid, axis=1),
+        )
+
+    def simulate(self, evidence: Evidence, path: Ints) -> Simulation:
+        """Take the given path with each item."""
+        fusion = Fusion(self.rule, self.fusion.beta, self.missing_limit)
+        return simulate(self.align(evidence.candidates), path, fusion, self.stopping, self.samples)
+
+    def votes(self, evidence: Evidence) -> Votes:
+        """Return the candidates that energies decide between, on both paths that fuse; −1 where one has no vote.
+
+        β and skills change nothing on rows without enough log-probabilities (SPEC 5.6): these are left out.
+        """
+        fusion, candidates = (
+            Fusion(self.rule, self.fusion.beta, self.missing_limit),
+            self.align(evidence.candidates),
+        )
+        parts = []
+        for path in (MEDIUM, HARD):
+            read = self.simulate(evidence, np.full(len(evidence), path)).read
+            view = fusion.compare(candidates, read)
+            groups = np.where(view.scored, candidates.groups.among(view.scored), -1)[~view.ladder]
+            parts.append((view.energy[~view.ladder], groups, (evidence.correct & view.scored)[~view.ladder]))
+        energy, groups, correct = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Votes(energy, groups, correct, tuple(source_columns(candidates)))
 
     def scores(self, fast: FastAnswers) -> tuple[Array, Array]:
-        """F̃ of each fast answer and the z-score of its length; NaN where unknown."""
+        """Return F̃ of each fast answer and the z-score of its length; NaN where unknown."""
         known = self.statistics[FAST]
         if known is None or known.log_tokens_mean is None or not known.log_tokens_deviation:
             unknown = np.full(len(fast), np.nan)
@@ -67,25 +144,29 @@ class Setup:
         return (fast.energy - known.mean) / known.deviation, lengths
 
     def prior(self, fast: FastAnswers) -> Array:
-        """d(x) of each item."""
+        """Return d(x) of each item."""
         if self.estimator is None or fast.features is None:
             return fast.prior
         return self.estimator.predict(fast.features)
 
-    def difficulty(self, fast: FastAnswers) -> Array:
-        """The difficulty that chooses the path of each item: the posterior where the engine looks first."""
-        prior = self.prior(fast)
-        if self.posterior is None:
-            return prior
-        return self.reconsider(prior, self.look(self.posterior, prior, fast), fast)
-
     def look(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
-        """What a posterior makes of each fast answer; of one that cannot be scored, as of an average one."""
+        """Return the posterior after each fast answer; one that cannot be scored counts as average."""
         scores = (np.nan_to_num(each) for each in self.scores(fast))
         return posterior.predict(prior, *scores, unanswered=fast.unanswered, features=fast.features)
 
     def reconsider(self, prior: Array, posterior: Array, fast: FastAnswers) -> Array:
-        """The posterior, but the prior where a fast answer cannot be scored or is not waited for."""
+        """Return the posterior, but the prior if a fast answer cannot be scored or is not waited for."""
         unsureness, length = self.scores(fast)
-        looks = np.isfinite(unsureness) & np.isfinite(length) & (prior < self.clearly_hard)
-        return np.where(looks, posterior, prior)
+        known = np.where(np.isfinite(unsureness) & np.isfinite(length), posterior, np.nan)
+        return replace(self.routing, looks=True, enabled=True).route(prior, known, np.isfinite(length)).difficulty
+
+
+def source_columns(candidates: CandidateArrays) -> list[int]:
+    """Return the source of each column: the fast answer, the verification, then the same for all slow samples."""
+    return [min(column, SOLVE) for column in range(candidates.present.shape[1])]
+
+
+def _aligned(energy: Array, statistics: tuple[Statistics | None, ...], columns: list[int]) -> Array:
+    means = np.array([np.nan if (known := statistics[c]) is None else known.mean for c in columns])
+    deviations = np.array([np.nan if (known := statistics[c]) is None else known.deviation for c in columns])
+    return np.asarray((energy - means) / deviations)

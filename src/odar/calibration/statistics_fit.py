@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from odar.calibration.evidence import FAST, SOLVE, VERIFY, Evidence
+from odar.calibration.evidence import Evidence
 from odar.policy.alignment import Statistics
-from odar.policy.rules import Array, Votes
+from odar.policy.fusion import FAST, SOLVE, VERIFY
+from odar.policy.rules import Array
 
 
 def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
@@ -15,20 +16,19 @@ def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
     They are those of the models' own log-probabilities: what a surrogate made of the same texts is another scale.
     """
     lengths = (evidence.fast.log_tokens, None, None)
-    columns = _by_source(evidence.own or evidence.votes)
+    columns = _by_source(evidence.candidates.energy)
     return tuple(statistics_of(energy, length) for energy, length in zip(columns, lengths, strict=True))
 
 
 def fit_scores(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
     """The same for the surrogate's scores; None where no surrogate decides."""
-    if evidence.own is None:
+    if not evidence.by_surrogate:
         return None
-    return tuple(statistics_of(energy) for energy in _by_source(evidence.votes))
+    return tuple(statistics_of(energy) for energy in _by_source(evidence.candidates.surrogate))
 
 
-def _by_source(votes: Votes) -> list[Array]:
-    columns = [[i for i, each in enumerate(votes.sources) if each == source] for source in (FAST, VERIFY, SOLVE)]
-    return [votes.energy[:, found].ravel() for found in columns]
+def _by_source(energy: Array) -> list[Array]:
+    return [energy[:, FAST], energy[:, VERIFY], energy[:, SOLVE:].ravel()]
 
 
 def statistics_of(energy: Array, log_tokens: Array | None = None) -> Statistics | None:

@@ -20,12 +20,13 @@ from odar.calibration.evidence import FastAnswers
 from odar.calibration.fit import Incumbents
 from odar.calibration.part import Part
 from odar.calibration.posterior_fit import fit_posterior_part
-from odar.calibration.setup import Setup, Thresholds
+from odar.calibration.setup import Setup
 from odar.calibration.statistics_fit import statistics_of
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
 from odar.policy.energy import free_energy
 from odar.policy.equivalence import equivalent
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array
 from odar.types import Step
@@ -170,7 +171,7 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
 
 def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
     """Thresholds that send as many of these questions down each path as before; today's where nothing moved."""
-    old, new = before.difficulty(fast), np.sort(after.difficulty(fast))
+    old, new = before.route(fast).difficulty, np.sort(after.route(fast).difficulty)
     if np.array_equal(np.sort(old), new):
         return before.thresholds
     above = np.append(new, 1.0)  # nothing is above the last one
@@ -182,7 +183,7 @@ def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
 def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:
     if not len(fast):
         return (0.0, 0.0, 0.0)
-    shares = np.bincount(setup.thresholds.paths(setup.difficulty(fast)), minlength=3) / len(fast)
+    shares = np.bincount(setup.route(fast).path, minlength=3) / len(fast)
     return float(shares[0]), float(shares[1]), float(shares[2])
 
 

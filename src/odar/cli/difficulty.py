@@ -14,7 +14,7 @@ from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
 from odar.policy.experts import route_expert
-from odar.policy.path import Strategy
+from odar.policy.path import Routing, Thresholds
 from odar.question import check_text
 from odar.settings import Settings
 from odar.types import Decision, Query
@@ -46,9 +46,9 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     queries = _queries(file or "") if query is None else [Query(query)]
     fitted = load_calibration(settings.calibration).estimator
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
-    strategy = Strategy(settings.routing.tau1, settings.routing.tau2, settings.routing.samples)
+    routing = Routing(Thresholds(settings.routing.tau1, settings.routing.tau2), settings.routing.samples)
     for asked in queries:
-        decision = strategy.decide(estimator.estimate(asked))
+        decision = routing.decide(estimator.estimate(asked))
         if as_json:
             click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))
         elif file:

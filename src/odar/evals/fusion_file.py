@@ -145,9 +145,10 @@ def stop_early(
     for question in questions:
         roles = [candidate.role for candidate in question.candidates]
         slow = [i for i, role in enumerate(roles) if role is Role.SLOW]
-        groups = fusion.groups([question.candidates[i] for i in slow])
+        samples = [question.candidates[i] for i in slow]
         taken = next(
-            (k for k in range(first_look, len(slow)) if stopping.decided(groups[:k], len(slow) - k)), len(slow)
+            (k for k in range(first_look, len(slow)) if stopping.settled(fusion.votes(samples[:k]), len(slow) - k)),
+            len(slow),
         )
         seen = sorted({*range(len(roles))} - {*slow[taken:]})
         winner = fusion.choose([question.candidates[i] for i in seen]).winner

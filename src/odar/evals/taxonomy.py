@@ -18,8 +18,9 @@ import numpy as np
 
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import SOLVE, VERIFY, Tape
-from odar.evals.replay.walk import MEDIUM
+from odar.evals.replay.tape import Tape
+from odar.policy.fusion import SOLVE, VERIFY
+from odar.policy.path import MEDIUM
 from odar.policy.rules import Bools
 
 KINDS = {

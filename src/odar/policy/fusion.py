@@ -1,24 +1,94 @@
-"""Candidates → verdict: the rule asked for where log-probabilities allow it, else a ladder down (SPEC 5.6).
+"""Candidates → one answer: the rule asked for if log-probabilities allow it, else a ladder down (SPEC 5.6).
 
 free energy → agreement among slow samples → the verifier's judgment → the slow answer. The verdict names the rung.
+`Fusion.choose` decides about one question. `Fusion.choose_rows` decides about recorded questions as arrays;
+tests/policy/test_agreement.py holds the two equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from odar.policy.equivalence import Equivalence, group
+from odar.policy.equivalence import AnswerGroups, Equivalence, group
 from odar.policy.response_format import call_key
-from odar.policy.rules import RULES, Array, Ballot
+from odar.policy.rules import RULES, Array, Ballot, Bools, Ints, Votes, fuse
 from odar.types import Candidate, Role, Step, Verdict
 
+FAST, VERIFY, SOLVE = range(3)
+"""Columns of arrays over recorded questions: the fast answer, the verification, the first of the slow samples."""
 _WINDOW = 32
 """Tokens over which DeepConf-style confidence is averaged."""
 _CHARACTERS_PER_TOKEN = 4
-"""Only to weigh a candidate whose provider lists no tokens at all against those that do."""
+"""Estimates the tokens of a candidate whose provider lists none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateArrays:
+    """N recorded questions with up to M candidates each; every array is (N, M).
+
+    Columns are the fast answer, the verification, then the slow samples. Where there is no candidate, `present` is
+    False and the other arrays may hold anything.
+    """
+
+    present: Bools
+    energy: Array
+    """F by the log-probabilities of the model itself; NaN if there are none."""
+    aligned: Array
+    """F̃; NaN if the source has no statistics."""
+    surrogate: Array
+    """F by a surrogate's log-probabilities (SPEC 5.6); NaN if no surrogate scored the candidate."""
+    surrogate_aligned: Array
+    total: Array
+    """Tokens, see `token_counts`."""
+    missing: Array
+    """Tokens without a log-probability."""
+    complete: Bools
+    """Whether the candidate states an answer and was not cut off (SPEC 5.6b)."""
+    skills: Array
+    """w_m of the source (SPEC 5.10b)."""
+    order: Ints
+    """The columns of each row in the order in which exact ties are broken: slow before fast, then by text."""
+    mean_logprob: Array
+    mean_probability: Array
+    lowest_window: Array
+    groups: AnswerGroups
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def rows(self, index: Ints | Bools) -> CandidateArrays:
+        """Some of the questions."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return CandidateArrays(**{n: v.rows(index) if n == "groups" else v[index] for n, v in parts.items()})
+
+    def eligible(self, among: Bools) -> Bools:
+        """Return the candidates that may win, of some of them: `eligible` as arrays."""
+        among = among & self.present
+        stated = among & self.complete
+        return np.where(stated.any(axis=1, keepdims=True), stated, among)
+
+    def votes(self, among: Bools) -> Ints:
+        """Return the groups of the candidates that vote, −1 for the others: `Fusion.votes` as arrays."""
+        return self.groups.among(self.eligible(among))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the candidates of each recorded question are compared."""
+
+    eligible: Bools
+    """(N, M) the candidates that may win."""
+    scored: Bools
+    """(N, M) those that have an energy."""
+    by_surrogate: Bools
+    """(N,) whether a surrogate's scores decide; it scores every eligible candidate."""
+    ladder: Bools
+    """(N,) whether too few log-probabilities are known for any energy to decide."""
+    energy: Array
+    """(N, M) F̃ if every scored candidate of the row has one, else F: the two are never compared (SPEC 5.5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +98,9 @@ class Fusion:
     Args:
         rule: the name of a rule in `RULES`.
         beta: β of the answer free energy (SPEC 5.10).
-        missing_limit: the share of tokens without log-probs that free energy bears (SPEC 5.6).
-        skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 where none is given.
-        equivalence: which answers are the same one.
+        missing_limit: the share of tokens without log-probs that free energy tolerates (SPEC 5.6).
+        skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 if none is given.
+        equivalence: which answers are the same.
     """
 
     rule: str = "fep"
@@ -45,18 +115,35 @@ class Fusion:
     def choose(self, candidates: Sequence[Candidate]) -> Verdict:
         """Pick the winner (SPEC 5.7). Energies must have been measured; the candidates' order does not matter.
 
-        A candidate at fault with the client's tools or response format loses to any without a fault.
-
         Raises:
             ValueError: there is no candidate.
             UnknownName: nobody registered the rule.
         """
-        decide = RULES[self.rule]
         if not candidates:
             raise ValueError("no candidate to choose from")
-        fit = [i for i, candidate in enumerate(candidates) if not candidate.fault]
-        if fit and len(fit) < len(candidates):
-            return _among(self.choose([candidates[i] for i in fit]), fit, len(candidates))
+        able = eligible(candidates)
+        verdict = self._choose([candidates[i] for i in able])
+        return verdict if len(able) == len(candidates) else _among(verdict, able, candidates)
+
+    def groups(self, candidates: Sequence[Candidate]) -> list[int]:
+        """Number the answers: equal ones share a number, as do calls of the same tools with the same arguments."""
+        spoken = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
+        numbers = dict(zip(spoken, self.equivalence([candidates[i].answer for i in spoken]), strict=True))
+        calls: dict[str, int] = {}
+        for i, candidate in enumerate(candidates):
+            if candidate.tool_calls:
+                numbers[i] = -1 - calls.setdefault(call_key(candidate.tool_calls), len(calls))
+        return [numbers[i] for i in range(len(candidates))]
+
+    def votes(self, candidates: Sequence[Candidate]) -> list[int]:
+        """Return the group numbers of the candidates that vote (SPEC 5.6b)."""
+        return self.groups([candidates[i] for i in eligible(candidates)])
+
+    def needs_surrogate(self, candidates: Sequence[Candidate]) -> bool:
+        """Return whether free energy cannot decide between these eligible candidates by their own log-probs."""
+        return len(candidates) > 1 and missing_share(candidates) > self.missing_limit
+
+    def _choose(self, candidates: Sequence[Candidate]) -> Verdict:
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
         missing = missing_share(candidates)
@@ -66,7 +153,7 @@ class Fusion:
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score")
         ballot, basis = self._ballot([candidates[i] for i in scored])
-        keys = decide(ballot)
+        keys = RULES[self.rule](ballot)
         best = max(
             range(len(scored)), key=lambda i: (*(key[i] for key in keys), *last_resort(candidates[scored[i]]))
         )
@@ -75,18 +162,8 @@ class Fusion:
         reason = "lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}"
         return Verdict(scored[best], f"{self.rule}{basis.mark}", basis.reason(reason), tuple(weights.tolist()))
 
-    def groups(self, candidates: Sequence[Candidate]) -> list[int]:
-        """A number per candidate; equal answers share it, as do calls of the same tools with the same arguments."""
-        spoken = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
-        numbers = dict(zip(spoken, self.equivalence([candidates[i].answer for i in spoken]), strict=True))
-        calls: dict[str, int] = {}
-        for i, candidate in enumerate(candidates):
-            if candidate.tool_calls:
-                numbers[i] = -1 - calls.setdefault(call_key(candidate.tool_calls), len(calls))
-        return [numbers[i] for i in range(len(candidates))]
-
     def _without_energy(self, candidates: Sequence[Candidate], why: str) -> Verdict:
-        """The rungs below free energy: agreement, judgment, the slow answer (SPEC 5.6)."""
+        """Descend the ladder below free energy: agreement, judgment, the slow answer (SPEC 5.6)."""
         slow = [i for i, candidate in enumerate(candidates) if candidate.role is Role.SLOW]
         pool = slow or list(range(len(candidates)))
         groups = self.groups(candidates)
@@ -103,17 +180,17 @@ class Fusion:
         return Verdict(winner, scorer, f"{why}; {how}", weights)
 
     def _ballot(self, candidates: Sequence[Candidate]) -> tuple[Ballot, Basis]:
-        """The arrays a rule sees, and on what basis their energies are compared."""
+        """Collect the arrays a rule sees, and on what basis their energies are compared."""
         basis = Basis.of(candidates)
         energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
         values = [e.free_energy if basis.raw or e.aligned is None else e.aligned for e in energies]
-        sureness = np.array([confidences(candidate) for candidate in candidates])
+        confidence = np.array([confidences(candidate) for candidate in candidates])
         return (
             Ballot(
                 free_energy=np.array(values),
-                mean_logprob=sureness[:, 0],
-                mean_probability=sureness[:, 1],
-                lowest_window=sureness[:, 2],
+                mean_logprob=confidence[:, 0],
+                mean_probability=confidence[:, 1],
+                lowest_window=confidence[:, 2],
                 groups=np.array(self.groups(candidates), dtype=np.int64),
                 skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
                 beta=self.beta,
@@ -121,9 +198,98 @@ class Fusion:
             basis,
         )
 
+    def choose_rows(self, candidates: CandidateArrays, among: Bools) -> Ints:
+        """Return the winning column of each row, of some of its candidates: `choose` as arrays.
+
+        Every row must have a candidate.
+        """
+        view = self.compare(candidates, among)
+        by_rule = self._by_rule(candidates, view)
+        if not view.ladder.any():
+            return by_rule
+        slow = view.eligible.copy()
+        slow[:, FAST] &= ~slow[:, FAST + 1 :].any(axis=1)  # the fast answer votes only if it is alone
+        groups = np.where(slow, candidates.groups.among(view.eligible), -1)
+        rank = np.argsort(candidates.order, axis=1).astype(np.float64)
+        by_vote = _fuse(candidates.order, groups, rank, 0.0, np.ones(slow.shape))
+        return np.where(view.ladder, by_vote, by_rule)
+
+    def compare(self, candidates: CandidateArrays, among: Bools) -> Comparison:
+        """Decide for every row which candidates are eligible, and by which energies they are compared."""
+        able = candidates.eligible(among)
+        total, missing = (np.where(able, each, 0).sum(axis=1) for each in (candidates.total, candidates.missing))
+        share = np.divide(missing, total, out=np.ones(len(able)), where=total > 0)
+        silent = (able.sum(axis=1) > 1) & (share > self.missing_limit)
+        by_surrogate = silent & (np.isfinite(candidates.surrogate) | ~able).all(axis=1)
+        column = by_surrogate[:, None]
+        energy = np.where(column, candidates.surrogate, candidates.energy)
+        aligned = np.where(column, candidates.surrogate_aligned, candidates.aligned)
+        scored = able & np.isfinite(energy)
+        ladder = (silent & ~by_surrogate) | ~scored.any(axis=1)
+        calibrated = ~(scored & np.isnan(aligned)).any(axis=1, keepdims=True)
+        return Comparison(able, scored, by_surrogate, ladder, np.where(calibrated, aligned, energy))
+
+    def _by_rule(self, candidates: CandidateArrays, view: Comparison) -> Ints:
+        """Return the winner by the rule; rows on the ladder hold anything.
+
+        All built-in rules are the answer free energy of `fuse` with other energies: confidence rules take the most
+        confident answer (β = ∞), majority counts (β = 0), DeepConf adds up exp(lowest window) (β = 1).
+        """
+        mask = np.where(view.ladder[:, None], view.eligible, view.scored)
+        groups, ones, order = candidates.groups.among(mask), np.ones(mask.shape), candidates.order
+        match self.rule:
+            case "fep":
+                return _fuse(order, groups, view.energy, self.beta, candidates.skills)
+            case "majority":
+                return _fuse(order, groups, view.energy, 0.0, ones)
+            case "max_confidence":
+                return _fuse(order, groups, -candidates.mean_probability, np.inf, ones)
+            case "mean_logprob":
+                return _fuse(order, groups, -candidates.mean_logprob, np.inf, ones)
+            case "deepconf":
+                return _fuse(order, groups, -candidates.lowest_window, 1.0, ones)
+            case _:
+                return self._row_by_row(candidates, view, groups)
+
+    def _row_by_row(self, candidates: CandidateArrays, view: Comparison, groups: Ints) -> Ints:
+        """Apply a rule from another package, such as a reward model: it sees one ballot at a time."""
+        decide = RULES[self.rule]
+        winners = np.zeros(len(groups), dtype=np.int64)
+        for row in np.flatnonzero(~view.ladder):
+            columns = np.array([column for column in candidates.order[row] if groups[row, column] >= 0])
+            keys = decide(
+                Ballot(
+                    free_energy=view.energy[row, columns],
+                    mean_logprob=candidates.mean_logprob[row, columns],
+                    mean_probability=candidates.mean_probability[row, columns],
+                    lowest_window=candidates.lowest_window[row, columns],
+                    groups=groups[row, columns],
+                    skills=candidates.skills[row, columns],
+                    beta=self.beta,
+                )
+            )
+            best = np.lexsort(tuple(-key for key in reversed(keys)))[0]  # stable: exact ties by content
+            winners[row] = columns[best]
+        return winners
+
+
+def eligible(candidates: Sequence[Candidate]) -> list[int]:
+    """Return the candidates that may win.
+
+    A candidate that violates the client's tools or response format loses to any that does not. Of the others, one
+    that was cut off or states no answer does not vote while any other candidate does (SPEC 5.6b).
+    """
+    able = [i for i, candidate in enumerate(candidates) if not candidate.fault] or list(range(len(candidates)))
+    return [i for i in able if is_complete(candidates[i])] or able
+
+
+def is_complete(candidate: Candidate) -> bool:
+    """Return whether a candidate states its answer and was not cut off at the limit of tokens (SPEC 5.6b)."""
+    return candidate.stated and candidate.finish != "length"
+
 
 def missing_share(candidates: Sequence[Candidate]) -> float:
-    """The share of a candidate set's tokens that have no log-probability (SPEC 5.6).
+    """Return the share of a candidate set's tokens that have no log-probability (SPEC 5.6).
 
     A candidate whose provider lists no tokens counts as all missing, at four characters a token.
     """
@@ -133,7 +299,7 @@ def missing_share(candidates: Sequence[Candidate]) -> float:
 
 
 def token_counts(candidate: Candidate) -> tuple[int, int]:
-    """Tokens of a candidate, and how many of them have no log-probability; control tokens count for neither."""
+    """Count the tokens of a candidate, and those without a log-probability; control tokens count for neither."""
     counted = [token for token in candidate.tokens if not token.control]
     if counted:
         return len(counted), sum(token.logprob is None for token in counted)
@@ -143,14 +309,14 @@ def token_counts(candidate: Candidate) -> tuple[int, int]:
 
 
 def confidences(candidate: Candidate) -> tuple[float, float, float]:
-    """Mean log-probability, mean probability and lowest window of a candidate that has log-probabilities."""
+    """Return mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
     known = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
     # numpy's mean is five layers of Python over this
     return np.add.reduce(known) / known.size, np.add.reduce(np.exp(known)) / known.size, _lowest_window(known)
 
 
 def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
-    """Every candidate, the best first: the winner, the best of each other answer, then what repeats one of them.
+    """Sort all candidates, best first: the winner, the best of each other answer, then repetitions.
 
     For a client that asked for several answers: it gets distinct ones as long as there are any.
     """
@@ -165,13 +331,28 @@ def rank(candidates: Sequence[Candidate], verdict: Verdict) -> list[int]:
     return sorted(order, key=lambda i: firsts[groups[i]] != i)  # stable: the order holds within both halves
 
 
-def _among(verdict: Verdict, fit: Sequence[int], total: int) -> Verdict:
-    """A verdict on some of the candidates as one on all."""
-    weights = [0.0] * total
-    for i, weight in zip(fit, verdict.weights, strict=True):
+def last_resort(candidate: Candidate) -> tuple[bool, str, str]:
+    """Break exact ties by content, never by position: slow before fast, then by text."""
+    return candidate.role is Role.SLOW, candidate.text, candidate.step
+
+
+def tie_order(candidates: Sequence[Candidate]) -> list[int]:
+    """Return the candidates in the order in which exact ties are broken, the winner first."""
+    return sorted(range(len(candidates)), key=lambda i: last_resort(candidates[i]), reverse=True)
+
+
+def _among(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
+    """Turn a verdict on the eligible candidates into one on all."""
+    weights = [0.0] * len(candidates)
+    for i, weight in zip(able, verdict.weights, strict=True):
         weights[i] = weight
-    note = f"{total - len(fit)} of {total} did not keep to the form asked for"
-    return Verdict(fit[verdict.winner], verdict.scorer, f"{verdict.reason}; {note}", tuple(weights))
+    faults = sum(bool(candidate.fault) for candidate in candidates) % len(
+        candidates
+    )  # if all have one, none counts
+    silent = len(candidates) - faults - len(able)
+    notes = [f"{faults} of {len(candidates)} did not keep to the form asked for"] if faults else []
+    notes += [f"{silent} of {len(candidates)} were cut off or stated no answer"] if silent else []
+    return Verdict(able[verdict.winner], verdict.scorer, "; ".join([verdict.reason, *notes]), tuple(weights))
 
 
 def _lowest_window(logprobs: Array) -> float:
@@ -180,17 +361,20 @@ def _lowest_window(logprobs: Array) -> float:
     return float((sums[width:] - sums[:-width]).min() / width)
 
 
-def last_resort(candidate: Candidate) -> tuple[bool, str, str]:
-    """Breaks exact ties by content, never by position: slow before fast, then by text."""
-    return candidate.role is Role.SLOW, candidate.text, candidate.step
+def _fuse(order: Ints, groups: Ints, energy: Array, beta: float, skills: Array) -> Ints:
+    """`fuse` with columns in the order in which exact ties are broken."""
+    energies, weights = (np.take_along_axis(each, order, axis=1) for each in (energy, skills))
+    ordered = np.take_along_axis(groups, order, axis=1)
+    found = fuse(Votes(energies, ordered, np.zeros(groups.shape, dtype=bool)), beta, weights)
+    return np.asarray(np.take_along_axis(order, found[:, None], axis=1)[:, 0])
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """How the energies of some candidates were made comparable.
+    """On what basis the energies of some candidates are compared, in the words of a trace (SPEC 5.5, 5.6).
 
-    Aligned and raw energies never meet: if one candidate has no alignment statistics, all are compared raw. Who is
-    aligned by served traffic, and who scored in a model's place, is said.
+    Aligned and raw energies are never compared: if one candidate has no alignment statistics, all are compared raw.
+    The trace names models aligned by served traffic, and surrogates.
 
     >>> Basis(scorers=("m",)).reason("lowest free energy")
     'lowest free energy by surrogate m'
@@ -205,7 +389,7 @@ class Basis:
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Basis:
-        """The basis for candidates that have been measured."""
+        """Return the basis for candidates that have been measured."""
         energies = [(candidate.model, candidate.energy) for candidate in candidates if candidate.energy is not None]
         return cls(
             tuple(sorted({energy.scorer for _, energy in energies if energy.scorer})),
@@ -224,7 +408,7 @@ class Basis:
         return self._by + (" (uncalibrated)" if self.raw else " (running)" if self.running else "")
 
     def reason(self, rule: str) -> str:
-        """Why the winner won, given the rule's own word for it."""
+        """Explain why the winner won, given the rule's own explanation."""
         if self.raw:
             return f"raw free energy{self._by}: no alignment statistics for {', '.join(self.unaligned)}"
         served = f"; {', '.join(self.running)} aligned by served traffic" if self.running else ""

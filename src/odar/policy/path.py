@@ -1,56 +1,149 @@
-"""d → path and budget (SPEC 1, 4.3)."""
+"""Difficulty → path and budget (SPEC 1, 4.3), and the second look after the fast answer (SPEC 5.11).
+
+`Routing.decide` and `Routing.reconsider` decide about one question, `Routing.route` about recorded questions as
+arrays; tests/policy/test_agreement.py holds the two equal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
+import numpy as np
+
+from odar.policy.rules import Array, Bools, Ints
 from odar.types import Assignment, Decision, Estimate, Path
+
+PATHS = tuple(Path)
+SIMPLE, MEDIUM, HARD = range(3)
+"""Numbers of the paths in arrays: indices into PATHS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
-    """Thresholds on difficulty, and how many slow samples Hard takes.
+class Thresholds:
+    """τ1 and τ2 on the difficulty (SPEC 1, 2.7).
 
-    Switched off, every query takes Medium: the paper's "rules only" (SPEC 4.4).
-
-    >>> Strategy(0.3, 0.7, 5).decide(Estimate(0.12, "length")).path
-    <Path.SIMPLE: 'simple'>
+    >>> Thresholds(0.3, 0.7).path(0.3)
+    <Path.MEDIUM: 'medium'>
+    >>> Thresholds(0.3, 0.7).paths(np.array([0.1, 0.3, 0.9])).tolist()
+    [0, 1, 2]
     """
 
     tau1: float
     tau2: float
-    samples: int
+
+    def path(self, difficulty: float) -> Path:
+        """Return the path for one difficulty."""
+        return Path.SIMPLE if difficulty < self.tau1 else Path.MEDIUM if difficulty < self.tau2 else Path.HARD
+
+    def paths(self, difficulty: Array) -> Ints:
+        """Return the number of the path for each difficulty."""
+        return np.asarray((difficulty >= self.tau1).astype(np.int64) + (difficulty >= self.tau2))
+
+    def reason(self, difficulty: float, name: str) -> str:
+        """Explain the path for one difficulty, in the words of a trace."""
+        match self.path(difficulty):
+            case Path.SIMPLE:
+                return f"{name} = {difficulty:.3f} < τ1 = {self.tau1:g}"
+            case Path.MEDIUM:
+                return f"τ1 = {self.tau1:g} ≤ {name} = {difficulty:.3f} < τ2 = {self.tau2:g}"
+            case _:
+                return f"{name} = {difficulty:.3f} ≥ τ2 = {self.tau2:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The path of each recorded question, and what led to it."""
+
+    path: Ints
+    """SIMPLE, MEDIUM or HARD."""
+    difficulty: Array
+    """The difficulty that counted: the posterior if there is one, else the prior."""
+    looked: Bools
+    """Whether the path was chosen after the fast answer (SPEC 5.11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How the path of a question is chosen.
+
+    Args:
+        thresholds: τ1 and τ2.
+        samples: slow samples of the Hard path.
+        looks: whether the fast answer is looked at before the path is chosen (`routing.mode = "posterior"`).
+        clearly_hard: from this prior on the fast answer is not waited for.
+        enabled: off, every question takes Medium: the paper's "rules only" (SPEC 4.4).
+        by_expert: thresholds of single experts, in place of the common ones (SPEC 4.3).
+
+    >>> Routing(Thresholds(0.3, 0.7), 5).decide(Estimate(0.12, "length")).path
+    <Path.SIMPLE: 'simple'>
+    """
+
+    thresholds: Thresholds
+    samples: int = 5
+    looks: bool = False
+    clearly_hard: float = 1.0
     enabled: bool = True
+    by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
+
+    def thresholds_of(self, expert: str) -> Thresholds:
+        """Return the thresholds for questions of one expert."""
+        return self.by_expert.get(expert, self.thresholds)
 
     def decide(
         self, estimate: Estimate, assignment: Assignment | None = None, forced: Path | None = None
     ) -> Decision:
-        """The path for this difficulty, or the one the caller insists on (SPEC 4.3)."""
-        path, reason = self._path(estimate.exact_or_middle)
+        """Choose the path by the prior, or take the one that the caller asked for (SPEC 4.3)."""
+        assignment = assignment or Assignment()
+        thresholds = self.thresholds_of(assignment.expert)
+        decided = partial(Decision, estimate=estimate, samples=self.samples, assignment=assignment)
         if forced is not None:
-            path, reason = forced, "asked for by the caller"
-        return Decision(path, estimate, self.samples, reason, assignment or Assignment(), forced is not None)
+            return decided(forced, reason="asked for by the caller", forced=True)
+        if not self.enabled:
+            return decided(Path.MEDIUM, reason="strategy switched off")
+        return decided(
+            thresholds.path(estimate.exact_or_middle), reason=thresholds.reason(estimate.exact_or_middle, "d")
+        )
 
-    def reconsider(self, decision: Decision, posterior: float, allowed: Collection[str] = tuple(Path)) -> Decision:
-        """The decision after the fast answer was seen (SPEC 5.11); a path that is not allowed is not taken.
+    def looks_first(self, decision: Decision) -> bool:
+        """Return whether the fast answer could still change this path, so that it is worth waiting for."""
+        undecided = self.looks and self.enabled and not decision.forced
+        return undecided and decision.estimate.exact_or_middle < self.clearly_hard
 
-        >>> before = Strategy(0.3, 0.7, 5).decide(Estimate(0.5, "learned"))
-        >>> after = Strategy(0.3, 0.7, 5).reconsider(before, 0.2)
+    def reconsider(self, decision: Decision, posterior: float, allowed: Collection[str] = PATHS) -> Decision:
+        """Choose the path again after the fast answer (SPEC 5.11); a path that is not allowed is not taken.
+
+        >>> routing = Routing(Thresholds(0.3, 0.7), 5, looks=True)
+        >>> after = routing.reconsider(routing.decide(Estimate(0.5, "learned")), 0.2)
         >>> after.path, after.reason
         (<Path.SIMPLE: 'simple'>, 'posterior d = 0.200 < τ1 = 0.3; prior 0.500, medium')
         """
-        path, reason = self._path(posterior, "posterior d")
-        reason += f"; prior {decision.estimate.difficulty:.3f}, {decision.path}"
+        thresholds = self.thresholds_of(decision.assignment.expert)
+        path = thresholds.path(posterior)
+        before = f"prior {decision.estimate.difficulty:.3f}, {decision.path}"
+        reason = f"{thresholds.reason(posterior, 'posterior d')}; {before}"
         if path not in allowed:
             path, reason = decision.path, f"{reason}; {path} is not allowed"
         return replace(decision, path=path, reason=reason, posterior=posterior)
 
-    def _path(self, d: float, name: str = "d") -> tuple[Path, str]:
+    def route(
+        self, prior: Array, posterior: Array, measurable: Bools, experts: Sequence[str] | None = None
+    ) -> Route:
+        """Choose the path of every recorded question: `decide`, `looks_first` and `reconsider` as arrays.
+
+        Args:
+            prior: d(x).
+            posterior: d(x, y_fast); NaN if the fast answer cannot be scored.
+            measurable: whether statistics are known by which fast answers are scored at all.
+            experts: the expert of each question; needed only if some have their own thresholds.
+        """
         if not self.enabled:
-            return Path.MEDIUM, "strategy switched off"
-        if d < self.tau1:
-            return Path.SIMPLE, f"{name} = {d:.3f} < τ1 = {self.tau1:g}"
-        if d < self.tau2:
-            return Path.MEDIUM, f"τ1 = {self.tau1:g} ≤ {name} = {d:.3f} < τ2 = {self.tau2:g}"
-        return Path.HARD, f"{name} = {d:.3f} ≥ τ2 = {self.tau2:g}"
+            return Route(np.full(len(prior), MEDIUM), prior, np.zeros(len(prior), dtype=bool))
+        looked = measurable & (prior < self.clearly_hard) & self.looks
+        difficulty = np.where(looked & np.isfinite(posterior), posterior, prior)
+        path = self.thresholds.paths(difficulty)
+        for expert, thresholds in self.by_expert.items():
+            own = np.array([each == expert for each in experts or ()], dtype=bool)
+            path = np.where(own, thresholds.paths(difficulty), path) if own.size else path
+        return Route(path, difficulty, looked)

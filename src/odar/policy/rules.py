@@ -19,6 +19,8 @@ from odar.registry import Registry
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+TIE = 1e-12
+"""Answers whose weights differ by less than this share have equal weights: sums are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
         return _softmax(own), best, own
     with np.errstate(divide="ignore"):  # a model of no skill has no say: log 0 = −∞
         answers = _by_group(np.log(ballot.skills) + ballot.beta * own, ballot.groups, _logsumexp)
-    return _shares(np.exp(answers - answers.max()), ballot.groups), best, own
+    weights = np.exp(answers - answers.max())
+    weights[weights >= 1 - TIE] = 1.0
+    return _shares(weights, ballot.groups), best, own
 
 
 def majority(ballot: Ballot) -> tuple[Array, ...]:
@@ -179,7 +183,7 @@ def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
             totals[one] += np.where(same, weights[other], 0.0)
             totals[other] += np.where(same, weights[one], 0.0)
     # Among candidates of the heaviest answer the one of lowest energy speaks; between answers of equal weight, too.
-    heaviest = totals >= totals.max(axis=0) * (1 - 1e-12)
+    heaviest = totals >= totals.max(axis=0) * (1 - TIE)
     return np.asarray(np.where(heaviest, own, -np.inf).argmax(axis=0))
 
 

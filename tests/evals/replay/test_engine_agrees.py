@@ -6,7 +6,8 @@ import pytest
 
 from odar.engine import Odar
 from odar.evals.replay.policies import run
-from odar.evals.replay.tape import FAST, SOLVE, VERIFY, load_tape
+from odar.evals.replay.tape import load_tape
+from odar.policy.fusion import FAST, SOLVE, VERIFY
 from odar.providers.base import Completion, Reply
 from odar.providers.pool import ProviderPool
 from odar.providers.replay import Recording, ReplayProvider, digest
@@ -29,11 +30,11 @@ def recordings(odar, entry, n):
     yield say("quick", prompts[Step.ANSWER].messages(query), fast)
     yield say("deep", prompts[Step.VERIFY].messages(query, fast.answer, fast.text.strip()), verify)
     solve, samples = prompts[Step.SOLVE].messages(query), entry.attempts[SOLVE : SOLVE + n]
-    stops, first = odar.waves.stopping is not None, odar.waves.first
+    first = odar.waves.stopping.first_size(n)
     if not odar.settings.card("deep").n:
         waves = [[sample] for sample in samples]
     else:
-        waves = [samples[:first], samples[first:]] if stops else [samples]
+        waves = [samples[:first], samples[first:]]
     for wave in waves:
         yield say("deep", solve, *wave)
 

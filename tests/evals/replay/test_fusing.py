@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odar.evals.replay.fusing import choose
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import SOLVE, load_tape
+from odar.evals.replay.tape import load_tape
+from odar.evals.replay.walk import choose
+from odar.policy.fusion import SOLVE
 from support.panels import handmade_panel
 
 ANSWERS = ["9", "9", "4", "4", "5", "6", "7"]

@@ -7,7 +7,8 @@ from odar.errors import InputError, UnknownName
 from odar.evals.replay.outcome import NO_PATH
 from odar.evals.replay.policies import expand, run, run_all, suites
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import FAST, SOLVE, load_tape
+from odar.evals.replay.tape import load_tape
+from odar.policy.fusion import FAST, SOLVE
 from odar.policy.rules import RULES, free_energy_rule
 from support.panels import synthetic_panel
 

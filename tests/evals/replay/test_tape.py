@@ -10,7 +10,8 @@ from odar.errors import InputError
 from odar.evals.replay.alignment import align, known_lengths, raw, skills_of
 from odar.evals.replay.policies import run
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import FAST, load_tape
+from odar.evals.replay.tape import load_tape
+from odar.policy.fusion import FAST
 from odar.recording.files import ROWS, open_recording, write_recording
 from odar.recording.schema import figures_of
 from support.panels import calibration, collect_panel, header, synthetic_panel

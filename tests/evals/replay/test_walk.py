@@ -8,7 +8,7 @@ import pytest
 from odar.evals.replay.outcome import NO_PATH
 from odar.evals.replay.policies import run
 from odar.evals.replay.tape import load_tape
-from odar.evals.replay.walk import HARD, MEDIUM, SIMPLE
+from odar.policy.path import HARD, MEDIUM, SIMPLE
 from support.panels import handmade_panel
 
 FLAT = [0.2] * 7

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import FAST, Tape
+from odar.evals.replay.tape import Tape
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import free_energy
+from odar.policy.fusion import FAST, CandidateArrays
 from odar.policy.rules import Array
 from odar.recording.header import calibration_of
 from odar.types import Step
@@ -20,6 +21,28 @@ def raw(tape: Tape, setting: Setting) -> Array:
     """F = E + λ·V; NaN where an answer has no log-probabilities."""
     energy, varentropy = tape.answers.energy, tape.answers.varentropy
     return np.asarray(free_energy(energy, varentropy, setting.lam))  # type: ignore[arg-type]  # arrays add up alike
+
+
+def candidates_of(tape: Tape, setting: Setting) -> CandidateArrays:
+    """Return the recorded answers as fusion sees them under a setting."""
+    answers = tape.answers
+    unknown = np.full(answers.score.shape, np.nan)
+    return CandidateArrays(
+        present=np.ones(answers.score.shape, dtype=bool),
+        energy=raw(tape, setting),
+        aligned=align(tape, setting),
+        surrogate=unknown,
+        surrogate_aligned=unknown,
+        total=answers.total,
+        missing=answers.missing,
+        complete=(answers.stated > 0) & ~answers.cut_off,
+        skills=skills_of(tape, setting),
+        order=answers.order,
+        mean_logprob=answers.mean_logprob,
+        mean_probability=answers.mean_probability,
+        lowest_window=answers.lowest_window,
+        groups=answers.grouping,
+    )
 
 
 def align(tape: Tape, setting: Setting) -> Array:

@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from odar.errors import InputError
-from odar.evals.replay.fusing import choose
-from odar.evals.replay.outcome import NO_PATH, Outcome, Play, settle
-from odar.evals.replay.routing import Route, route
+from odar.evals.replay.outcome import NO_PATH, Outcome, settle
+from odar.evals.replay.routing import route
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import FAST, SOLVE, VERIFY, Tape
-from odar.evals.replay.walk import HARD, MEDIUM, SIMPLE, always, walk
+from odar.evals.replay.tape import Tape
+from odar.evals.replay.walk import always, choose, walk
+from odar.policy.fusion import FAST, SOLVE, VERIFY
+from odar.policy.path import HARD, MEDIUM, SIMPLE, Route
 from odar.policy.rules import Array, Bools, Ints
+from odar.policy.simulation import Simulation
 
 SEEDS = (42, 123, 456)
 """SPEC 7.4's."""
@@ -123,8 +125,9 @@ def _among(tape: Tape, setting: Setting, name: str, columns: list[int], note: st
 
 
 def _settled(tape: Tape, name: str, paid: Bools, seen: Bools, winner: Ints, note: str) -> Outcome:
-    nowhere, never = np.full(len(tape), NO_PATH), np.zeros(len(tape), dtype=bool)
-    return settle(tape, name, Play(paid, seen, winner, nowhere, np.ones(len(tape), dtype=np.int64), never), note)
+    path, once = np.full(len(tape), NO_PATH), np.ones(len(tape), dtype=np.int64)
+    run = Simulation(path, paid, seen, np.zeros_like(paid), winner, once, paid.sum(axis=1))
+    return settle(tape, name, run, note)
 
 
 def _ranked(chosen: Route, score: Array) -> Route:

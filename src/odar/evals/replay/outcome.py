@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.evals.replay.tape import FAST, SOLVE, VERIFY, Tape
+from odar.evals.replay.tape import Tape
+from odar.policy.fusion import FAST, SOLVE, VERIFY
 from odar.policy.rules import Array, Bools, Ints
+from odar.policy.simulation import Simulation
 
 NO_PATH = -1
 """For policies that know no paths."""
@@ -47,58 +49,42 @@ class Outcome:
         return float(shares[0]), float(shares[1]), float(shares[2])
 
 
-@dataclass(frozen=True, slots=True)
-class Play:
-    """What was asked for and looked at, before it is priced."""
-
-    paid: Bools
-    """(N, M): answers that were asked for."""
-    seen: Bools
-    """(N, M): those among which the winner was chosen; sampling that stops early leaves some unread."""
-    winner: Ints
-    path: Ints
-    waves: Ints
-    """(N,): requests for slow samples, where one request gives several."""
-    looked: Bools
-    """(N,): whether the slow samples waited for the fast answer."""
-
-
-def settle(tape: Tape, name: str, play: Play, note: str = "") -> Outcome:
-    """Price a play: calls, money, tokens and time."""
+def settle(tape: Tape, name: str, run: Simulation, note: str = "", *, looked: Bools | None = None) -> Outcome:
+    """Price a simulation: calls, money, tokens and time; `looked`: where samples waited for the fast answer."""
     answers, rows = tape.answers, np.arange(len(tape))
     score = answers.score
     return Outcome(
         name=name,
-        score=score[rows, play.winner],
-        calls=play.paid.sum(axis=1).astype(np.float64),
-        cost=_sum(answers.output_usd, play.paid) + _prompts(tape, play),
-        tokens=_sum(answers.output, play.paid),
-        seconds=_seconds(tape, play),
-        path=play.path,
-        winner=play.winner,
-        best=np.where(play.seen, score, -np.inf).max(axis=1),
-        worst=np.where(play.seen, score, np.inf).min(axis=1),
+        score=score[rows, run.winner],
+        calls=run.calls.astype(np.float64),
+        cost=_sum(answers.output_usd, run.asked) + _prompts(tape, run),
+        tokens=_sum(answers.output, run.asked),
+        seconds=_seconds(tape, run, looked),
+        path=run.path,
+        winner=run.winner,
+        best=np.where(run.read, score, -np.inf).max(axis=1),
+        worst=np.where(run.read, score, np.inf).min(axis=1),
         note=note,
     )
 
 
-def _prompts(tape: Tape, play: Play) -> Array:
+def _prompts(tape: Tape, run: Simulation) -> Array:
     """What reading prompts cost: once for every request."""
-    prompts, single = tape.answers.prompt_usd, play.paid.copy()
-    together = _together(tape) & play.paid[:, SOLVE:].any(axis=1)
+    prompts, single = tape.answers.prompt_usd, run.asked.copy()
+    together = _together(tape) & run.asked[:, SOLVE:].any(axis=1)
     single[together, SOLVE:] = False
-    return _sum(prompts, single) + np.where(together, prompts[:, SOLVE] * play.waves, 0.0)
+    return _sum(prompts, single) + np.where(together, prompts[:, SOLVE] * run.waves, 0.0)
 
 
-def _seconds(tape: Tape, play: Play) -> Array:
+def _seconds(tape: Tape, run: Simulation, looked: Bools | None) -> Array:
     """The fast answer, then the verification; the samples beside the fast answer, or after it if it was waited for.
 
     A request for several samples is recorded with the time all of them took: each wave counts that much at most.
     """
-    seconds = np.where(play.paid, tape.answers.seconds, 0.0)
-    samples = seconds[:, SOLVE:].max(axis=1, initial=0.0) * np.maximum(play.waves, 1)
+    seconds = np.where(run.asked, tape.answers.seconds, 0.0)
+    samples = seconds[:, SOLVE:].max(axis=1, initial=0.0) * np.maximum(run.waves, 1)
     first = seconds[:, FAST] + seconds[:, VERIFY]
-    one_by_one = play.looked | play.paid[:, VERIFY]
+    one_by_one = run.asked[:, VERIFY] if looked is None else looked | run.asked[:, VERIFY]
     return np.asarray(np.where(one_by_one, first + samples, np.maximum(first, samples)))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from odar.difficulty.base import ESTIMATORS
@@ -12,32 +10,23 @@ from odar.difficulty.features import GROUPS
 from odar.errors import InputError
 from odar.evals.replay.alignment import align, known_lengths
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import FAST, Tape
+from odar.evals.replay.tape import Tape
+from odar.policy.fusion import FAST
+from odar.policy.path import Route, Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Bools, Ints
+from odar.policy.rules import Array
 from odar.recording.header import calibration_of
 from odar.types import Query
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The path of each item, and what led to it."""
-
-    path: Ints
-    """0 Simple, 1 Medium, 2 Hard."""
-    difficulty: Array
-    """The difficulty that counted: the posterior where there is one."""
-    looked: Bools
-    """Whether the fast answer was waited for before the path was chosen (SPEC 5.11)."""
-
-
 def route(tape: Tape, setting: Setting) -> Route:
-    """The paths under a setting."""
-    prior = prior_of(tape, setting)
-    posterior, looked = posterior_of(tape, setting, prior)
-    difficulty = np.where(np.isnan(posterior), prior, posterior)
-    path = (difficulty >= setting.tau1).astype(np.int64) + (difficulty >= setting.tau2)  # as `Strategy` decides
-    return Route(path, difficulty, looked)
+    """Choose the path of each item under a setting."""
+    prior, length = prior_of(tape, setting), known_lengths(tape, setting)
+    routing = Routing(
+        Thresholds(setting.tau1, setting.tau2), setting.n, setting.mode == "posterior", setting.clearly_hard
+    )
+    posterior = posterior_of(tape, setting, prior, length) if routing.looks else np.full(len(tape), np.nan)
+    return routing.route(prior, posterior, np.isfinite(length), tape.items.expert)
 
 
 def prior_of(tape: Tape, setting: Setting) -> Array:
@@ -52,16 +41,11 @@ def prior_of(tape: Tape, setting: Setting) -> Array:
     return np.array([estimator.estimate(Query(text)).difficulty for text in tape.items.query])
 
 
-def posterior_of(tape: Tape, setting: Setting, prior: Array) -> tuple[Array, Bools]:
-    """d(x, y_fast) where the engine would look at the fast answer, else NaN; and where it would look."""
-    nothing = np.full(len(tape), np.nan), np.zeros(len(tape), dtype=bool)
-    if setting.mode == "prior":
-        return nothing
-    length = known_lengths(tape, setting)
-    looked = (prior < setting.clearly_hard) & np.isfinite(length)
+def posterior_of(tape: Tape, setting: Setting, prior: Array, length: Array) -> Array:
+    """Return d(x, y_fast) of each item; NaN if its fast answer cannot be scored."""
     unsure = align(tape, setting)[:, FAST]
-    scored = looked & np.isfinite(unsure)
-    found = nothing[0]
+    scored = np.isfinite(length) & np.isfinite(unsure)
+    found = np.full(len(tape), np.nan)
     if scored.any():
         model = PosteriorDifficulty.fitted(calibration_of(tape.header).posterior, "the panel's calibration")
         silent = 1 - tape.answers.stated[:, FAST]
@@ -70,7 +54,7 @@ def posterior_of(tape: Tape, setting: Setting, prior: Array) -> tuple[Array, Boo
         found[scored] = model.predict(
             prior[scored], unsure[scored], length[scored], unanswered=silent[scored], features=phi
         )
-    return found, looked
+    return found
 
 
 def _without(tape: Tape, setting: Setting) -> Array:

@@ -11,16 +11,14 @@ import numpy as np
 
 from odar.calibration_file import load_calibration
 from odar.errors import InputError
-from odar.evals.replay.grouping import Grouping
-from odar.policy.fusion import last_resort
+from odar.policy.equivalence import AnswerGroups
+from odar.policy.fusion import SOLVE, tie_order
 from odar.policy.rules import Array, Bools, Ints
 from odar.recording.files import damage_reported, open_recording
 from odar.recording.header import Header
 from odar.recording.schema import ItemKey
 from odar.types import Candidate, Step
 
-FAST, VERIFY, SOLVE = 0, 1, 2
-"""Columns: the fast answer, the verification, the first of the slow samples."""
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
 _COUNTS = ("total", "missing", "length", "stated")
 _PLAIN = ("score", "prompt_usd", "output_usd", "seconds")
@@ -67,8 +65,10 @@ class Answers:
     judgment: Array
     """1 CORRECT, 0 INCORRECT, NaN where there is no verdict."""
     order: Ints
-    """Columns of each row as exact ties are broken: slow before fast, then by text."""
-    grouping: Grouping
+    """Columns of each row in the order in which exact ties are broken."""
+    cut_off: Bools
+    """Whether it ended at the limit of tokens."""
+    grouping: AnswerGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +115,20 @@ def load_tape(place: str | Path, calibration: str | None = None, split: str = ""
         raise InputError(f"{place} holds no finished items yet; go on with odar eval collect")
     items = {name: _join([part[0][name] for part in parts]) for name in parts[0][0]}
     answers = {name: np.concatenate([part[1][name] for part in parts]) for name in parts[0][1]}
-    grouping = Grouping.join([part[2] for part in parts])
+    grouping = AnswerGroups.join([part[2] for part in parts])
     return Tape(header, Items(**items), Answers(**answers, grouping=grouping))
 
 
 _ATTEMPT = "attempts.list.element."
 _COLUMNS = [
     "key", "category", "metric", "stratum", "fold", "query", "features", "difficulty", "expert",
-    *(_ATTEMPT + name for name in ("step", "model", "text", "answer", "judgment", "usage.output", *_PLAIN)),
+    *(_ATTEMPT + name for name in ("step", "model", "text", "answer", "finish", "judgment", "usage.output")),
+    *(_ATTEMPT + name for name in _PLAIN),
     *(_ATTEMPT + "figures." + name for name in (*_REALS, *_COUNTS)),
 ]  # fmt: skip
 
 
-def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[str, Any], Grouping]:
+def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[str, Any], AnswerGroups]:
     """One row group as items, answers and groups."""
     rows, width = table.num_rows, SOLVE + header.samples
     nested = table.column("attempts").combine_chunks()
@@ -149,6 +150,7 @@ def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[
         **{name: numbers(figures.field(name)) for name in (*_REALS, *_COUNTS)},
         **{name: numbers(flat.field(name)) for name in _PLAIN},
         "output": numbers(flat.field("usage").field("output")),
+        "cut_off": np.array(texts("finish")) == "length",
         "judgment": numbers(flat.field("judgment").cast("float64")),
         "source": np.array(
             [[places[m, s] for m, s in zip(*row, strict=True)] for row in zip(models, steps, strict=True)]
@@ -160,13 +162,12 @@ def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[
     items["fold"] = table.column("fold").to_numpy()
     items["prior"] = table.column("difficulty").to_numpy()
     items["features"] = np.array(table.column("features").to_pylist())
-    return items, answers, Grouping.of_answers(said)
+    return items, answers, AnswerGroups.of_answers(said)
 
 
 def _order(steps: list[str], texts: list[str]) -> list[int]:
     """As `Fusion.choose` breaks exact ties."""
-    ranks = [last_resort(Candidate(Step(step), "", text, "")) for step, text in zip(steps, texts, strict=True)]
-    return sorted(range(len(ranks)), key=ranks.__getitem__, reverse=True)
+    return tie_order([Candidate(Step(step), "", text, "") for step, text in zip(steps, texts, strict=True)])
 
 
 def _join(parts: list[Any]) -> Any:

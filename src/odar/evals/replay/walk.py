@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from odar.errors import InputError
-from odar.evals.replay.fusing import choose
-from odar.evals.replay.outcome import Outcome, Play, settle
-from odar.evals.replay.routing import Route, route
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import FAST, SOLVE, VERIFY, Tape
+from odar.evals.replay.alignment import candidates_of
+from odar.evals.replay.outcome import Outcome, settle
+from odar.evals.replay.routing import route
+from odar.evals.replay.setting import NO_FUSION, Setting
+from odar.evals.replay.tape import Tape
+from odar.policy.fusion import FAST, Fusion
+from odar.policy.path import Route
 from odar.policy.rules import Bools, Ints
+from odar.policy.simulation import simulate
 from odar.policy.stopping import Stopping
-
-SIMPLE, MEDIUM, HARD = 0, 1, 2
 
 
 def odar(tape: Tape, setting: Setting, name: str = "odar", note: str = "") -> Outcome:
@@ -24,64 +27,43 @@ def odar(tape: Tape, setting: Setting, name: str = "odar", note: str = "") -> Ou
 
 
 def walk(tape: Tape, setting: Setting, chosen: Route, name: str, note: str = "") -> Outcome:
-    """Take the paths that somebody chose, fusing as the setting says."""
+    """Take the paths that were chosen, and fuse as the setting says."""
     if setting.n > tape.samples:
         raise InputError(
             f"n = {setting.n}, but the panel holds {tape.samples} slow samples; collect with --samples"
         )
-    path = chosen.path
-    read, paid, waves = _samples(tape, setting)
-    hard = (path == HARD)[:, None]
-    seen, asked = (np.where(hard, mask, False) for mask in (read, paid))
-    for mask in (seen, asked):
-        mask[:, FAST] = True
-        mask[:, VERIFY] = path == MEDIUM
-    winner = np.where(path == SIMPLE, FAST, choose(tape, setting, seen))
-    play = Play(asked, seen, winner, path, np.where(path == HARD, waves, 0), chosen.looked)
-    return settle(tape, name, play, note)
+    stopping = Stopping(setting.stop, setting.first_wave)
+    candidates = candidates_of(tape, setting)
+    run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
+    if setting.rule == NO_FUSION:
+        run = replace(run, winner=first_slow(run.read))
+    return settle(tape, name, run, note, looked=chosen.looked)
+
+
+def choose(tape: Tape, setting: Setting, present: Bools) -> Ints:
+    """Return the winning column of each row among those that are present."""
+    if setting.rule == NO_FUSION:
+        return first_slow(present)
+    return fusion_of(setting).choose_rows(candidates_of(tape, setting), present)
+
+
+def fusion_of(setting: Setting) -> Fusion:
+    """Return the fusion policy of a setting."""
+    rule = "fep" if setting.rule == NO_FUSION else setting.rule
+    return Fusion(rule, setting.beta, setting.missing_limit)
+
+
+def first_slow(present: Bools) -> Ints:
+    """Return the first slow answer of each row; the fast one if it is alone."""
+    slow = present.copy()
+    slow[:, FAST] &= ~present[:, FAST + 1 :].any(axis=1)
+    return np.asarray(slow.argmax(axis=1))
 
 
 def always(tape: Tape, setting: Setting, path: int, name: str, note: str = "") -> Outcome:
     """The same path for every item."""
     nowhere = Route(np.full(len(tape), path), np.full(len(tape), np.nan), np.zeros(len(tape), dtype=bool))
     return walk(tape, setting, nowhere, name, note)
-
-
-def _samples(tape: Tape, setting: Setting) -> tuple[Bools, Bools, Ints]:
-    """Slow samples that are read and paid on the Hard path, and the requests they take, as `Waves` has it.
-
-    A wave is paid for whole, even if the answer is settled before all of it has been read.
-    """
-    everything = tape.columns(*range(SOLVE, SOLVE + setting.n))
-    if setting.stop is None:
-        return everything, everything, np.ones(len(tape), dtype=np.int64)
-    first = min(setting.first_wave, setting.n)
-    taken = _settled_after(tape, first, setting.n, Stopping(setting.stop))
-    paid = np.where(taken <= first, first, setting.n)
-    place = np.arange(everything.shape[1]) - SOLVE
-    inside = place >= 0
-    return (
-        inside & (place < taken[:, None]),
-        inside & (place < paid[:, None]),
-        np.where(taken <= first, 1, 2),
-    )
-
-
-def _settled_after(tape: Tape, first: int, n: int, stopping: Stopping) -> Ints:
-    """How many samples, from the first look on, until the leading answer is settled (SPEC 5.12); or all."""
-    taken = np.full(len(tape), n)
-    for count in range(n - 1, first - 1, -1):
-        groups = tape.answers.grouping.among(tape.columns(*range(SOLVE, SOLVE + count)))[:, SOLVE : SOLVE + count]
-        same = groups[:, :, None] == groups[:, None, :]
-        votes = same.sum(axis=2)
-        leader = votes.max(axis=1)
-        leads = np.take_along_axis(groups, votes.argmax(axis=1)[:, None], axis=1)
-        runner_up = np.where(groups == leads, 0, votes).max(axis=1)
-        table = np.array(
-            [[stopping.decided([0] * a + [1] * b, n - count) for b in range(count + 1)] for a in range(count + 1)]
-        )
-        taken = np.where(table[leader, runner_up], count, taken)
-    return taken
 
 
 def _undispatched(tape: Tape) -> str:

@@ -10,14 +10,15 @@ import numpy as np
 from odar.errors import InputError
 from odar.evals.replay.outcome import Outcome
 from odar.evals.replay.policies import run_all, suites
-from odar.evals.replay.routing import posterior_of, prior_of
+from odar.evals.replay.routing import prior_of, route
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import FAST, Tape
+from odar.evals.replay.tape import Tape
 from odar.evals.router_quality import oracle_score
 from odar.evals.routing_bench import Outcomes, RouterRow, router_row
 from odar.evals.standing import Standing, item_names, label_free, paired, standings, strata_of
 from odar.evals.statistics import Difference
 from odar.evals.taxonomy import Taxonomy, groups_of, taxonomy
+from odar.policy.fusion import FAST
 from odar.policy.rules import Array, Bools
 
 BINS = 8
@@ -89,9 +90,9 @@ def gather(tape: Tape) -> Findings:
     prior = prior_of(tape, setting)
     wrong = 1 - tape.answers.score[:, FAST]
     estimates = {"prior": prior}
-    posterior, _ = posterior_of(tape, setting.changed({"mode": "posterior"}), prior)
-    if np.isfinite(posterior).any():
-        estimates["posterior"] = np.where(np.isnan(posterior), prior, posterior)
+    posterior = route(tape, setting.changed({"mode": "posterior"})).difficulty
+    if (posterior != prior).any():
+        estimates["posterior"] = posterior
     pair = odar.score, outcomes["single-fast"].score
     return Findings(
         tape=tape,

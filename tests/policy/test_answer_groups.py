@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.replay.grouping import Grouping
-from odar.policy.equivalence import group
+from odar.policy.equivalence import AnswerGroups, group
 
-ANSWERS = st.sampled_from(["5", "5 kg", "5 g", "5.0", "6", "6 kg", "Paris", "paris.", "(a)"])
+ANSWERS = st.sampled_from(["5", "5 kg", "5 g", "5.0", "6", "6 kg", "Paris", "paris.", "(a)", "so it must be 5"])
 ROWS = st.lists(st.lists(ANSWERS, min_size=5, max_size=5), min_size=1, max_size=6)
 
 
@@ -18,7 +17,7 @@ def partition(numbers):
 @given(ROWS, st.lists(st.booleans(), min_size=5, max_size=5).filter(any))
 def test_any_choice_of_answers_is_grouped_as_fusion_would(rows, mask):
     present = np.tile(np.array(mask), (len(rows), 1))
-    groups = Grouping.of_answers(rows).among(present)
+    groups = AnswerGroups.of_answers(rows).among(present)
     for row, answers in zip(groups, rows, strict=True):
         assert (row[~np.array(mask)] == -1).all()
         there = [answer for answer, is_there in zip(answers, mask, strict=True) if is_there]
@@ -27,7 +26,7 @@ def test_any_choice_of_answers_is_grouped_as_fusion_would(rows, mask):
 
 @given(ROWS, ROWS)
 def test_joined_groupings_are_those_of_all_rows(first, second):
-    joined = Grouping.join([Grouping.of_answers(first), Grouping.of_answers(second)])
-    whole = Grouping.of_answers([*first, *second])
+    joined = AnswerGroups.join([AnswerGroups.of_answers(first), AnswerGroups.of_answers(second)])
+    whole = AnswerGroups.of_answers([*first, *second])
     assert (joined.full == whole.full).all()
     assert joined.open == whole.open

@@ -1,0 +1,331 @@
+"""One decision, three callers: the engine, calibration and replay do the same with any recorded question.
+
+Questions are generated with everything that has ever made them differ: missing log-probabilities, ties, answers that
+were cut off or not stated, fewer samples than asked for, β = 0, 0.25 and ∞, skills, a surrogate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from odar.calibration.evidence import evidence_of
+from odar.calibration.install import incumbents
+from odar.calibration.items import Item
+from odar.calibration.records import Record, Score, attempt
+from odar.calibration_file import Calibration
+from odar.config import load_settings
+from odar.difficulty.features import FEATURES
+from odar.engine import Odar
+from odar.errors import ProviderError
+from odar.evals.replay.policies import run
+from odar.evals.replay.tape import load_tape
+from odar.policy.alignment import Statistics, StatisticsTable
+from odar.policy.fusion import SOLVE
+from odar.policy.path import PATHS
+from odar.providers.base import Completion, Reply
+from odar.recording.files import write_recording
+from odar.recording.header import header_of
+from odar.recording.schema import Bill, ItemKey, RecordedItem, attempt_of
+from odar.types import Candidate, Estimate, Query, Step, Token, Usage
+
+INF = math.inf
+MODELS = {
+    "quick": {"provider": "fast", "logprobs": True, "n": False, "price": {"input": 1, "output": 4}},
+    "deep": {"provider": "slow", "logprobs": True, "n": False, "price": {"input": 3, "output": 15}},
+    "judge": {"provider": "scores", "prompt_logprobs": True, "price": {"input": 1, "output": 1}},
+}
+limits = hypothesis.settings(max_examples=60, suppress_health_check=list(hypothesis.HealthCheck))
+SKILLS = {Step.ANSWER: 0.5, Step.VERIFY: 0.8, Step.SOLVE: 1.0}
+
+
+@dataclass(frozen=True)
+class Said:
+    """One recorded answer."""
+
+    answer: str
+    logprob: float | None = -0.1
+    filler: int = 0
+    """Tokens before the answer."""
+    silent: int = 0
+    """How many of them have no log-probability."""
+    stated: bool = True
+    finish: str = "stop"
+    score: float = -0.3
+    """The log-probability that the surrogate gives each of its words."""
+    listed: bool = True
+    """Whether the provider lists tokens at all."""
+
+    @property
+    def completion(self) -> Completion:
+        words = ["So"] * self.filler + (["Answer:", self.answer] if self.stated else ["perhaps", self.answer])
+        marks = [None if i < self.silent else self.logprob for i in range(len(words))]
+        tokens = [
+            Token(w if i == 0 else f" {w}", mark) for i, (w, mark) in enumerate(zip(words, marks, strict=True))
+        ]
+        return Completion(" ".join(words), tuple(tokens) if self.listed else (), self.finish)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the agents say when they are asked; samples beyond those listed fail."""
+
+    fast: Said
+    verify: Said
+    solves: tuple[Said, ...]
+    prior: float = 0.9
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How ODAR is set."""
+
+    beta: float = INF
+    samples: int = 5
+    stop: float | None = None
+    mode: str = "prior"
+    calibrated: bool = True
+    surrogate: bool = False
+
+
+ISSUE = Question(Said("A"), Said("A", None), tuple(Said(answer, None) for answer in "AABBB"))
+"""The paper's own profile: a slow model without log-probabilities. Three of five samples say B."""
+
+LOGPROBS = (None, -0.125, -0.125, -0.25, -0.5, -2.0)
+"""Exact in single precision, so that ties stay ties in a recording."""
+said = st.builds(
+    Said,
+    answer=st.sampled_from(["4", "4.0", "5", "5 km", "6"]),
+    logprob=st.sampled_from(LOGPROBS),
+    filler=st.integers(0, 4),
+    silent=st.sampled_from([0, 0, 0, 1, 3]),
+    stated=st.sampled_from([True, True, True, False]),
+    finish=st.sampled_from(["stop", "stop", "stop", "length"]),
+    score=st.sampled_from([-0.125, -0.25, -0.25, -1.0]),
+    listed=st.sampled_from([True, True, True, False]),
+)
+questions = st.builds(
+    Question,
+    fast=said,
+    verify=said,
+    solves=st.lists(said, min_size=1, max_size=5).map(tuple),
+    prior=st.sampled_from([0.1, 0.45, 0.55, 0.75, 0.95]),
+)
+settings = st.builds(
+    Setting,
+    beta=st.sampled_from([0.0, 0.25, INF]),
+    samples=st.sampled_from([1, 3, 5]),
+    stop=st.sampled_from([None, 0.8, 1.0]),
+    mode=st.sampled_from(["prior", "posterior"]),
+    calibrated=st.booleans(),
+    surrogate=st.booleans(),
+)
+
+
+class FixedEstimator:
+    """An estimator that returns what it is told."""
+
+    name = "fixed"
+    value = 0.5
+
+    def estimate(self, query: Query) -> Estimate:
+        return Estimate(self.value, self.name, tuple((feature, 0.0, 0.0) for feature in FEATURES))
+
+
+class Speaker:
+    """A provider that says what was recorded."""
+
+    name = "speaker"
+    question = ISSUE
+    first_seed = 0
+
+    async def complete(self, request: Any, on_text: Any = None) -> Reply:
+        system = request.messages[0].text
+        if "proposed" in system:
+            found = self.question.verify
+        elif "care" in system:
+            index = request.sampling.seed - self.first_seed
+            if index >= len(self.question.solves):
+                raise ProviderError("gone", provider=self.name)
+            found = self.question.solves[index]
+        else:
+            found = self.question.fast
+        return Reply((found.completion,), Usage(10, 0, 5, 0))
+
+    async def score(self, request: Any, text: str) -> Reply:
+        every = [self.question.fast, self.question.verify, *self.question.solves]
+        value = next(each.score for each in every if each.completion.text == text)
+        return Reply(
+            (Completion(text, tuple(Token(f" {word}", value) for word in text.split())),), Usage(10, 0, 1, 0)
+        )
+
+    async def check(self) -> str:
+        return "ready"
+
+    async def close(self) -> None:
+        return None
+
+
+@cache
+def engine(setting: Setting) -> tuple[Odar, Speaker, FixedEstimator]:
+    """An engine for a setting; Hypothesis repeats settings often."""
+    speaker, estimator = Speaker(), FixedEstimator()
+    names = ("fast", "slow", "scores")
+
+    def build(calibration: str = "") -> Odar:
+        loaded = load_settings(
+            "tiny",
+            environ={},
+            models=MODELS,
+            providers={name: {"kind": "openai"} for name in names},
+            prompts="default",
+            fast__model="quick",
+            slow__model="deep",
+            calibration=calibration,
+            fusion__beta=setting.beta,
+            fusion__stop_confidence=setting.stop,
+            fusion__surrogate="judge" if setting.surrogate else "",
+            routing__samples=setting.samples,
+            routing__mode=setting.mode,
+            alignment__running=False,
+        )
+        return Odar(loaded, providers=dict.fromkeys(names, speaker), estimator=estimator)
+
+    odar = build()
+    speaker.first_seed = odar.settings.seed or 0
+    if not setting.calibrated:
+        return odar, speaker, estimator
+    rows = {
+        odar.source(model, step, scorer): Statistics(mean + shift, 0.25, 50, SKILLS[step], 1.25, 0.5)
+        for scorer, shift in (("", 0.0), ("judge", 0.125))
+        for model, step, mean in (
+            ("quick", Step.ANSWER, 0.3),
+            ("deep", Step.VERIFY, 0.2),
+            ("deep", Step.SOLVE, 0.25),
+        )
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(Calibration(StatisticsTable(rows)).to_json())
+        file.flush()
+        return build(file.name), speaker, estimator
+
+
+Decisions = list[tuple[str, int, str]]
+"""Path, calls and answer of each question."""
+
+
+def by_engine(setting: Setting, asked: Sequence[Question]) -> Decisions:
+    odar, speaker, estimator = engine(setting)
+    found = []
+    for question in asked:
+        speaker.question, estimator.value = question, question.prior
+        answer = asyncio.run(odar.aask("How many?"))
+        found.append((str(answer.path), answer.trace.spend.calls, answer.answer))
+    return found
+
+
+async def candidates_of(odar: Odar, samples: int) -> tuple[list[Candidate], list[Candidate], Any]:
+    """Everything that can be recorded of a question, and what a surrogate makes of it."""
+    team = odar.team(Query("How many?"), odar.ledger())
+    fast = await team.answer()
+    said = [*fast, *await team.verify(fast[0]), *await team.solve(samples)]
+    surrogate = odar.judge.surrogate
+    return said, await surrogate.weigh(said, team) if surrogate else [], team
+
+
+def by_calibration(setting: Setting, asked: Sequence[Question]) -> Decisions:
+    odar, speaker, estimator = engine(setting)
+    item, records = Item("1", Query("How many?"), ("4",)), []
+    for question in asked:
+        speaker.question, estimator.value = question, question.prior
+        said, scored, team = asyncio.run(candidates_of(odar, setting.samples))
+        scores = [Score(each.energy.energy, each.energy.varentropy, 0.0) for each in scored] or [None] * len(said)
+        kept = [
+            attempt(item, odar.scales.weigh(each, team), 0.0, score)
+            for each, score in zip(said, scores, strict=True)
+        ]
+        records.append(Record("1", "How many?", question.prior, kept[0], kept[1], tuple(kept[2:]), len(kept) - 2))
+    weight, features = odar.settings.fusion.varentropy_weight, np.zeros((len(asked), len(FEATURES)))
+    setup, evidence = incumbents(odar).setup, evidence_of(records, weight, features)
+    run = setup.simulate(evidence, setup.route(evidence.fast).path)
+    every = [[record.fast, record.verify, *record.solves] for record in records]
+    return [
+        (str(PATHS[path]), int(calls), row[winner].answer)
+        for path, calls, winner, row in zip(run.path, run.calls, run.winner, every, strict=True)
+    ]
+
+
+def by_replay(setting: Setting, asked: Sequence[Question]) -> Decisions:
+    odar, speaker, estimator = engine(setting)
+    entries = []
+    for i, question in enumerate(asked):
+        speaker.question, estimator.value = question, question.prior
+        said, _, _ = asyncio.run(candidates_of(odar, setting.samples))
+        bill = Bill(0, Usage(10, 0, 5, 0), None, 0.1)
+        places = [max(0, place - SOLVE) for place in range(len(said))]
+        kept = [attempt_of(each, k, bill, 5) for k, each in zip(places, said, strict=True)]
+        entries.append(
+            RecordedItem(
+                key=ItemKey("set", str(i), 42),
+                category="c",
+                metric="m",
+                stratum="s",
+                fold=0,
+                query="How many?",
+                gold="4",
+                effort=None,
+                features=(0.0,) * 24,
+                difficulty=question.prior,
+                expert="general",
+                attempts=tuple(dataclasses.replace(each, score=0.0) for each in kept),
+            )
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "recording.jsonl"
+        write_recording(path, header_of(odar, setting.samples), entries)
+        found = run(load_tape(path), "odar")
+    return [
+        (str(PATHS[path]), int(calls), entry.attempts[winner].answer)
+        for path, calls, winner, entry in zip(found.path, found.calls, found.winner, entries, strict=True)
+    ]
+
+
+@given(settings, st.lists(questions, min_size=1, max_size=5))
+@limits
+@example(Setting(), [ISSUE])
+def test_calibration_decides_as_the_engine_does(setting, asked):
+    assert by_calibration(setting, asked) == by_engine(setting, asked)
+
+
+@given(
+    settings.map(lambda each: dataclasses.replace(each, surrogate=False)),
+    st.lists(questions, min_size=1, max_size=5),
+)
+@limits
+@example(Setting(), [ISSUE])
+def test_replay_decides_as_the_engine_does(setting, asked):
+    whole = [replace_solves(question, setting.samples) for question in asked]
+    assert by_replay(setting, whole) == by_engine(setting, whole)
+
+
+def replace_solves(question: Question, samples: int) -> Question:
+    """With as many samples as are taken: a panel holds all of them."""
+    return dataclasses.replace(question, solves=(question.solves * samples)[:samples])
+
+
+def test_the_paper_profile_answers_with_what_most_slow_samples_say():
+    """Three of five slow samples say B; the fast answer and two samples say A, and only the fast one has log-probs."""
+    for decide in (by_engine, by_calibration, by_replay):
+        assert decide(Setting(), [ISSUE]) == [("hard", 6, "B")]
