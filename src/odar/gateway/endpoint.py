@@ -102,6 +102,7 @@ class Endpoint:
             error = failure
             await self._refuse(state, failure)
         self._record(state, error)
+        error = None  # its traceback holds this frame and those below, with the body: a cycle that would live long
 
     async def _answer(self, state: RequestState) -> None:
         service, gateway = self._service, self._gateway

@@ -7,9 +7,11 @@ On SIGTERM or SIGINT: /readyz turns 503 and new requests are refused, so that a 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import math
 import socket
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -20,6 +22,18 @@ from starlette.applications import Starlette
 from odar.gateway.gate import Gate
 from odar.gateway.http_protocol import ConnectionLimits, LimitedProtocol
 from odar.settings import GatewaySettings
+
+_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 256 * 2**10  # of glibc's mallopt
+
+
+def return_large_buffers() -> None:
+    """Let the memory of a large request go back to the system when it is freed.
+
+    glibc raises its own threshold after the first large buffer, and then keeps hundreds of megabytes for the next.
+    Other C libraries have no such function, and no such habit.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
 
 
 class DrainingServer(uvicorn.Server):
@@ -36,6 +50,7 @@ class DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         # What was imported will never be garbage, and a request leaves no cycles worth looking for that often.
+        return_large_buffers()
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
