@@ -113,7 +113,7 @@ class Options:
     protocol: str = "openai"
     """Whose words `extra` are written in: only a server that speaks it gets them."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields nobody here knows, sent on as they are."""
+    """Further fields of the client's request; `odar.forwarding` decides which are sent on."""
 
 
 NO_OPTIONS = Options()

@@ -129,6 +129,7 @@ class Odar:
         final: bool = False,
         trace_id: str | None = None,
         paths: Collection[str] = tuple(Path),
+        max_path: Path | None = None,
     ) -> Answer:
         """Answer one question.
 
@@ -147,6 +148,7 @@ class Odar:
             final: what `on_text` got cannot be taken back: a failure after that is raised, not mended.
             trace_id: what to call the trace.
             paths: the only paths that a look at the fast answer may lead to.
+            max_path: take this path where a dearer one was due; the trace says so.
 
         Raises:
             InputError: the question cannot be asked.
@@ -166,6 +168,9 @@ class Odar:
             async with FirstAnswer(team, ahead=ahead) as first:
                 estimate = await self._estimate(query, ledger, forced)
                 decision = self._decide(estimate, assignment, forced)
+                if max_path is not None:
+                    paths = [path for path in paths if _ORDER[Path(path)] <= _ORDER[max_path]]
+                    decision = _at_most(decision, max_path, team)
                 if on_decision is not None:
                     on_decision(decision)
                 team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
@@ -194,7 +199,12 @@ class Odar:
             spend=ledger.spend(),
             prompts=tuple((step.value, prompt.md5) for step, prompt in team.prompts.items()),
             degradations=tuple(
-                dict.fromkeys(filter(None, [decision.estimate.fallback, *map(str, team.failures), winner.fault]))
+                dict.fromkeys(
+                    filter(
+                        None,
+                        [decision.estimate.fallback, *team.notes, *map(str, team.failures), winner.fault],
+                    )
+                )
             ),
         )
         return Answer(winner.answer, winner.text, trace)
@@ -216,7 +226,12 @@ class Odar:
         """The agents that were assigned; a model that the caller named is asked plainly."""
         if assignment.slow:
             return self.team(query, ledger, seed, assignment)
-        cards = {Role.FAST: self.settings.card(assignment.fast)}
+        return self.plain_team(query, assignment.fast, ledger, seed)
+
+    def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:
+        """The one model that the caller named, asked plainly."""
+        cards = {Role.FAST: self.settings.card(model)}
+        ledger = ledger or self.ledger()
         return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
 
     async def _prepare(self, team: Team, role: Role) -> None:
@@ -380,6 +395,18 @@ class Odar:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+_ORDER = {path: place for place, path in enumerate(Path)}
+
+
+def _at_most(decision: Decision, max_path: Path, team: Team) -> Decision:
+    """The decision, or the dearest path that is allowed; the trace says so."""
+    if _ORDER[decision.path] <= _ORDER[max_path]:
+        return decision
+    note = f"the {decision.path} path does not fit the budget; the {max_path} path was taken"
+    team.notes.append(note)
+    return dataclasses.replace(decision, path=max_path, reason=f"{decision.reason}; {note}")
 
 
 def ask(question: str | Query, **options: Any) -> Answer:

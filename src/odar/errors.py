@@ -144,11 +144,13 @@ class KeyRefused(OdarError):
     """A valid API key, but its rate or its budget is used up.
 
     Attributes:
-        kind: which of the key's limits: rate or budget.
+        kind: which of the key's limits.
         retry_after: seconds until it may.
     """
 
-    def __init__(self, message: str, kind: Literal["rate", "budget"], retry_after: float) -> None:
+    def __init__(
+        self, message: str, kind: Literal["rate", "budget", "parallel", "tokens", "revoked"], retry_after: float
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.retry_after = retry_after

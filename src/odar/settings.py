@@ -12,6 +12,7 @@ from typing import Any
 
 from odar.catalogue import ModelCard, Price
 from odar.errors import SettingsError, UnknownName
+from odar.forwarding import unusable_forward
 from odar.types import Role
 
 _REQUIRED: Any = object()
@@ -210,6 +211,9 @@ class ProviderSettings:
     api_key_env: str | None = setting("environment variable that holds the key", None)
     api_key_file: str | None = setting("file that holds the key; readable by you alone", None)
     recordings: str = setting("for kind replay: the JSONL file to play back", "")
+    forward: tuple[str, ...] = setting(
+        "further fields of gateway clients' requests that are sent on, such as top_k or chat_template_kwargs", ()
+    )
     requests_per_min: int | None = setting("requests that a batch makes in any 60 seconds, at most", None, ge=1)
     tokens_per_min: int | None = setting("tokens that a batch spends in any 60 seconds, at most", None, ge=1)
 
@@ -325,6 +329,11 @@ class Settings:
             raise UnknownName("gateway.log_format", self.gateway.log_format, LOG_FORMATS)
         if self.gateway.image_urls not in IMAGE_URLS:
             raise UnknownName("gateway.image_urls", self.gateway.image_urls, IMAGE_URLS)
+        for name, provider in self.providers.items():
+            if bad := unusable_forward(provider.forward):
+                raise SettingsError(
+                    f"providers.{name}.forward = {', '.join(bad)}: ODAR sets that itself; leave it out"
+                )
         surrogate = self.fusion.surrogate
         for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW), *([surrogate] if surrogate else [])):
             card = self.card(name)

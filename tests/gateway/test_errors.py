@@ -32,9 +32,9 @@ def all_failed(*causes: Exception) -> AllAgentsFailed:
 
 ERRORS = [
     (InputError("empty"), 400, "invalid_value", "messages"),
-    (UsageError("no"), 400, "invalid_value", "messages"),
-    (UnknownName("model", "x", ["y"]), 404, "model_not_found", "model"),
-    (SettingsError("providers.x: no"), 404, "model_not_found", "model"),
+    (UsageError("no"), 503, "unavailable", None),
+    (UnknownName("provider", "x", ["y"]), 503, "unavailable", None),
+    (SettingsError("providers.x: /etc/key cannot be read"), 503, "unavailable", None),
     (BudgetExceeded("the next call would pass max_calls = 1"), 422, "budget_exceeded", None),
     (DeadlineExceeded("3 s have passed"), 504, "deadline", None),
     (BudgetExceeded("the price of deadline-7b is unknown"), 422, "budget_exceeded", None),
@@ -171,3 +171,14 @@ def test_whatever_an_upstream_says_a_client_gets_a_body_that_it_can_read(body, s
     for shape in (openai_body, anthropic_body):
         error = json.loads(json.dumps(shape(refusal)))["error"]
         assert {"type", "message"} <= set(error)
+
+
+@pytest.mark.parametrize(
+    "error", [SettingsError("/etc/key is open to all"), StoreError("store /var/odar.db: full")]
+)
+def test_an_operators_fault_is_a_reference_for_the_client_and_a_line_in_the_log(error, caplog):
+    told = api_error_of(error)
+    assert str(error) not in told.message
+    reference = told.message.rpartition(" ")[2]
+    assert len(reference) == 32
+    assert f"{reference}: {type(error).__name__}: {error}" in caplog.text

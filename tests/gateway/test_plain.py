@@ -76,9 +76,6 @@ async def test_what_needs_a_key_and_what_does_not(start):
         def verify(self, secret):
             return ApiKey("k1") if secret == "right" else None
 
-        def admit(self, grant):
-            return None
-
     live = await start(keys=Keys())
     for path in ("/v1/models", "/v1/models/quick"):
         assert (await get(live, path))[0] == 401

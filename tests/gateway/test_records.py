@@ -107,6 +107,23 @@ async def test_a_key_without_money_asks_nobody(store, settings, recorded, up):
     assert up.requests == []
 
 
+async def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(store, settings, recorded, up):
+    secret = await make_key(store, settings, budget_day_usd=5.0)
+    body = dict(BODY, model="f/unpriced")
+    status_, _, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})
+    assert (status_, reply["error"]["code"]) == (403, "price_unknown")
+    assert up.requests == []
+
+
+async def test_a_question_takes_the_path_that_the_budget_can_pay(store, settings, recorded, up):
+    """One call can cost $0.0015 here, with a verification $0.0046, with five slow samples $0.0092."""
+    secret = await make_key(store, settings, budget_day_usd=0.003)
+    body = {"model": "odar", "messages": [{"role": "user", "content": "word " * 200}]}
+    status_, headers, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})
+    assert (status_, headers["x-odar-path"]) == (200, "simple"), reply
+    assert any("path does not fit the budget" in each for each in reply["odar"]["degradations"])
+
+
 async def test_feedback_on_what_was_never_recorded(store):
     record = StoredRecord(store, "tiny")
     assert await record.feedback("nobody", True, "") is False

@@ -155,6 +155,10 @@ class Ledger:
         cost = math.fsum(costs) if len(costs) == len(self.calls) else None
         return Spend(sum(call.samples for call in self.calls), usage, cost, self.seconds())
 
+    def charged_usd(self) -> float:
+        """What is certain to be enough: known costs, and for calls of unknown cost the most they can have cost."""
+        return self._committed()
+
     def _committed(self) -> float:
         held = sum(held.cost_usd for held in self._held)
         spent = sum(call.cost_usd or 0.0 for call in self.calls)

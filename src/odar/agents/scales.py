@@ -35,7 +35,9 @@ class Scales:
         return dataclasses.replace(candidate, energy=energy)
 
     def observe(self, candidates: Iterable[Candidate], team: Team) -> None:
-        """Count the energies of what is about to be served."""
+        """Count the energies of what is about to be served; not of a name that the client made up."""
+        if team.plain and any(card.name not in team.settings.models for card in team.cards.values()):
+            return
         for candidate in candidates:
             energy = candidate.energy
             source = None if energy is None else self._source(candidate.step, team, energy.scorer)

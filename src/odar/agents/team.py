@@ -17,11 +17,22 @@ from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.agents.terms import Terms, agent_terms, plain_terms
 from odar.catalogue import ModelCard
-from odar.errors import BudgetExceeded, InputError, OdarError, ProviderError, ProviderProtocolError, one_line
+from odar.conversation import Options
+from odar.errors import (
+    BudgetExceeded,
+    InputError,
+    OdarError,
+    ProviderError,
+    ProviderProtocolError,
+    SettingsError,
+    UnknownName,
+    one_line,
+)
+from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer
 from odar.policy.response_format import canonical_json, fault_of
-from odar.providers.base import Completion, Message, OnText, Request, Sampling
+from odar.providers.base import Completion, Message, OnText, Quirks, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import Settings
 from odar.types import Candidate, Query, Role, Step
@@ -40,7 +51,10 @@ class Failure:
     """Who met it, where it was not the agent itself."""
 
     def __str__(self) -> str:
-        return f"{self.who or f'{self.role} agent'}: {one_line(self.error)}"
+        # Settings hold paths and names that are the operator's business; traces are shown to clients too.
+        unusable = isinstance(self.error, SettingsError | UnknownName)
+        why = "its provider cannot be used; `odar doctor` says why" if unusable else one_line(self.error)
+        return f"{self.who or f'{self.role} agent'}: {why}"
 
 
 @dataclass(slots=True)
@@ -57,6 +71,8 @@ class Team:
     plain: bool = False
     """Ask as the client asks, with none of the agents' own settings: for a model that the client named itself."""
     failures: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was done otherwise than asked, though nothing failed."""
     _terms: dict[tuple[Role, str], Terms] = field(default_factory=dict)
 
     async def answer(self, on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
@@ -92,7 +108,8 @@ class Team:
         """On what terms this agent works for this query, with its own model or another."""
         card = card or self.cards[role]
         if self.plain:
-            return plain_terms(card, self.query.options, self.ledger.time_left())
+            priced = self.ledger.limits.cost_usd is not None
+            return plain_terms(card, self.query.options, self.ledger.time_left(), priced=priced)
         if (role, card.name) not in self._terms:
             agent = self.settings.agent(role)
             self._terms[role, card.name] = agent_terms(agent, card, self.query.options, self.seed)
@@ -146,7 +163,7 @@ class Team:
         proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
         messages = self.prompts[step].messages(self.query, *proposed)
         try:
-            count = self.ledger.affordable(card, self._read(messages), terms.sampling.max_tokens, samples)
+            count = self.ledger.affordable(card, self.read(messages), terms.sampling.max_tokens, samples)
         except BudgetExceeded as error:
             self.failures.append(Failure(step.role, error))
             return []
@@ -165,7 +182,7 @@ class Team:
             take_retry=self.ledger.take_retry,
             unlisted_model=card.name not in self.settings.models,
             quirks=terms.quirks,
-            options=self.query.options,
+            options=self._options(card, terms.quirks),
         )
         candidates: dict[int, Candidate] = {}
         async with aclosing(self._samples(step, card, request, on_text)) as found:
@@ -175,12 +192,29 @@ class Team:
                     break
         return [candidates[index] for index in sorted(candidates)]
 
-    def _read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Everything the model is billed for reading: descriptions of tools are part of the prompt."""
         options = self.query.options
         told = [f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools]
         told += [str(options.format.schema)] if options.format and options.format.schema else []
         return (*messages, Message("system", "\n".join(told))) if told else messages
+
+    def _options(self, card: ModelCard, quirks: Quirks) -> Options:
+        """The client's options as this model's provider may get them; what is left out is noted."""
+        options = self.query.options
+        if not options.extra:
+            return options
+        provider = self.settings.providers.get(card.provider)
+        chosen, note = select_fields(
+            options,
+            protocol="anthropic" if provider is not None and provider.kind == "anthropic" else "openai",
+            forward=() if provider is None else provider.forward,
+            fixed=quirks.extra,
+            priced=self.ledger.limits.cost_usd is not None,
+        )
+        if note:
+            self.notes.append(f"{card.provider}: {note}")
+        return chosen
 
     async def _samples(
         self, step: Step, card: ModelCard, request: Request, on_text: OnText | None
@@ -213,7 +247,7 @@ class Team:
         timeout_s, short = self.ledger.call_timeout(request.timeout_s)
         if short or timeout_s < request.timeout_s:
             request = dataclasses.replace(request, timeout_s=timeout_s, short_timeout=short)
-        read = self._read(request.messages)
+        read = self.read(request.messages)
         try:
             reply = await billed(
                 self.ledger, step, card, request, read, lambda: provider.complete(request, on_text)

@@ -36,10 +36,13 @@ def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: i
     return Terms(sampling, quirks, card.logprobs, agent.timeout_s)
 
 
-def plain_terms(card: ModelCard, options: Options, timeout_s: float) -> Terms:
-    """The client's wishes and nothing else: what it did not set is the server's business."""
+def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Terms:
+    """The client's wishes and nothing else: what it did not set is the server's business.
+
+    Where money is limited (`priced`) the length limit goes by the name that this model is known to respect.
+    """
     sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
-    field = options.max_tokens_field or card.max_tokens_field
+    field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
     return Terms(sampling, Quirks(field), options.top_logprobs is not None, timeout_s)
 
 

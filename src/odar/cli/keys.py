@@ -16,7 +16,7 @@ from odar.types import Path
 
 if TYPE_CHECKING:
     from odar.store.keys import Key
-    from odar.store.tally import Spent, Totals
+    from odar.store.keytable import Spent, Totals
 
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 
@@ -40,7 +40,9 @@ def command() -> None:
 @click.argument("name")
 @click.option("--budget-day", type=Finite(min=0), metavar="USD", help="Dollars a UTC day, at most.")
 @click.option("--budget-month", type=Finite(min=0), metavar="USD", help="Dollars a UTC month, at most.")
-@click.option("--rate", metavar="N/min", help="Requests a minute (or N/s, N/hour), per server process.")
+@click.option("--rate", metavar="N/min", help="Requests a minute (or N/s, N/hour).")
+@click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="Requests at a time.")
+@click.option("--tokens", type=Finite(min=1), metavar="N", help="Tokens a minute, prompts and answers together.")
 @click.option("--models", metavar="A,B", help="Only these models.")
 @click.option("--paths", metavar="A,B", help="Only these paths: simple, medium, hard.")
 @click.option("--admin", is_flag=True, help="May read every key's traces in the dashboard, not only its own.")
@@ -51,6 +53,8 @@ def create(
     budget_day: float | None,
     budget_month: float | None,
     rate: str | None,
+    parallel: int | None,
+    tokens: float | None,
     models: str | None,
     paths: str | None,
     admin: bool,
@@ -72,6 +76,8 @@ def create(
         None if rate is None else parse_rate(rate),
         _names(models, "--models"),
         _paths(paths),
+        parallel,
+        tokens,
     )
     with Database(settings.store) as database:
         key, secret = create_key(database, name, limits, admin=admin)
@@ -196,5 +202,9 @@ def _limits(key: Key) -> str:
         parts.append(f"${limits.budget_month_usd:g}/month")
     if limits.rate_per_min is not None:
         parts.append(f"{limits.rate_per_min:g}/min")
+    if limits.max_parallel is not None:
+        parts.append(f"{limits.max_parallel} at a time")
+    if limits.tokens_per_min is not None:
+        parts.append(f"{limits.tokens_per_min:g} tokens/min")
     parts += [", ".join(names) for names in (limits.models, limits.paths) if names is not None]
     return "; ".join(parts) or "none"

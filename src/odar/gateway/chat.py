@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from odar.conversation import NO_OPTIONS, Format, Image, Message, Options, Tool, ToolCall, Wire
-from odar.gateway.chat_request import ChatRequest, take_extras
+from odar.gateway.chat_request import ChatRequest, read_model, take_extras
 from odar.gateway.content import read_image, read_schema, read_tool, read_tool_choice
 from odar.gateway.errors import bad_field
 from odar.gateway.fields import Fields
@@ -19,7 +19,7 @@ _PLAIN = frozenset({"role", "content", "tool_calls", "tool_call_id"})
 def read_chat(body: Any) -> ChatRequest:
     """A chat-completions request; fields nobody here knows go into `options.extra`."""
     fields = Fields(body)
-    model = fields.needed("model", fields.text("model"))
+    model = read_model(fields)
     listed = fields.needed("messages", fields.items("messages"))
     turns = tuple(_turn(turn, f"messages[{i}]") for i, turn in enumerate(listed))
     if not turns:

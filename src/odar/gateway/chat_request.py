@@ -9,6 +9,9 @@ from typing import Any
 from odar.gateway.fields import Fields
 from odar.types import Path, Query
 
+MODEL_CHARACTERS = 256
+"""The longest name of a model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extras:
@@ -33,6 +36,14 @@ class ChatRequest:
     """Usage in the last chunk of a chat-completions stream."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     """What the protocol wants repeated in the answer."""
+
+
+def read_model(fields: Fields) -> str:
+    """The name of the model that is asked for."""
+    model: str = fields.needed("model", fields.text("model"))
+    if len(model) > MODEL_CHARACTERS:
+        raise fields.bad("model", f"is longer than {MODEL_CHARACTERS} characters; GET /v1/models lists the names")
+    return model
 
 
 def take_extras(fields: Fields) -> Extras:

@@ -22,7 +22,7 @@ from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json
 from odar.gateway.dashboard_query import read_cursor, read_filter, read_limit, read_step
 from odar.gateway.endpoint import Endpoint
-from odar.gateway.errors import ApiError
+from odar.gateway.errors import ApiError, operator_fault
 from odar.gateway.json_response import JsonResponse
 from odar.gateway.model_report import report_models
 from odar.gateway.playground import PLAYGROUND
@@ -143,7 +143,7 @@ async def _read(work: Awaitable[Any], trace_id: str = "") -> Any:
     except InputError as error:
         raise ApiError(400, str(error), "invalid_value", "since") from None
     except StoreError as error:
-        raise ApiError(503, f"the store cannot be read: {error}", "store_unavailable", retry_after=2.0) from None
+        raise dataclasses.replace(operator_fault(error), code="store_unavailable", retry_after=2.0) from None
 
 
 def _unknown(trace_id: str) -> ApiError:

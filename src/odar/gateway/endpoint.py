@@ -26,8 +26,10 @@ from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import ApiKey, Entry
 from odar.gateway.reply import answer_headers
 from odar.gateway.request_size import check_parts, check_values
+from odar.gateway.reservations import with_length
 from odar.gateway.service import Service
 from odar.observer import Observer, observing
+from odar.store.budgets import Reservation
 from odar.types import Answer, Decision
 
 LOG = logging.getLogger("odar.gateway")
@@ -56,6 +58,8 @@ class RequestState:
     ask: ChatRequest | None = None
     ledger: Ledger | None = None
     """The bill; what is on it was spent, whether or not an answer came of it."""
+    held: Reservation | None = None
+    """What its key's limits hold back for it."""
     decision: Decision | None = None
     answer: Answer | None = None
 
@@ -89,6 +93,8 @@ class Endpoint:
                 await self._answer(state)
             finally:
                 self._service.gate.leave()
+                if state.held is not None and state.key is not None and state.ledger is not None:
+                    self._service.settle(state.held, state.key, state.ledger)
         except ClientLeft as left:
             error, state.exchange.status = left, CLIENT_LEFT
         except asyncio.CancelledError:
@@ -110,9 +116,12 @@ class Endpoint:
         # A large body is read in a thread: others are answered meanwhile.
         read = self._read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(self._read, body)
         state.ask = ask = read
-        state.ledger, options = service.bill(ask, state.key), service.route(ask, state.key)
-        if state.key is not None and (stop := service.keys.admit(state.key)) is not None:
-            raise ApiError(429, stop.reason, "key_limit", retry_after=stop.retry_after)
+        options = service.route(ask, state.key)
+        if state.key is not None and state.key.counted:
+            state.ask = ask = with_length(ask, gateway.max_tokens) if "model" in options else ask
+            state.held, state.ledger, options = await service.reserve(ask, state.key, options, state.trace_id)
+        else:
+            state.ledger = service.bill(ask)
         if ask.stream:
             await self._stream(state, ask, options)
         else:
@@ -207,6 +216,7 @@ class Endpoint:
                 spend=trace.spend if trace else ledger.spend() if ledger else None,
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 request_id=state.exchange.request_id,
+                settled=state.held is not None,
             )
         )
 

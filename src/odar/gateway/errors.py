@@ -12,14 +12,16 @@
 | too many requests, or the key's rate or budget is used up | 429 |
 | the client left | 499, seen only in metrics and traces |
 | the upstream broke off or made no sense | 502 |
-| draining, or the upstream is left alone by its breaker | 503 |
+| draining, the upstream is left alone by its breaker, or the settings or the store fail (see the log) | 503 |
 | the upstream gave no answer in time | 504 |
 | the upstream refused | its own status, with its own body |
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,13 +33,12 @@ from odar.errors import (
     OdarError,
     ProviderError,
     ProviderTimeout,
-    SettingsError,
-    UnknownName,
-    UsageError,
     one_line,
 )
 from odar.formats import load_json
+from odar.gateway.logs import CURRENT
 
+LOG = logging.getLogger("odar.gateway")
 CLIENT_LEFT = 499
 INTERNAL = "internal_error"
 """The code of what nobody foresaw."""
@@ -104,13 +105,20 @@ def api_error_of(error: BaseException) -> ApiError:
             return ApiError(504, one_line(error), "deadline")
         case BudgetExceeded():
             return ApiError(422, one_line(error), "budget_exceeded")
-        case UnknownName() | SettingsError():
-            return ApiError(404, one_line(error), "model_not_found", "model")
-        case InputError() | UsageError():
+        case InputError():
             return ApiError(400, one_line(error), "invalid_value", "messages")
         case OdarError():
-            return ApiError(503, one_line(error), "unavailable")
+            return operator_fault(error)
     return ApiError(500, "internal error; the server's log has the details", INTERNAL)
+
+
+def operator_fault(error: OdarError) -> ApiError:
+    """A fault that only the operator can mend: the client gets a reference, the log has the text."""
+    ids = CURRENT.get()
+    reference = ids.trace_id if ids is not None else uuid.uuid4().hex
+    LOG.error("reference %s: %s: %s", reference, type(error).__name__, one_line(error))
+    message = f"the gateway is not able to answer this; tell its operator the reference {reference}"
+    return ApiError(503, message, "unavailable")
 
 
 def openai_body(refusal: ApiError) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
-from odar.gateway.chat_request import ChatRequest, take_extras
+from odar.gateway.chat_request import ChatRequest, read_model, take_extras
 from odar.gateway.content import decode, read_image, read_schema, read_tool
 from odar.gateway.errors import bad_field
 from odar.gateway.fields import Fields
@@ -21,7 +21,7 @@ _PRIVATE = frozenset({"thinking", "redacted_thinking"})
 def read_messages(body: Any) -> ChatRequest:
     """A Messages request; fields nobody here knows go on to an Anthropic upstream, and to no other."""
     fields = Fields(body)
-    model = fields.needed("model", fields.text("model"))
+    model = read_model(fields)
     max_tokens = fields.needed("max_tokens", fields.integer("max_tokens", at_least=1))
     listed = fields.needed("messages", fields.items("messages"))
     turns = [*_system(fields.any("system"))]

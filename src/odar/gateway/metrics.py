@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -21,15 +21,23 @@ from odar.store.writer import Health
 
 M = TypeVar("M", Counter, Histogram)
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+OTHER = "other"
+"""In place of a model's name that no setting holds: a client chose it."""
 _STATES = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
 class Metrics:
-    """The figures of one gateway, in a registry of its own."""
+    """The figures of one gateway, in a registry of its own.
+
+    Args:
+        gate: counts requests in flight.
+        models: names that become labels; any other name, which a client chose, is counted as `other`.
+    """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, models: Iterable[str] = ()) -> None:
+        self._models = frozenset(models)
         self.registry = CollectorRegistry()
         self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
         self._tasks = 0
@@ -82,11 +90,12 @@ class Metrics:
         self._of(self._requests, entry.endpoint, path, str(entry.status)).inc()
         self._of(self._seconds, path).observe(entry.seconds)
         for call in calls:
-            self._of(self._calls, call.provider, call.model).inc(call.samples)
+            model = call.model if call.model in self._models else OTHER
+            self._of(self._calls, call.provider, model).inc(call.samples)
             if call.failed:
-                self._of(self._failures, call.provider, call.model).inc()
-            self._of(self._tokens, call.model, "input").inc(call.usage.input or 0)
-            self._of(self._tokens, call.model, "output").inc(call.usage.output or 0)
+                self._of(self._failures, call.provider, model).inc()
+            self._of(self._tokens, model, "input").inc(call.usage.input or 0)
+            self._of(self._tokens, model, "output").inc(call.usage.output or 0)
             if call.cost_usd is None:
                 self._unpriced.inc()
             else:

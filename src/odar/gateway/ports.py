@@ -5,10 +5,12 @@ The null implementations let everybody in and forget everything; `odar.store` br
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from odar.errors import KeyRefused
+from odar.store.budgets import Need, Reservation
 from odar.store.filters import Cursor, Filter, Page
 from odar.types import Call, Decision, Query, Spend, Trace
 
@@ -22,19 +24,13 @@ class ApiKey:
     """Names that may be asked for; None is any."""
     paths: frozenset[str] | None = None
     """Paths that may be taken; None is any."""
-    left_usd: float | None = None
-    """What its budget still allows; no request may cost more. None is no budget."""
+    budgeted: bool = False
+    """Its money is limited: what a request can cost is reserved before it starts."""
+    counted: bool = False
+    """Its money, tokens or requests are limited: each request is reserved before it starts, and settled after."""
     name: str = ""
     admin: bool = False
     """May read every key's traces; others read their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Why a key may not ask just now: a rate or a budget is used up."""
-
-    reason: str
-    retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +60,8 @@ class Entry:
     """What was spent although no answer came about; None where nothing was begun."""
     request_id: str = ""
     """What the client called it, or we did."""
+    settled: bool = False
+    """Whether its key has paid for it already."""
 
 
 class Keyring(Protocol):
@@ -77,8 +75,17 @@ class Keyring(Protocol):
         """The grant behind a secret, compared in constant time; None where there is none."""
         ...
 
-    def admit(self, grant: ApiKey) -> Stop | None:
-        """None lets a request pass; called once a request, before anything is spent."""
+    async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
+        """Hold back the first of the needs that fits; called once a request, before anything is spent.
+
+        Raises:
+            KeyRefused: none fits, or the key makes too many requests.
+            StoreError: nobody can tell.
+        """
+        ...
+
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
+        """Replace a reservation by what was used; returns at once."""
         ...
 
 
@@ -129,9 +136,12 @@ class NoKeys:
         """No secret is right."""
         return None
 
-    def admit(self, grant: ApiKey) -> Stop | None:
-        """Nobody is held back."""
-        return None
+    async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
+        """No key, no reservation."""
+        raise KeyRefused("no key exists", "revoked", 0.0)
+
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
+        """Nothing was held back."""
 
 
 class NoRecord:

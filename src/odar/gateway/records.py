@@ -2,60 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 
-from odar.errors import KeyRefused, UnknownName
+from odar.errors import UnknownName
 from odar.gateway.errors import CLIENT_LEFT
-from odar.gateway.ports import ApiKey, Entry, Stop
-from odar.store.keys import Key
+from odar.gateway.ports import ApiKey, Entry
+from odar.store.budgets import Need, Reservation
 from odar.store.record import CANCELLED, ERROR, Record, Unanswered, path_of
 from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Query, Spend
 
 
-@dataclass(frozen=True, slots=True)
-class StoredApiKey(ApiKey):
-    """A grant that remembers its key."""
-
-    key: Key | None = None
-
-
 class StoredKeys:
-    """Bearer keys made by `odar keys`. What requests cost is booked by the store when they are written down."""
+    """Bearer keys made by `odar keys`, and what those with limits may still use."""
 
     def __init__(self, store: Store) -> None:
         self._ring = store.keyring
+        self._budgets = store.budgets
 
     def empty(self) -> bool:
         """Whether nobody has made a key yet."""
         return len(self._ring) == 0
 
     def verify(self, secret: str) -> ApiKey | None:
-        """The grant behind a secret."""
+        """The key behind a secret."""
         key = self._ring.verify(secret)
         if key is None:
             return None
-        models, paths = key.limits.models, key.limits.paths
-        return StoredApiKey(
+        limits = key.limits
+        return ApiKey(
             key.id,
-            None if models is None else frozenset(models),
-            None if paths is None else frozenset(paths),
-            self._ring.left(key),
+            None if limits.models is None else frozenset(limits.models),
+            None if limits.paths is None else frozenset(limits.paths),
+            limits.budgeted,
+            limits.counted,
             key.name,
             key.admin,
-            key,
         )
 
-    def admit(self, grant: ApiKey) -> Stop | None:
-        """Count a request against the key's rate, and look at its budget."""
-        assert isinstance(grant, StoredApiKey)
-        assert grant.key is not None
+    async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
+        """Hold back what a request can cost; a client that leaves meanwhile gives it back."""
+        granted = self._budgets.reserve(key.key_id, trace_id, needs, lease_s)
         try:
-            self._ring.allow(grant.key)
-        except KeyRefused as refused:
-            return Stop(str(refused), refused.retry_after)
-        return None
+            return await asyncio.shield(asyncio.wrap_future(granted))
+        except asyncio.CancelledError:
+            granted.add_done_callback(self._give_back)
+            raise
+
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
+        """Replace a reservation by what was used."""
+        self._budgets.settle(reservation, usd, tokens)
+
+    def _give_back(self, granted: Future[Reservation]) -> None:
+        if not granted.cancelled() and granted.exception() is None:
+            self._budgets.settle(granted.result(), 0.0, 0)
 
 
 class StoredRecord:
@@ -68,7 +71,7 @@ class StoredRecord:
     def put(self, entry: Entry) -> None:
         """Queue it; microseconds."""
         extra = {"endpoint": entry.endpoint, "asked": entry.model, "status": entry.status, "stream": entry.stream}
-        self._store.put(Record(entry.query or Query(""), self._outcome(entry), entry.key_id, extra))
+        self._store.put(Record(entry.query or Query(""), self._outcome(entry), entry.key_id, extra, entry.settled))
 
     async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
         """Mark a trace as right or wrong."""

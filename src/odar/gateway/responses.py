@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall
-from odar.gateway.chat_request import ChatRequest, take_extras
+from odar.gateway.chat_request import ChatRequest, read_model, take_extras
 from odar.gateway.content import read_image, read_schema, read_tool, read_tool_choice
 from odar.gateway.fields import Fields
 from odar.types import Query
@@ -23,7 +23,7 @@ _ROLES = ("system", "developer", "user", "assistant")
 def read_responses(body: Any) -> ChatRequest:
     """A Responses request; fields nobody here knows go on as fields of a chat completion."""
     fields = Fields(body)
-    model = fields.needed("model", fields.text("model"))
+    model = read_model(fields)
     for name in _UNSUPPORTED:
         if fields.any(name):
             raise fields.bad(name, "is not supported: send the whole conversation in `input`")

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import Any
 
 from odar.agents.ledger import Ledger
 from odar.catalogue import ModelCard
+from odar.config import PROFILES
 from odar.engine import Odar
-from odar.errors import SettingsError, UnknownName
+from odar.errors import KeyRefused, SettingsError, UnknownName
 from odar.gateway.access import AccessPolicy
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.gate import Gate
 from odar.gateway.logs import Logs
-from odar.gateway.metrics import Metrics
+from odar.gateway.metrics import OTHER, Metrics
 from odar.gateway.ports import ApiKey, Entry, Keyring, NoKeys, NoRecord, Recorder, Traces
+from odar.gateway.reservations import needs_of
 from odar.observer import tell
 from odar.providers.base import Provider
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.secrets import api_key
-from odar.settings import AgentSettings, Settings
-from odar.types import Decision, Path
+from odar.settings import AgentSettings, ProviderSettings, Settings
+from odar.store.budgets import Need, Reservation
+from odar.types import Decision, Path, Role
 
 ADAPTIVE = "odar"
+_SHIPPED = frozenset(f"profile {name}" for name in PROFILES)
 _FORCED = {f"{ADAPTIVE}-{path}": path for path in Path}
 
 
@@ -55,7 +60,10 @@ class Service:
         self.traces = traces
         self.logs = logs
         self.gate = Gate(settings.gateway.max_in_flight)
-        self.metrics = Metrics(self.gate)
+        agents = (name for role in Role for name in settings.models_of(role))
+        self._named_models = frozenset([*settings.models, *agents])
+        self.metrics = Metrics(self.gate, self._named_models)
+        self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
         self.metrics.watch_energies(self.odar.alignment_report)
@@ -84,11 +92,41 @@ class Service:
             )
         return options | how
 
-    def bill(self, ask: ChatRequest, grant: ApiKey | None) -> Ledger:
-        """The bill of a request, under its own limits and what is left of its key's budget."""
-        costs = (ask.extras.max_cost, None if grant is None else grant.left_usd)
+    def bill(self, ask: ChatRequest, reserved_usd: float | None = None) -> Ledger:
+        """The bill of a request, under its own limits and what is reserved for it."""
+        costs = (ask.extras.max_cost, reserved_usd)
         limit = min((cost for cost in costs if cost is not None), default=None)
         return self.odar.ledger(ask.extras.max_calls, limit, ask.extras.deadline_s)
+
+    async def reserve(
+        self, ask: ChatRequest, key: ApiKey, options: dict[str, Any], trace_id: str
+    ) -> tuple[Reservation, Ledger, dict[str, Any]]:
+        """Hold back the most that the request can cost: on the path it may take, or on a cheaper one that fits.
+
+        Raises:
+            ApiError: 403 where a price is unknown, 429 where nothing fits.
+        """
+        offers = needs_of(self.odar, ask.query, options, priced=key.budgeted)
+        own = min(
+            (x for x in (ask.extras.max_cost, self.settings.limits.max_cost_usd) if x is not None), default=None
+        )
+        needs = [need if own is None else Need(min(need.usd, own), need.tokens) for _, need in offers]
+        ledger = self.bill(ask)
+        try:
+            held = await self.keys.reserve(key, trace_id, needs, ledger.limits.deadline_s)
+        except KeyRefused as refused:
+            raise ApiError(429, str(refused), "key_limit", retry_after=refused.retry_after) from None
+        path = offers[held.choice][0] if held.choice else None
+        limited = {"max_path": path} if path is not None else {}
+        return held, self.bill(ask, held.need.usd if key.budgeted else None), options | limited
+
+    def settle(self, held: Reservation, key: ApiKey, ledger: Ledger) -> None:
+        """Charge what was spent; where a cost is unknown, what was reserved for that call."""
+        spend = ledger.spend()
+        tokens = None
+        if spend.usage.input is not None and spend.usage.output is not None:
+            tokens = spend.usage.input + spend.usage.output
+        self.keys.settle(held, ledger.charged_usd() if key.budgeted else spend.cost_usd, tokens)
 
     def check_path(self, decision: Decision, grant: ApiKey | None) -> None:
         """Refuse a path that the key does not allow, before anything is spent on it."""
@@ -98,12 +136,18 @@ class Service:
 
     def finish(self, entry: Entry) -> None:
         """Count it, and write it down: what it cost is booked on its key there."""
+        if not self.settings.store.content and entry.model not in self._own_names:
+            entry = without_model_name(entry)
         self.metrics.count(entry)
         tell({"http.response.status_code": entry.status, "odar.request_id": entry.request_id})
         if self.logs is not None:
             self.logs.request(entry)
         if entry.query is not None:  # what never became a question is only counted, or a flood would fill the store
             self.recorder.put(entry)
+
+    @cached_property
+    def _own_names(self) -> frozenset[str]:
+        return self._named_models | {"", ADAPTIVE, *_FORCED}
 
     async def close(self) -> None:
         """Write what is queued, let go of connections."""
@@ -128,7 +172,7 @@ class Service:
             card = self.settings.card(name)
         except UnknownName:
             card = None
-        if card is None:
+        if card is None or card.provider not in self._configured:
             raise ApiError(
                 404, f"there is no model {name!r}; GET /v1/models lists them", "model_not_found", "model"
             )
@@ -136,14 +180,14 @@ class Service:
         if usable is None:
             usable = self._usable(card)
         if not usable:
-            variable = self.settings.providers[card.provider].api_key_env
-            message = f"model {name!r} needs a key for {card.provider}: set {variable} where the gateway runs"
-            raise ApiError(404, message, "model_not_found", "model")
+            raise SettingsError(
+                f"model {name!r} is asked for, and the key of provider {card.provider} cannot be had"
+            )
         return name
 
     def _usable(self, card: ModelCard) -> bool:
         provider = self.settings.providers.get(card.provider)
-        if provider is None:
+        if provider is None or card.provider not in self._configured:
             return False
         try:
             return not provider.api_key_env or api_key(card.provider, provider) is not None
@@ -156,6 +200,55 @@ class Service:
         self.breakers[provider.name] = breaker
         self.metrics.watch(provider.name, breaker)
         return GuardedProvider(provider, breaker)
+
+
+def configured_providers(settings: Settings) -> set[str]:
+    """The providers that clients may reach: those that the operator configured, not all that the catalogue knows.
+
+    That is: the settings name it, define a model of it or use it for an agent, or its key is set.
+    """
+    names = [*settings.models_of(Role.FAST), *settings.models_of(Role.SLOW)]
+    names += [settings.fusion.surrogate] if settings.fusion.surrogate else []
+    found = {settings.card(name).provider for name in names}
+    for path, origin in settings.origins.items():
+        if origin == "catalogue" or origin in _SHIPPED:
+            continue
+        if path[0] == "providers":
+            found.add(path[1])
+        elif path[0] == "models":
+            found.add(settings.models[path[1]].provider)
+    return found | {name for name, provider in settings.providers.items() if _has_key(name, provider)}
+
+
+def _has_key(name: str, provider: ProviderSettings) -> bool:
+    try:
+        return api_key(name, provider) is not None
+    except SettingsError:
+        return True  # a key was configured, and cannot be read: that is said when it is needed
+
+
+def without_model_name(entry: Entry) -> Entry:
+    """The entry of a request that named a model outside the settings: the name is text of the client's."""
+    error = None if entry.error is None else entry.error.partition(":")[0]
+    calls = tuple(dataclasses.replace(call, model=OTHER) for call in entry.calls)
+    trace, decision = entry.trace, entry.decision
+    if trace is not None:
+        trace = dataclasses.replace(
+            trace,
+            decision=_without_model(trace.decision),
+            candidates=tuple(dataclasses.replace(each, model=OTHER) for each in trace.candidates),
+            calls=tuple(
+                dataclasses.replace(call, model=OTHER, error=call.error and "error") for call in trace.calls
+            ),
+            degradations=tuple(each.replace(entry.model, OTHER) for each in trace.degradations),
+        )
+    if decision is not None:
+        decision = _without_model(decision)
+    return dataclasses.replace(entry, model=OTHER, error=error, calls=calls, trace=trace, decision=decision)
+
+
+def _without_model(decision: Decision) -> Decision:
+    return dataclasses.replace(decision, assignment=dataclasses.replace(decision.assignment, fast=OTHER))
 
 
 def for_chat(settings: Settings) -> Settings:

@@ -12,6 +12,7 @@ from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
 from odar.formats import load_json
+from odar.forwarding import merged
 from odar.providers.base import CallDelta, Completion, Piece, Reply, Request, check_translatable
 from odar.providers.response import count, string
 from odar.types import Usage
@@ -61,7 +62,7 @@ def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         wanted["temperature"] = min(sampling.temperature, 1.0)  # where the API's scale ends
     body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
     body |= quirks.extra
-    return body | dict(options.extra) if options.protocol == PROTOCOL else body
+    return merged(options.extra, body) if options.protocol == PROTOCOL else body
 
 
 def read_message(payload: Mapping[str, Any]) -> Reply:

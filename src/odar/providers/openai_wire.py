@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
+from odar.forwarding import merged
 from odar.providers.base import CallDelta, Completion, Message, Piece, Reply, Request, check_translatable
 from odar.providers.response import count, string
 from odar.providers.thinking import Thinking
@@ -67,7 +68,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= quirks.extra
-    return body | dict(options.extra) if options.protocol == PROTOCOL else body
+    return merged(options.extra, body) if options.protocol == PROTOCOL else body
 
 
 def read_reply(payload: Mapping[str, Any]) -> Reply:

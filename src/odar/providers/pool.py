@@ -87,5 +87,5 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
         raise SettingsError(f"provider {name} needs a key: set {provider.api_key_env}, or use --profile local")
     own = settings.retry
     retry = RetryPolicy(own.attempts, own.base_s, own.max_s, own.max_retry_after_s)
-    source = provider.api_key_env or provider.api_key_file
+    source = provider.api_key_env or (provider.api_key_file and f"providers.{name}.api_key_file")
     return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}

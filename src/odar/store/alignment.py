@@ -23,6 +23,8 @@ _SYNC_S = 30.0
 """Between two looks at what other processes served; as much is lost if this one is killed."""
 _MOST_WAITING = 20_000
 """Energies that may wait for the next sync; beyond it new ones are dropped, since more would change little."""
+_MOST_SOURCES = 1000
+"""Sources that are counted; clients choose max_tokens, and each choice is a source of its own."""
 _DAY_S = 86_400.0
 
 
@@ -90,7 +92,10 @@ class ServedAlignment:
         if not self._settings.running:
             return
         with self._lock:
-            if self._size < _MOST_WAITING:
+            known = source in self._waiting or source in (self._served or ())
+            if self._size < _MOST_WAITING and (
+                known or len(self._waiting) + len(self._served or ()) < _MOST_SOURCES
+            ):
                 self._waiting.setdefault(source, []).append(energy)
                 self._size += 1
             due = self._timer() >= self._sync_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, RowMapping, case, func, insert, or_, select, update
 
@@ -13,7 +13,17 @@ from odar.errors import InputError
 from odar.store.database import Database
 from odar.store.keys import PREFIX_LENGTH, Key, Limits, digest_of, new_secret
 from odar.store.schema import keys, meta, spending
-from odar.store.tally import Spent, Totals
+
+
+class Spent(NamedTuple):
+    """Money, as far as it is known, and the number of requests of which it is not."""
+
+    usd: float = 0.0
+    unknown: int = 0
+
+
+Totals = dict[tuple[str, str], Spent]
+"""By key and period: a day, "2026-11-15", or a month, "2026-11"."""
 
 
 def create_key(
@@ -117,27 +127,36 @@ def _row(key: Key) -> dict[str, Any]:
         "models": None if limits.models is None else json.dumps(limits.models),
         "paths": None if limits.paths is None else json.dumps(limits.paths),
         "admin": key.admin,
+        "max_parallel": limits.max_parallel,
+        "tokens_per_min": limits.tokens_per_min,
     }
 
 
-def _key(row: RowMapping) -> Key:
+def limits_of(row: RowMapping) -> Limits:
+    """The limits in a row of the key table."""
+
     def names(text: str | None) -> tuple[str, ...] | None:
         return None if text is None else tuple(json.loads(text))
 
-    limits = Limits(
+    return Limits(
         row["budget_day_usd"],
         row["budget_month_usd"],
         row["rate_per_min"],
         names(row["models"]),
         names(row["paths"]),
+        row["max_parallel"],
+        row["tokens_per_min"],
     )
+
+
+def _key(row: RowMapping) -> Key:
     return Key(
         row["id"],
         row["name"],
         row["prefix"],
         row["digest"],
         row["created_at"],
-        limits,
+        limits_of(row),
         row["revoked_at"],
         bool(row["admin"]),
     )

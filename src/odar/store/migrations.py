@@ -94,4 +94,20 @@ def _figures_for_the_dashboard(connection: Connection) -> None:
         connection.execute(text(statement))
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_first_tables, _figures_for_the_dashboard]
+def _reservations(connection: Connection) -> None:
+    key = 'TEXT COLLATE "C"' if connection.dialect.name == "postgresql" else "TEXT"
+    for statement in (
+        "ALTER TABLE keys ADD COLUMN max_parallel INTEGER",
+        "ALTER TABLE keys ADD COLUMN tokens_per_min DOUBLE PRECISION",
+        f"""CREATE TABLE reservations (
+            id {key} PRIMARY KEY, key_id {key} NOT NULL, day {key} NOT NULL, usd DOUBLE PRECISION NOT NULL,
+            tokens BIGINT NOT NULL, expires_at DOUBLE PRECISION NOT NULL)""",
+        "CREATE INDEX reservations_by_key ON reservations (key_id)",
+        f"""CREATE TABLE key_buckets (
+            key_id {key} PRIMARY KEY, requests DOUBLE PRECISION NOT NULL, tokens DOUBLE PRECISION NOT NULL,
+            at DOUBLE PRECISION NOT NULL)""",
+    ):
+        connection.execute(text(statement))
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_first_tables, _figures_for_the_dashboard, _reservations]

@@ -59,6 +59,8 @@ class Record:
     """The API key it was asked with, if any."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further figures, JSON-ready; stored whatever `store.content` says, so no text of a user's belongs here."""
+    settled: bool = False
+    """Whether its key has paid for it already: a key with limits does when the request ends."""
 
     @property
     def id(self) -> str:
@@ -84,12 +86,6 @@ class Record:
     def spend(self) -> Spend:
         """What it cost."""
         return self.outcome.trace.spend if isinstance(self.outcome, Answer) else self.outcome.spend
-
-    def charge(self) -> Charge | None:
-        """What it costs its key; None where it has none."""
-        if self.key_id is None:
-            return None
-        return Charge(self.key_id, utc(self.started_at)[:10], known(self.spend.cost_usd))
 
     def weight(self) -> int:
         """Bytes it takes while it waits to be written, roughly, without looking at every token."""

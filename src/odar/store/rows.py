@@ -9,11 +9,11 @@ from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 
+from odar.store.budgets import add_spending
 from odar.store.document import dumps, to_document
 from odar.store.record import Charge, Record, known, utc
-from odar.store.schema import documents, spending, traces
+from odar.store.schema import documents, traces
 from odar.types import Answer, Role
 
 BINS = 100
@@ -29,6 +29,7 @@ class Row:
 
     figures: dict[str, Any]
     document: dict[str, Any]
+    settled: bool = False
 
 
 def make_row(record: Record, *, content: bool) -> Row:
@@ -71,7 +72,11 @@ def make_row(record: Record, *, content: bool) -> Row:
     }
     texts = {"question": clean(record.query.text), "answer": clean(answer)}
     empty = dict.fromkeys(texts)
-    return Row(figures, {"trace_id": figures["id"], "body": dumps(document)} | (texts if content else empty))
+    return Row(
+        figures,
+        {"trace_id": figures["id"], "body": dumps(document)} | (texts if content else empty),
+        record.settled,
+    )
 
 
 def write_rows(connection: Connection, rows: Sequence[Row]) -> list[Row]:
@@ -106,7 +111,7 @@ _STATEMENTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] 
 
 def charges(rows: Iterable[Row]) -> list[Charge]:
     """What these rows cost their keys."""
-    figures = (row.figures for row in rows)
+    figures = (row.figures for row in rows if not row.settled)
     return [Charge(each["key_id"], each["day"], each["cost_usd"]) for each in figures if each["key_id"] is not None]
 
 
@@ -117,12 +122,9 @@ def _bill(connection: Connection, items: Iterable[Charge]) -> None:
         total[0] += 1
         total[1] += item.cost_usd or 0.0
         total[2] += item.cost_usd is None
-    upsert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     # Sorted: two processes that lock the same rows in different orders would wait for each other.
     for (key, day), (requests, cost, unknown) in sorted(totals.items()):
-        statement = upsert(spending).values(key_id=key, day=day, requests=requests, cost_usd=cost, unknown=unknown)
-        added = {c.name: c + statement.excluded[c.name] for c in spending.c if not c.primary_key}
-        connection.execute(statement.on_conflict_do_update(index_elements=["key_id", "day"], set_=added))
+        add_spending(connection, key, day, int(requests), cost, int(unknown))
 
 
 def _models(record: Record) -> Iterable[str]:

@@ -77,6 +77,8 @@ keys = Table(
     Column("models", Text),  # JSON list; NULL allows all
     Column("paths", Text),
     Column("admin", Boolean, nullable=False),  # may read every key's traces
+    Column("max_parallel", Integer),
+    Column("tokens_per_min", Float),
 )
 
 spending = Table(
@@ -89,3 +91,26 @@ spending = Table(
     Column("unknown", BigInteger, nullable=False),  # requests whose cost is not
 )
 """What each key spent on each UTC day: written in one transaction with the traces, kept when those are deleted."""
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("day", Text, nullable=False),
+    Column("usd", Float, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("expires_at", Float, nullable=False),  # seconds since 1970; counts no more from then on
+    Index("reservations_by_key", "key_id"),
+)
+"""What requests that are under way can cost at the most: added to what was spent until they are settled."""
+
+key_buckets = Table(
+    "key_buckets",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("requests", Float, nullable=False),
+    Column("tokens", Float, nullable=False),
+    Column("at", Float, nullable=False),
+)
+"""How many requests and tokens a key's rates allowed at that moment."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,14 +13,14 @@ from sqlalchemy import Connection
 from odar.errors import StoreError, UnknownName
 from odar.settings import Settings
 from odar.store.archive import Archive
+from odar.store.budgets import Budgets
 from odar.store.calendar import Calendar
 from odar.store.database import Database
 from odar.store.filters import Cursor, Filter, Page
 from odar.store.keys import Keyring
-from odar.store.keytable import all_keys, keys_version, spent_by_keys
+from odar.store.keytable import all_keys, keys_version
 from odar.store.record import Record
 from odar.store.retention import newest_trace, sweep
-from odar.store.rows import Row, charges
 from odar.store.writer import Health, Writer
 
 T = TypeVar("T")
@@ -59,18 +58,14 @@ class Store:
         except BaseException:
             self._database.close()
             raise
-        self._writer = Writer(self._database, self.settings, self._written, self._run_maintenance)
+        self.budgets = Budgets(self._database)
+        self._writer = Writer(self._database, self.settings, tend=self._run_maintenance)
 
     def put(self, record: Record) -> bool:
         """Record what became of a query; False if it was shed. Never waits, never raises.
 
-        With `store.enabled = false` nothing is kept but the key's spending, and that in memory.
+        With `store.enabled = false` nothing is kept but what keys with limits spent.
         """
-        try:
-            if (charge := record.charge()) is not None:
-                self.keyring.tally.charge(charge)
-        except ValueError:
-            pass  # a start that is no time: the writer will reject the record, and say so
         return self._writer.put(record) if self.settings.enabled else False
 
     @property
@@ -88,7 +83,8 @@ class Store:
 
     async def close(self, timeout_s: float = CLOSE_S) -> bool:
         """Write what is left, for so long at most, and let go; True if nothing was lost."""
-        done = await asyncio.to_thread(self._writer.close, timeout_s)
+        settled = await asyncio.to_thread(self.budgets.close, timeout_s)
+        done = await asyncio.to_thread(self._writer.close, timeout_s) and settled
         self._database.close()
         return done
 
@@ -130,9 +126,6 @@ class Store:
 
     # ── in the writer's thread ──────────────────────────────────────────────────────────────────────────────
 
-    def _written(self, rows: Sequence[Row]) -> None:
-        self.keyring.tally.settle(charges(rows))
-
     def _run_maintenance(self) -> bool:
         now = time.monotonic()
         if now < self._refresh_at:
@@ -145,7 +138,7 @@ class Store:
         return True
 
     def _refresh_keys(self) -> None:
-        """Load the keys if they changed, and what all processes spent, if it matters.
+        """Load the keys if they changed.
 
         A database that was emptied, replaced or deleted has none of the old keys: from then on none is accepted.
         """
@@ -162,8 +155,9 @@ class Store:
     def _load_keys(self, connection: Connection) -> None:
         version = keys_version(connection)
         if version != self._version:
-            self.keyring.load(all_keys(connection))
+            found = all_keys(connection)
+            self.keyring.load(found)
             self._version = version
-        if self.keyring.has_budgets:
-            day = datetime.now(UTC).date().isoformat()
-            self.keyring.tally.rebase(spent_by_keys(connection, day), day[:7])
+            if any(key.limits.counted for key in found):
+                with self._database.read():  # a second connection, for the thread that keeps budgets
+                    pass

@@ -1,0 +1,378 @@
+"""Budgets and limits of API keys, held together by all processes that share a store (SPEC 6.2b).
+
+Before a request starts, the most it can cost is reserved in the database; when it is over, what it did cost takes
+the reservation's place, in one transaction. A reservation counts until it is settled or its lease ends, so that the
+reservations of a crashed process are freed. One thread does this for the process, as many requests to a transaction
+as wait: no event loop waits for a disk or a lock. Where the database does not answer, the request is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, delete, func, insert, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+
+from odar.errors import KeyRefused, OdarError, StoreError
+from odar.store.database import Database
+from odar.store.keys import Limits
+from odar.store.keytable import limits_of
+from odar.store.schema import key_buckets, keys, reservations, spending
+
+LEASE_GRACE_S = 10.0
+"""How much longer than its deadline a request may take to be settled before its reservation is freed."""
+_KEEP_S = 3600.0
+"""How long rows of freed reservations stay, so that a late settlement is recognised."""
+_RETRY_S = 0.2
+_LONGEST_RETRY_S = 2.0
+_SLACK_USD = 1e-9
+"""What sums of floating-point numbers may be off by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The most that a request can take on one path."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What is held back for a request that is under way."""
+
+    id: str
+    key_id: str
+    day: str
+    """The UTC day that pays, whenever the request ends."""
+    need: Need
+    choice: int
+    """Which of the needs that were offered fits; 0 is the first."""
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Reserve:
+    key_id: str
+    id: str
+    needs: Sequence[Need]
+    lease_s: float
+    granted: Future[Reservation]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settle:
+    reservation: Reservation
+    usd: float | None
+    tokens: int | None
+
+
+class Budgets:
+    """Reserves and settles. Safe to use from any thread; its own starts with the first request that needs it.
+
+    Args:
+        database: where the sums are.
+        clock: seconds since 1970; None takes PostgreSQL's own, so that replicas agree.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] | None = None) -> None:
+        self._database = database
+        self._clock = clock
+        self._wake = threading.Condition()
+        self._reserves: deque[_Reserve] = deque()
+        self._settles: deque[_Settle] = deque()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def reserve(self, key_id: str, request_id: str, needs: Sequence[Need], lease_s: float) -> Future[Reservation]:
+        """Reserve the first of the needs that fits the key's limits.
+
+        The future raises KeyRefused where none fits, StoreError where the database does not answer.
+        """
+        granted: Future[Reservation] = Future()
+        self._put(self._reserves, _Reserve(key_id, request_id, needs, lease_s, granted))
+        return granted
+
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
+        """Replace a reservation by what was used; returns at once. Unknown tokens stay reserved."""
+        self._put(self._settles, _Settle(reservation, usd, tokens))
+
+    def close(self, timeout_s: float) -> bool:
+        """Settle what waits, for so long at most; True if nothing is left."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return not self._settles
+
+    def _put(self, queue: deque[_Reserve] | deque[_Settle], item: _Reserve | _Settle) -> None:
+        with self._wake:
+            queue.append(item)  # type: ignore[arg-type]
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="odar-budgets", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        pause = 0.0
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._reserves or self._settles or self._closing)
+                if self._closing and not self._settles:
+                    return
+                asked = [self._reserves.popleft() for _ in range(len(self._reserves))]
+                ended = list(self._settles)
+            try:
+                with self._database.write() as connection:
+                    outcomes = self._apply(connection, asked, ended)
+            except Exception as error:  # the thread must live on; nothing is granted that is not on record
+                failure = (
+                    error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
+                )
+                for each in asked:
+                    each.granted.set_exception(failure)
+                pause = min(_LONGEST_RETRY_S, max(_RETRY_S, 2 * pause))
+                if ended:
+                    time.sleep(pause)
+                continue
+            pause = 0.0
+            with self._wake:
+                for _ in ended:
+                    self._settles.popleft()
+            for each, outcome in zip(asked, outcomes, strict=True):
+                with contextlib.suppress(Exception):  # cancelled meanwhile: its lease ends
+                    if isinstance(outcome, KeyRefused):
+                        each.granted.set_exception(outcome)
+                    else:
+                        each.granted.set_result(outcome)
+
+    def _apply(
+        self, connection: Connection, asked: Sequence[_Reserve], ended: Sequence[_Settle]
+    ) -> list[Reservation | KeyRefused]:
+        now = self._now(connection)
+        ids = {each.key_id for each in asked} | {each.reservation.key_id for each in ended}
+        accounts = _load(connection, sorted(ids), now)
+        for each in ended:
+            accounts[each.reservation.key_id].settle(connection, each, now)
+        outcomes: list[Reservation | KeyRefused] = []
+        for request in asked:
+            try:
+                outcomes.append(accounts[request.key_id].reserve(connection, request, now))
+            except KeyRefused as refused:
+                outcomes.append(refused)
+        for account in accounts.values():
+            account.save(connection, now)
+        connection.execute(delete(reservations).where(reservations.c.expires_at < now - _KEEP_S))
+        return outcomes
+
+    def _now(self, connection: Connection) -> float:
+        if self._clock is not None:
+            return self._clock()
+        if connection.dialect.name == "postgresql":
+            return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")) or 0.0)
+        return time.time()
+
+
+@dataclass(slots=True)
+class _Account:
+    """One key inside a transaction."""
+
+    key_id: str
+    name: str
+    limits: Limits
+    revoked: bool
+    day: str
+    spent_day: float
+    spent_month: float
+    held_day: float
+    held_month: float
+    running: int
+    requests: float
+    """Requests that its rate allows just now."""
+    tokens: float
+    """Tokens that it may use just now."""
+
+    def reserve(self, connection: Connection, asked: _Reserve, now: float) -> Reservation:
+        limits = self.limits
+        if self.revoked:
+            raise KeyRefused(f"key {self.name!r} has been revoked", "revoked", 0.0)
+        if limits.max_parallel is not None and self.running >= limits.max_parallel:
+            raise KeyRefused(
+                f"key {self.name!r} may make {limits.max_parallel} requests at a time", "parallel", 1.0
+            )
+        if limits.rate_per_min is not None and self.requests < 1:
+            wait = (1 - self.requests) * 60 / limits.rate_per_min
+            raise KeyRefused(f"key {self.name!r} may make {limits.rate_per_min:g} requests a minute", "rate", wait)
+        choice = next((i for i, need in enumerate(asked.needs) if self._fits(need)), None)
+        if choice is None:
+            raise self._refusal(min(asked.needs, key=lambda need: (need.usd, need.tokens)), now)
+        need = asked.needs[choice]
+        granted = Reservation(asked.id, self.key_id, self.day, need, choice, now + asked.lease_s + LEASE_GRACE_S)
+        connection.execute(
+            insert(reservations).values(
+                id=granted.id,
+                key_id=self.key_id,
+                day=self.day,
+                usd=need.usd,
+                tokens=need.tokens,
+                expires_at=granted.expires_at,
+            )
+        )
+        self.running += 1
+        self.held_day += need.usd
+        self.held_month += need.usd
+        self.requests -= 1
+        self.tokens -= need.tokens
+        return granted
+
+    def settle(self, connection: Connection, ended: _Settle, now: float) -> None:
+        held = ended.reservation
+        found = connection.execute(delete(reservations).where(reservations.c.id == held.id)).rowcount
+        if not found and now < held.expires_at + _KEEP_S:
+            return  # settled before, by a transaction whose end we did not hear of
+        if now < held.expires_at:
+            self.running -= 1
+            self.held_day -= held.need.usd if held.day == self.day else 0.0
+            self.held_month -= held.need.usd if held.day[:7] == self.day[:7] else 0.0
+        usd = ended.usd or 0.0
+        self.spent_day += usd if held.day == self.day else 0.0
+        self.spent_month += usd if held.day[:7] == self.day[:7] else 0.0
+        if ended.tokens is not None:
+            self.tokens += held.need.tokens - ended.tokens
+        add_spending(connection, self.key_id, held.day, 1, usd, int(ended.usd is None))
+
+    def save(self, connection: Connection, now: float) -> None:
+        if self.limits.rate_per_min is None and self.limits.tokens_per_min is None:
+            return
+        values = {"requests": self.requests, "tokens": self.tokens, "at": now}
+        statement = _upsert(connection)(key_buckets).values(key_id=self.key_id, **values)
+        connection.execute(statement.on_conflict_do_update(index_elements=["key_id"], set_=values))
+
+    def _fits(self, need: Need) -> bool:
+        limits = self.limits
+        day, month = limits.budget_day_usd, limits.budget_month_usd
+        return (
+            (day is None or self.spent_day + self.held_day + need.usd <= day + _SLACK_USD)
+            and (month is None or self.spent_month + self.held_month + need.usd <= month + _SLACK_USD)
+            and (limits.tokens_per_min is None or need.tokens <= self.tokens)
+        )
+
+    def _refusal(self, need: Need, now: float) -> KeyRefused:
+        for period, limit, spent, held in (
+            ("day", self.limits.budget_day_usd, self.spent_day, self.held_day),
+            ("month", self.limits.budget_month_usd, self.spent_month, self.held_month),
+        ):
+            if limit is None or spent + held + need.usd <= limit + _SLACK_USD:
+                continue
+            running = f" and requests under way hold ${held:.4f}" if held > _SLACK_USD else ""
+            return KeyRefused(
+                f"this request can cost ${need.usd:.6f}, and key {self.name!r} has spent ${spent:.4f} of its "
+                f"${limit:g} a {period}{running}",
+                "budget",
+                1.0 if spent + need.usd <= limit else _until_next(period, now),
+            )
+        per_minute = self.limits.tokens_per_min or 1.0
+        wait = (need.tokens - self.tokens) * 60 / per_minute if need.tokens <= per_minute else 60.0
+        return KeyRefused(
+            f"this request can use {need.tokens:,} tokens, and key {self.name!r} may use {per_minute:g} a minute",
+            "tokens",
+            wait,
+        )
+
+
+def _load(connection: Connection, ids: Sequence[str], now: float) -> dict[str, _Account]:
+    """The accounts of these keys, locked until the transaction ends (on SQLite by BEGIN IMMEDIATE)."""
+    rows = select(keys).where(keys.c.id.in_(ids)).order_by(keys.c.id)
+    if connection.dialect.name == "postgresql":
+        rows = rows.with_for_update()
+    found = {row["id"]: row for row in connection.execute(rows).mappings()}
+    day = datetime.fromtimestamp(now, UTC).date().isoformat()
+    first, last = f"{day[:7]}-01", f"{day[:7]}-31"
+    spent = _sums(connection, spending.c, spending.c.cost_usd, ids, first, last)
+    live = reservations.c.expires_at > now
+    held = _sums(connection, reservations.c, reservations.c.usd, ids, first, last, live)
+    counted = select(reservations.c.key_id, func.count()).where(reservations.c.key_id.in_(ids), live)
+    running = {row[0]: row[1] for row in connection.execute(counted.group_by(reservations.c.key_id))}
+    levels = select(key_buckets).where(key_buckets.c.key_id.in_(ids))
+    buckets = {row["key_id"]: row for row in connection.execute(levels).mappings()}
+    accounts = {}
+    for key_id in ids:
+        row, bucket = found.get(key_id), buckets.get(key_id)
+        limits = Limits() if row is None else limits_of(row)
+        elapsed = max(0.0, now - bucket["at"]) if bucket is not None else 0.0
+        accounts[key_id] = _Account(
+            key_id,
+            key_id if row is None else row["name"],
+            limits,
+            row is None or row["revoked_at"] is not None,
+            day,
+            spent.get((key_id, day), 0.0),
+            sum(usd for (key, _), usd in spent.items() if key == key_id),
+            held.get((key_id, day), 0.0),
+            sum(usd for (key, _), usd in held.items() if key == key_id),
+            running.get(key_id, 0),
+            _level(limits.rate_per_min, None if bucket is None else bucket["requests"], elapsed),
+            _level(limits.tokens_per_min, None if bucket is None else bucket["tokens"], elapsed),
+        )
+    return accounts
+
+
+def _sums(
+    connection: Connection,
+    columns: object,
+    amount: object,
+    ids: Sequence[str],
+    first: str,
+    last: str,
+    *more: object,
+) -> dict[tuple[str, str], float]:
+    """Dollars by key and day of one month."""
+    key_id, day = columns.key_id, columns.day  # type: ignore[attr-defined]
+    rows = select(key_id, day, func.sum(amount)).where(key_id.in_(ids), day >= first, day <= last, *more)  # type: ignore[arg-type]
+    return {(row[0], row[1]): float(row[2]) for row in connection.execute(rows.group_by(key_id, day))}
+
+
+def _level(per_minute: float | None, before: float | None, elapsed: float) -> float:
+    """A token bucket: it fills at this rate and holds a minute's worth, at least one.
+
+    >>> _level(60, 0.0, 0.5), _level(60, None, 0.0), _level(0.5, 0.0, 600)
+    (0.5, 60, 1)
+    """
+    if per_minute is None:
+        return 0.0
+    most = max(1, per_minute)
+    return most if before is None else min(most, before + elapsed * per_minute / 60)
+
+
+def add_spending(connection: Connection, key_id: str, day: str, requests: int, usd: float, unknown: int) -> None:
+    """Put requests on a key's bill."""
+    statement = _upsert(connection)(spending).values(
+        key_id=key_id, day=day, requests=requests, cost_usd=usd, unknown=unknown
+    )
+    added = {c.name: c + statement.excluded[c.name] for c in spending.c if not c.primary_key}
+    connection.execute(statement.on_conflict_do_update(index_elements=["key_id", "day"], set_=added))
+
+
+def _upsert(connection: Connection) -> Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]:
+    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+
+
+def _until_next(period: str, now: float) -> float:
+    """Seconds until the next UTC day or month."""
+    at = datetime.fromtimestamp(now, UTC)
+    start = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    if period == "month":
+        following = (start.replace(day=1) + timedelta(days=32)).replace(day=1)
+    else:
+        following = start + timedelta(days=1)
+    return (following - at).total_seconds()
