@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, select, text
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError
@@ -25,6 +26,8 @@ from odar.store.database import Database
 from odar.store.keys import Limits
 from odar.store.keytable import limits_of
 from odar.store.schema import key_buckets, keys, reservations, spending
+
+T = TypeVar("T")
 
 LEASE_GRACE_S = 10.0
 """How much longer than its deadline a request may take to be settled before its reservation is freed."""
@@ -113,9 +116,9 @@ class Budgets:
             self._thread.join(timeout_s)
         return not self._settles
 
-    def _put(self, queue: deque[_Reserve] | deque[_Settle], item: _Reserve | _Settle) -> None:
+    def _put(self, queue: deque[T], item: T) -> None:
         with self._wake:
-            queue.append(item)  # type: ignore[arg-type]
+            queue.append(item)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="odar-budgets", daemon=True)
                 self._thread.start()
@@ -298,9 +301,9 @@ def _load(connection: Connection, ids: Sequence[str], now: float) -> dict[str, _
     found = {row["id"]: row for row in connection.execute(rows).mappings()}
     day = datetime.fromtimestamp(now, UTC).date().isoformat()
     first, last = f"{day[:7]}-01", f"{day[:7]}-31"
-    spent = _sums(connection, spending.c, spending.c.cost_usd, ids, first, last)
+    spent = _sums(connection, spending, spending.c.cost_usd, ids, first, last)
     live = reservations.c.expires_at > now
-    held = _sums(connection, reservations.c, reservations.c.usd, ids, first, last, live)
+    held = _sums(connection, reservations, reservations.c.usd, ids, first, last, live)
     counted = select(reservations.c.key_id, func.count()).where(reservations.c.key_id.in_(ids), live)
     running = {row[0]: row[1] for row in connection.execute(counted.group_by(reservations.c.key_id))}
     levels = select(key_buckets).where(key_buckets.c.key_id.in_(ids))
@@ -329,16 +332,16 @@ def _load(connection: Connection, ids: Sequence[str], now: float) -> dict[str, _
 
 def _sums(
     connection: Connection,
-    columns: object,
-    amount: object,
+    table: Table,
+    amount: ColumnElement[float],
     ids: Sequence[str],
     first: str,
     last: str,
-    *more: object,
+    *more: ColumnElement[bool],
 ) -> dict[tuple[str, str], float]:
     """Dollars by key and day of one month."""
-    key_id, day = columns.key_id, columns.day  # type: ignore[attr-defined]
-    rows = select(key_id, day, func.sum(amount)).where(key_id.in_(ids), day >= first, day <= last, *more)  # type: ignore[arg-type]
+    key_id, day = table.c.key_id, table.c.day
+    rows = select(key_id, day, func.sum(amount)).where(key_id.in_(ids), day >= first, day <= last, *more)
     return {(row[0], row[1]): float(row[2]) for row in connection.execute(rows.group_by(key_id, day))}
 
 
