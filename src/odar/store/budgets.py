@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, text
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError
