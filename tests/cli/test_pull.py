@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from odar.cli import local
-from odar.cli.local import DownloadDisplay, fetch_weights, local_models, uses_local_model
+from odar.cli.local import DownloadDisplay, fetch_fast_weights, fetch_weights, local_models, uses_local_model
 from odar.config import load_settings
+from odar.errors import WeightsError
 from odar.providers import weights as catalogue
 from providers.test_download import CONTENT, Hub, cache, hub, no_hub, pip, weights, wheels
 
@@ -111,3 +113,56 @@ def test_the_display_shows_a_message_while_the_bar_runs(capsys):
 def test_a_gguf_file_needs_no_download(tmp_path: Path):
     (tmp_path / "mine.gguf").write_bytes(b"GGUF....")
     assert local.fetch_model(f"gguf:{tmp_path}/mine.gguf", quiet=False) == tmp_path / "mine.gguf"
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """Models that were fetched; those of Qwen cannot be."""
+    models = []
+
+    def fetch(model, *, quiet):
+        models.append(model)
+        if model.startswith("qwen"):
+            raise WeightsError(f"{model} cannot be downloaded: nobody answers")
+
+    monkeypatch.setattr(local, "fetch_model", fetch)
+    return models
+
+
+def test_where_the_default_cannot_be_downloaded_tiny_answers_and_says_so(fetched, capsys):
+    with click.Context(click.Command("ask")) as context:
+        context.params = {"config": "/dev/null", "sets": ("seed=5",)}
+        settings = fetch_fast_weights(load_settings(config="/dev/null", environ={}, seed=5), quiet=False)
+    assert (settings.profile, settings.seed) == ("tiny", 5)
+    assert fetched == ["qwen2.5-coder-0.5b", "smollm2-135m"]  # the slow model was not tried
+    assert capsys.readouterr().err.splitlines() == [
+        "odar: qwen2.5-coder-0.5b cannot be downloaded: nobody answers",
+        "odar: answering with profile tiny, whose answers are often wrong",
+    ]
+
+
+def test_a_profile_that_somebody_named_is_not_replaced(fetched):
+    with pytest.raises(WeightsError, match="nobody answers"):
+        fetch_fast_weights(load_settings("local", config="/dev/null", environ={}), quiet=True)
+
+
+def test_doctor_shows_local_models_disk_and_memory(odar, tmp_path, monkeypatch):
+    monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "empty"))
+    options = ("doctor", "--json", "--profile", "local", "--config", "/dev/null")
+    for offline in ("", "1"):
+        monkeypatch.setenv("ODAR_OFFLINE", offline)
+        found = json.loads(odar(*options).out)
+        models = [finding for finding in found if finding["topic"] == "local model"]
+        assert [finding["remedy"] for finding in models] == [
+            "odar pull qwen2.5-coder-0.5b",
+            "odar pull qwen2.5-coder-1.5b",
+        ]
+        assert all("absent" in finding["text"] and finding["ok"] is not bool(offline) for finding in models)
+        (disk,) = [finding["text"] for finding in found if finding["topic"] == "disk"]
+        assert "takes up to 3.2 GB" in disk
+    monkeypatch.setenv("ODAR_OFFLINE", "")
+    (memory,) = [finding["text"] for finding in json.loads(odar(*options).out) if finding["topic"] == "memory"]
+    assert "the local models take 3.8 GB" in memory
+    (tmp_path / "mine.gguf").write_bytes(b"no model")
+    mine = odar(*options, "--set", f"fast.model=gguf:{tmp_path}/mine.gguf")
+    assert (mine.code, "is not a GGUF file" in mine.out) == (1, True)
