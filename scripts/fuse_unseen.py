@@ -13,7 +13,7 @@ import numpy as np
 
 from odar.calibration.bootstrap import bootstrap_mean
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
-from odar.evals.fusion_file import load_questions
+from odar.evals.fusion_study import load_fusion_items
 from odar.policy.fusion import Fusion
 from odar.policy.rules import Array, Votes, fuse
 from odar.types import Step
@@ -23,8 +23,8 @@ FAST, SLOW = 0, 1
 
 
 def recorded(path: str) -> Votes:
-    """The candidates of a file with raw free energies; the fast one first, as `odar sample` writes them."""
-    questions = load_questions(path, VARENTROPY_WEIGHT)
+    """The candidates of a file with raw free energies; the fast one first, as a recording has them."""
+    questions = load_fusion_items(path, VARENTROPY_WEIGHT)
     size = max(len(question.candidates) for question in questions)
     energy = np.full((len(questions), size), np.nan)
     groups = np.full((len(questions), size), -1, dtype=np.int64)

@@ -1,10 +1,10 @@
 r"""Sets of checkable questions, by rule and seed, that a model of 135M parameters gets right now and then.
 
     python scripts/make_fusion_questions.py --out /tmp
-    for set in sums school; do odar sample /tmp/$set.jsonl --out docs/data/embedded-$set.jsonl --profile tiny \
-        --set prompts=docs/data/prompts --set slow.temperature=1.0 --set slow.max_tokens=48; done
-    gzip -9n docs/data/embedded-*.jsonl
-    odar fuse docs/data/embedded-sums.jsonl.gz
+    for set in sums school; do odar eval collect /tmp/$set.jsonl --out /tmp/$set-recorded.jsonl --profile tiny \
+        --set prompts=docs/data/prompts --set slow.temperature=1.0 --set slow.max_tokens=48
+        odar eval convert /tmp/$set-recorded.jsonl docs/data/embedded-$set.jsonl.gz; done
+    odar eval fuse docs/data/embedded-sums.jsonl.gz
 
 `numbers` has sums, differences, products, doubles, halves and short stories with two numbers; `words` has the order of
 days and months, opposites, kinds of things, choices between two, and counts of parts. Settings were chosen on these

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
+from support.panels import samples_recording
 from support.scripts import script
 
 fuse_unseen = script("fuse_unseen")
@@ -23,8 +22,7 @@ def row(number, answers, gold="7", agents=("fast", "slow", "slow")):
 
 
 def write(path, rows):
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return str(path)
+    return str(samples_recording(path.parent, rows, path.name))
 
 
 @pytest.fixture
@@ -56,6 +54,6 @@ def test_scales_are_those_of_the_first_file(files):
 
 
 def test_samples_in_another_order_are_refused(tmp_path):
-    path = write(tmp_path / "odd.jsonl", [row(0, ("7", "8", "8"), agents=("slow", "fast", "slow"))])
+    path = write(tmp_path / "odd.jsonl", [row(0, ("7", "8", "8"), agents=("slow", "slow", "slow"))])
     with pytest.raises(SystemExit, match="question 1: one fast answer, then slow ones"):
         fuse_unseen.recorded(path)

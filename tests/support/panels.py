@@ -15,13 +15,14 @@ from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.evals.selection import plan
 from odar.policy.alignment import Statistics, StatisticsTable
+from odar.policy.equivalence import equivalent
 from odar.providers.base import Completion
 from odar.recording.collect import Job, collect, collect_work, make_items
 from odar.recording.executor import LocalExecutor
 from odar.recording.files import write_recording
 from odar.recording.header import Header, header_of
 from odar.recording.journal import Journal
-from odar.recording.schema import Attempt, ItemKey, RecordedItem
+from odar.recording.schema import Attempt, ItemKey, RecordedItem, in_order
 from odar.types import Estimate, Query, Step, Token, Usage
 from support.benchmarks import Sums
 from support.scripted import ScriptedProvider, step_of
@@ -215,4 +216,30 @@ def _written(place: int, said: str, energy: float, right: str, judgment: bool | 
         tokens=("x" * 10,), logprobs=(round(-10 * energy, 4),), control=(False,), request=min(place, 2) if n else place,
         usage=Usage(100, 0, 7, None), prompt_usd=1.0 if fast else 10.0, output_usd=0.1 if fast else 2.0,
         seconds=float(min(place, 2) + 1),
+    )  # fmt: skip
+
+
+def samples_recording(folder: Path, rows: Sequence[dict[str, Any]], name: str = "samples.jsonl") -> Path:
+    """A recording of candidates alone: each row has gold and candidates with answer, tokens, and maybe agent, model."""
+    items = [
+        RecordedItem(
+            key=ItemKey("samples", str(i), 42), category="", metric="accuracy", stratum="", fold=i % 5,
+            query=row.get("query", "?"), gold=row["gold"], effort=None, features=(0.0,) * 24, difficulty=0.5,
+            expert="general", attempts=tuple(in_order(_sample(k, row, c) for k, c in enumerate(row["candidates"]))),
+        )
+        for i, row in enumerate(rows)
+    ]  # fmt: skip
+    path = folder / name
+    write_recording(path, header(), items)
+    return path
+
+
+def _sample(index: int, row: dict[str, Any], candidate: dict[str, Any]) -> Attempt:
+    gold = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
+    fast, tokens, answer = candidate.get("agent") == "fast", candidate.get("tokens", []), str(candidate["answer"])
+    return Attempt(
+        step=Step.ANSWER if fast else Step.SOLVE, index=0 if fast else index, model=candidate.get("model", "m"),
+        text=candidate.get("text", "".join(text for text, _ in tokens)), answer=answer,
+        score=float(any(equivalent(answer, right) for right in gold)), tokens=tuple(text for text, _ in tokens),
+        logprobs=tuple(value for _, value in tokens), control=(False,) * len(tokens),
     )  # fmt: skip

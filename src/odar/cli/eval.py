@@ -13,6 +13,7 @@ PLACES = {
     "import": "odar.cli.eval_import:command",
     "replay": "odar.cli.eval_replay:replay",
     "compare": "odar.cli.eval_replay:compare",
+    "fuse": "odar.cli.eval_fuse:command",
     "report": "odar.cli.eval_report:report",
     "score": "odar.cli.eval_sets:score_command",
 }
@@ -24,6 +25,7 @@ HELP = {
     "import": "Import answers of lm-eval, inspect_ai, OpenAI Batch or a table, with no further call.",
     "replay": "Replay policies on a recording, with no further call.",
     "compare": "Compare two policies, or two recordings, item by item.",
+    "fuse": "Compare fusion rules on the candidates of a recording.",
     "report": "Write one HTML file with every table and figure.",
     "score": "Score responses you have already.",
 }

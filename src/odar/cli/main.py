@@ -33,8 +33,6 @@ SECTIONS = {
     },
     "Measure": {
         "eval": "Collect a panel once, replay every policy on it, report.",
-        "sample": "Record one fast and several slow answers, for `odar fuse`.",
-        "fuse": "Compare fusion rules on recorded candidates.",
         "bench": "Measure what ODAR itself costs, and what it gains.",
     },
     "Set up": {

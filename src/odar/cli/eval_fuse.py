@@ -1,4 +1,4 @@
-"""`odar fuse`: every fusion rule on recorded candidates."""
+"""`odar eval fuse`: every fusion rule on the candidates of a recording."""
 
 from __future__ import annotations
 
@@ -11,31 +11,38 @@ import click
 
 from odar.calibration.bootstrap import Interval
 from odar.cli.options import UserPath, settings_options
-from odar.evals.fusion_file import RuleResult, StoppingResult, apply_rules, load_questions, oracle, stop_early
-from odar.evals.fusion_held_out import HeldOut, held_out
+from odar.evals.fusion_study import (
+    HeldOut,
+    RuleResult,
+    StoppingResult,
+    apply_rules,
+    held_out,
+    load_fusion_items,
+    oracle,
+    stop_early,
+)
 from odar.policy.fusion import Fusion
 from odar.settings import Settings
 
 
 @click.command("fuse")
-@click.argument("file", type=UserPath())
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the bootstrap.")
+@click.argument("recording", type=UserPath())
+@click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed for the bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
-def command(file: str, seed: int, as_json: bool, settings: Settings) -> None:
-    """Apply every fusion rule to the recorded candidates in FILE and compare their accuracy.
+def command(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
+    """Apply every fusion rule to the candidates of a RECORDING and compare their accuracy.
 
-    FILE has one JSON object a line: gold (the right answer) and candidates, each with text or answer, and tokens
-    with log-probabilities where there are any; it may be compressed (.gz). `odar sample` makes such files, and
-    docs/reference/file-formats.md has the format in full. The rule `fep` is shown twice: as configured, and with β
-    and skills fitted to other questions of the file.
+    Candidates are the fast answer and the slow samples of each item. The rule `fep` is shown twice: as configured,
+    and with β and skills fitted to other items of the recording.
 
     \b
-    odar fuse samples.jsonl
-    odar fuse samples.jsonl --set fusion.beta=0.5 --json
+    odar eval fuse runs/mine.jsonl
+    odar eval fuse runs/mine.jsonl.gz --set fusion.beta=0.5 --json
     """
     fusion = settings.fusion
-    questions = load_questions(file, fusion.varentropy_weight)
+    questions = load_fusion_items(recording, fusion.varentropy_weight, split or "")
     fitted = held_out(questions, fusion.missing_limit, seed)
     results = apply_rules(
         questions, fusion.beta, fusion.missing_limit, seed, None if fitted is None else fitted.right

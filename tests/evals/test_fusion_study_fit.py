@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from odar.evals.fusion_file import apply_rules, load_questions, right_by
-from odar.evals.fusion_held_out import held_out
+from odar.evals.fusion_study import apply_rules, held_out, load_fusion_items, right_by
 from odar.policy.fusion import Fusion
+from support.panels import samples_recording
 
 
 def samples(tmp_path, rows):
-    file = tmp_path / "samples.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)))
-    return load_questions(file, 0.1)
+    return load_fusion_items(samples_recording(tmp_path, rows), 0.1)
 
 
 def candidate(answer, logprob, model="m", agent="slow"):

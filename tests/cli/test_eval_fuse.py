@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from support.panels import samples_recording
+
 DATA = Path(__file__).parents[2] / "docs" / "data"
 
 
@@ -18,15 +20,13 @@ def rows(count):
 @pytest.fixture
 def recorded(tmp_path):
     def write(count):
-        file = tmp_path / "samples.jsonl"
-        file.write_text("\n".join(map(json.dumps, rows(count))))
-        return str(file)
+        return str(samples_recording(tmp_path, rows(count)))
 
     return write
 
 
 def test_every_rule_is_listed_as_configured_and_as_fitted(odar, recorded):
-    result = odar("fuse", recorded(30), "--set", "fusion.beta=0.5")
+    result = odar("eval", "fuse", recorded(30), "--set", "fusion.beta=0.5")
     assert result.code == 0
     for name in ("fep β=0.5", "fep fitted", "fep β=inf (argmin)", "majority", "deepconf", "mean candidate"):
         assert name in result.out
@@ -34,14 +34,14 @@ def test_every_rule_is_listed_as_configured_and_as_fitted(odar, recorded):
 
 
 def test_few_questions_are_not_fitted_to(odar, recorded):
-    result = odar("fuse", recorded(5))
+    result = odar("eval", "fuse", recorded(5))
     assert result.code == 0
     assert "fitted" not in result.out
 
 
 @pytest.mark.parametrize("count", [5, 30])
 def test_json_is_one_object_that_any_reader_takes(odar, recorded, count):
-    result = odar("fuse", recorded(count), "--json")
+    result = odar("eval", "fuse", recorded(count), "--json")
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -54,7 +54,7 @@ def test_json_is_one_object_that_any_reader_takes(odar, recorded, count):
 
 @pytest.mark.parametrize("file", sorted(DATA.glob("embedded-*.jsonl.gz")), ids=lambda file: file.name)
 def test_stopping_early_costs_no_more_than_half_a_point_on_what_we_recorded(odar, file):
-    body = json.loads(odar("fuse", str(file), "--profile", "tiny", "--json").out)
+    body = json.loads(odar("eval", "fuse", str(file), "--profile", "tiny", "--json").out)
     engine = next(stop for stop in body["stopping"] if stop["confidence"] == 0.8 and stop["first_look"] == 3)
     assert engine["saved"] > 0.04
     assert engine["against_all"]["value"] >= -0.005

@@ -1,0 +1,234 @@
+"""Every fusion rule applied to the candidates of a recording: the fast answer and the slow samples of each item."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.calibration.fusion_fit import FOLDS, fit_fusion
+from odar.calibration.part import folds
+from odar.errors import InputError
+from odar.policy.energy import Alignment, measure
+from odar.policy.fusion import Fusion
+from odar.policy.rules import RULES, Array, Votes
+from odar.policy.stopping import Stopping
+from odar.recording.files import open_recording
+from odar.types import Candidate, Role, Step
+
+FEWEST = 30
+"""Questions; of fewer, a fold says nothing."""
+
+Source = tuple[str, Step]
+RIGHT = 0.5
+"""A candidate with this score or more counts as right."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusionItem:
+    """The candidates of one item, and which of them are right."""
+
+    candidates: tuple[Candidate, ...]
+    correct: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """How one rule does on a file."""
+
+    rule: str
+    accuracy: Interval
+    against_majority: Interval
+    """Paired difference to plain voting."""
+    against_argmin: Interval
+    """Paired difference to the paper's rule, the single candidate of lowest free energy."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingResult:
+    """What stopping early saves, and what it costs."""
+
+    confidence: float
+    first_look: int
+    """Slow samples before the first look."""
+    slow_calls: float
+    """Mean slow samples per question."""
+    saved: float
+    """The share of all slow samples that were not needed."""
+    accuracy: float
+    against_all: Interval
+    """Paired difference to looking at every sample."""
+
+
+def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = "") -> list[FusionItem]:
+    """Load the candidates of a recording, energies measured and aligned per model and step over all of them.
+
+    Raises:
+        InputError: the file cannot be read, or no item in it has candidates.
+    """
+    items = []
+    for item in open_recording(place).items(split):
+        # A verification has seen the fast answer: it is not one of the Hard path's candidates.
+        attempts = [each for each in item.attempts if each.step is not Step.VERIFY and each.score is not None]
+        candidates = tuple(_measured(each.candidate, varentropy_weight) for each in attempts)
+        if candidates:
+            items.append(FusionItem(candidates, tuple((each.score or 0.0) >= RIGHT for each in attempts)))
+    if not items:
+        raise InputError(f"{place} holds no items with candidates")
+    return _aligned(items, varentropy_weight)
+
+
+def apply_rules(
+    questions: Sequence[FusionItem], beta: float, missing_limit: float, seed: int, fitted: Array | None = None
+) -> list[RuleResult]:
+    """Every registered rule, the paper's argmin beside our own, and a single candidate for comparison.
+
+    Args:
+        questions: what was recorded.
+        beta: β of our own rule, as configured.
+        missing_limit: the share of tokens without log-probs that free energy bears.
+        seed: of the bootstrap.
+        fitted: where a rule fitted to other questions is right, to stand beside them.
+    """
+    argmin = "fep β=inf (argmin)"
+    settings = {f"fep β={beta:g}": Fusion("fep", beta, missing_limit), argmin: Fusion("fep")}
+    settings |= {name: Fusion(name, missing_limit=missing_limit) for name in sorted(RULES.names()) if name != "fep"}
+    right = {name: right_by(questions, fusion) for name, fusion in settings.items()}
+    if fitted is not None:
+        right["fep fitted"] = fitted
+    right["mean candidate"] = np.array([np.mean(q.correct) for q in questions])
+    return [
+        RuleResult(
+            name,
+            bootstrap_mean(each, seed),
+            bootstrap_mean(each - right["majority"], seed),
+            bootstrap_mean(each - right[argmin], seed),
+        )
+        for name, each in right.items()
+    ]
+
+
+def oracle(questions: Sequence[FusionItem]) -> float:
+    """The share of questions with a right candidate: no rule can do better."""
+    return float(np.mean([any(q.correct) for q in questions]))
+
+
+def stop_early(
+    questions: Sequence[FusionItem], fusion: Fusion, confidence: float, first_look: int = 1, seed: int = 0
+) -> StoppingResult:
+    """Slow samples one by one, until the answer is settled (SPEC 5.12); the fast answer is there in any case."""
+    stopping, looked, all_slow, right = Stopping(confidence), [], [], []
+    for question in questions:
+        roles = [candidate.role for candidate in question.candidates]
+        slow = [i for i, role in enumerate(roles) if role is Role.SLOW]
+        samples = [question.candidates[i] for i in slow]
+        taken = next(
+            (k for k in range(first_look, len(slow)) if stopping.settled(fusion.votes(samples[:k]), len(slow) - k)),
+            len(slow),
+        )
+        seen = sorted({*range(len(roles))} - {*slow[taken:]})
+        winner = fusion.choose([question.candidates[i] for i in seen]).winner
+        looked.append(taken)
+        all_slow.append(len(slow))
+        right.append(question.correct[seen[winner]])
+    return StoppingResult(
+        confidence=confidence,
+        first_look=first_look,
+        slow_calls=float(np.mean(looked)),
+        saved=1 - sum(looked) / max(1, sum(all_slow)),
+        accuracy=float(np.mean(right)),
+        against_all=bootstrap_mean(np.array(right, dtype=float) - right_by(questions, fusion), seed),
+    )
+
+
+def right_by(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
+    """1 where the candidate that a rule chooses is right, else 0."""
+    return np.array([q.correct[fusion.choose(q.candidates).winner] for q in questions], dtype=np.float64)
+
+
+def _measured(candidate: Candidate, weight: float) -> Candidate:
+    return replace(candidate, energy=measure(candidate.tokens, weight, None))
+
+
+def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
+    values: dict[tuple[str, Step], list[float]] = defaultdict(list)
+    for question in questions:
+        for candidate in question.candidates:
+            if candidate.energy is not None:
+                values[candidate.model, candidate.step].append(candidate.energy.free_energy)
+    statistics = {
+        source: Alignment(float(np.mean(found)), float(np.std(found)) or 1.0) for source, found in values.items()
+    }
+
+    def align(candidate: Candidate) -> Candidate:
+        statistic = statistics.get((candidate.model, candidate.step))
+        return replace(candidate, energy=measure(candidate.tokens, weight, statistic))
+
+    return [FusionItem(tuple(map(align, q.candidates)), q.correct) for q in questions]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A rule fitted to a file."""
+
+    right: Array
+    """1 where the rule that was fitted without a question is right on it, else 0."""
+    beta: float
+    """Fitted to all questions."""
+    skills: dict[str, float]
+    """w of each source, fitted to all questions; the source is the model, and the agent where a model is both."""
+
+
+def held_out(questions: Sequence[FusionItem], missing_limit: float, seed: int) -> HeldOut | None:
+    """Fit on four folds and choose on the fifth, round the folds; None where there are too few questions."""
+    if len(questions) < FEWEST:
+        return None
+    sources, votes = _votes(questions)
+    fold = folds(len(questions), seed, FOLDS)
+    right = np.zeros(len(questions))
+    for number in range(FOLDS):
+        test = np.flatnonzero(fold == number).tolist()
+        fusion = _fitted(votes.rows(fold != number), sources, missing_limit)
+        right[test] = right_by([questions[i] for i in test], fusion)
+    whole = _fitted(votes, sources, missing_limit)
+    return HeldOut(right, whole.beta, {_name(source, sources): whole.skills[source] for source in set(sources)})
+
+
+def _fitted(votes: Votes, sources: Sequence[Source], missing_limit: float) -> Fusion:
+    fit = fit_fusion(votes)
+    return Fusion("fep", fit.beta, missing_limit, dict(zip(sources, fit.skills.tolist(), strict=True)))
+
+
+def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
+    """The source of each column, and the votes: a source has as many columns as candidates in any one question."""
+    most: Counter[Source] = Counter()
+    for question in questions:
+        most |= Counter((candidate.model, candidate.step) for candidate in question.candidates)
+    sources = sorted(most.elements())
+    shape = (len(questions), len(sources))
+    energy, groups, correct = (
+        np.full(shape, np.nan),
+        np.full(shape, -1, dtype=np.int64),
+        np.zeros(shape, dtype=bool),
+    )
+    for row, question in enumerate(questions):
+        free = {source: sources.index(source) for source in most}
+        numbers = Fusion().groups(question.candidates)
+        kinds = {number: kind for kind, number in enumerate(dict.fromkeys(numbers))}  # calls of tools are below 0
+        for candidate, number, is_right in zip(question.candidates, numbers, question.correct, strict=True):
+            column = free[candidate.model, candidate.step]
+            free[candidate.model, candidate.step] += 1
+            groups[row, column], correct[row, column] = kinds[number], is_right
+            if candidate.energy is not None and candidate.energy.aligned is not None:
+                energy[row, column] = candidate.energy.aligned
+    numbered = {source: number for number, source in enumerate(dict.fromkeys(sources))}
+    return sources, Votes(energy, groups, correct, tuple(numbered[source] for source in sources))
+
+
+def _name(source: Source, sources: Sequence[Source]) -> str:
+    model, step = source
+    return model if len({s for m, s in sources if m == model}) == 1 else f"{model} ({step.role})"

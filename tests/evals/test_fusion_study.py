@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.calibration.bootstrap import bootstrap_mean
+from odar.errors import InputError
+from odar.evals.fusion_study import apply_rules, load_fusion_items, oracle, stop_early
+from odar.policy.fusion import Fusion
+from odar.recording.files import open_recording, write_recording
+from odar.types import Step
+from support.panels import collect_panel, header, samples_recording
+
+
+def row(gold, *answers, lps=None):
+    candidates = [
+        {"model": "m", "answer": a, "tokens": [["So", lp], [f" {a}", lp]]}
+        for a, lp in zip(answers, lps or [-0.5] * len(answers), strict=True)
+    ]
+    return {"gold": gold, "candidates": candidates}
+
+
+def write(tmp_path, *rows):
+    return samples_recording(tmp_path, rows)
+
+
+def test_rules_differ_as_they_should(tmp_path):
+    questions = load_fusion_items(
+        write(
+            tmp_path,
+            row("1", "1", "1", "2", lps=[-0.5, -0.5, -0.1]),  # the vote is right, the surest is wrong
+            row("2", "1", "1", "2", lps=[-0.5, -0.5, -0.1]),  # the other way round
+            row("1", "1", "1", "1"),
+            row(["3", "three"], "three", "4", "5", lps=[-0.1, -0.9, -0.9]),
+        ),
+        0.1,
+    )
+    results = {result.rule: result for result in apply_rules(questions, 0.0, 0.2, seed=0)}
+    assert results["fep β=0"].accuracy == results["majority"].accuracy
+    assert results["fep β=0"].against_majority.value == 0.0
+    assert results["fep β=inf (argmin)"].accuracy.value == 0.75
+    assert results["majority"].accuracy.value == 0.75
+    assert oracle(questions) == 1.0
+
+
+def test_stopping_early_looks_at_fewer(tmp_path):
+    questions = load_fusion_items(write(tmp_path, *[row("1", *"11111")] * 3, row("1", *"12131")), 0.1)
+    early = stop_early(questions, Fusion("majority"), 0.8)
+    assert early.slow_calls == (2 * 3 + 5) / 4
+    assert early.saved == pytest.approx(1 - 11 / 20)
+    assert (early.accuracy, early.against_all.value) == (1.0, 0.0)
+    assert stop_early(questions, Fusion("majority"), 1.0).slow_calls == (3 * 3 + 5) / 4
+    assert stop_early(questions, Fusion("majority"), 0.8, first_look=4).slow_calls == (4 * 3 + 5) / 4
+
+
+def test_the_fast_answer_is_not_one_of_the_samples_that_stop(tmp_path):
+    """Two slow samples agree, so that a third is not needed; the fast answer is there whatever happens."""
+    made = row("1", *"211")
+    made["candidates"][0]["agent"] = "fast"
+    early = stop_early(load_fusion_items(write(tmp_path, made), 0.1), Fusion("majority"), 0.8)
+    assert (early.slow_calls, early.saved, early.accuracy) == (2.0, 0.0, 1.0)
+
+
+async def test_a_recording_of_both_agents_is_read_without_its_verifications(tmp_path):
+    path = await collect_panel(tmp_path, items=12, samples=5)
+    items = load_fusion_items(path, 0.1)
+    assert {len(item.candidates) for item in items} == {6}
+    assert {candidate.step for item in items for candidate in item.candidates} == {Step.ANSWER, Step.SOLVE}
+    recorded = list(open_recording(path).items())
+    assert [item.correct[0] for item in items] == [item.attempts[0].score == 1 for item in recorded]
+
+
+def test_only_items_of_a_split(tmp_path):
+    path = write(tmp_path, row("1", *"112"), row("2", *"122"))
+    items = list(open_recording(path).items())
+    write_recording(path, header(), [replace(items[0], split="judge"), replace(items[1], split="calibrate")])
+    assert len(load_fusion_items(path, 0.1)) == 2
+    assert [item.correct for item in load_fusion_items(path, 0.1, "judge")] == [(True, True, False)]
+    with pytest.raises(InputError, match="holds no items with candidates"):
+        load_fusion_items(write(tmp_path), 0.1)
+
+
+def test_bootstrap_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        interval = bootstrap_mean(rng.random(60) < 0.7, seed, resamples=400)
+        covered += interval.low <= 0.7 <= interval.high
+    assert 0.88 <= covered / 200 <= 0.99
