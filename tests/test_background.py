@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -100,3 +102,16 @@ def test_an_interruption_cancels_the_work_before_it_goes_on(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_in_background(work())
     assert cancelled.wait(10)
+
+
+def test_a_script_that_asks_once_ends_quietly(tmp_path):
+    """The default engine is closed while the interpreter exits, when no thread pool takes work any more."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit\n"
+        "from odar.background import run_in_background, run_in_thread\n"
+        "atexit.register(lambda: run_in_background(run_in_thread(lambda: print('closed'))))\n"
+        "run_in_background(run_in_thread(lambda: None))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")

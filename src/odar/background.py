@@ -38,6 +38,19 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """`asyncio.to_thread`, also while the interpreter exits: its threads take no work then, so it is done here.
+
+    >>> run_in_background(run_in_thread(lambda: 42))
+    42
+    """
+    try:
+        future = asyncio.get_running_loop().run_in_executor(None, work)
+    except RuntimeError:
+        return work()
+    return await future
+
+
 class Once:
     """Slow work that is done once, in a thread, however many coroutines of however many loops wait for it.
 

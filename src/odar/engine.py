@@ -25,7 +25,7 @@ from odar.agents.surrogate import Surrogate
 from odar.agents.team import Failure, Team
 from odar.agents.together import both
 from odar.agents.waves import Waves
-from odar.background import run_in_background
+from odar.background import run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
 from odar.config import load_settings
 from odar.difficulty.base import Estimator, open_estimator
@@ -377,7 +377,7 @@ class Odar:
     async def aclose(self) -> None:
         """Let go of connections and weights."""
         self.estimates.close()
-        await asyncio.to_thread(self.alignment.close)
+        await run_in_thread(self.alignment.close)
         await self.providers.close()
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ servers to a stub, the gateway's usual port to a free one.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import os
 import re
@@ -42,7 +44,7 @@ class PageSession:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self._background: list[subprocess.Popen[str]] = []
-        self._python: subprocess.Popen[str] | None = None
+        self._blocks: list[str] = []
         self.environment = {
             "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(folder),
@@ -152,29 +154,61 @@ class PageSession:
             time.sleep(0.05)
 
     def python(self, block: Block) -> None:
-        """Run a block in the page's own interpreter."""
-        if self._python is None:
-            program = Path(__file__).with_name("page_python.py")
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            self._python = subprocess.Popen(
-                [sys.executable, "-P", str(program)], cwd=self.folder, env=self.environment, text=True, **pipes
-            )
-        assert self._python.stdin is not None and self._python.stdout is not None
-        call = {"code": self.led_here(block.text), "file": str(block.page), "line": block.line}
-        self._python.stdin.write(json.dumps(call) + "\n")
-        self._python.stdin.flush()
-        line = self._python.stdout.readline()
-        answer = json.loads(line) if line else {"out": "", "error": "the interpreter ended"}
-        assert answer["error"] is None, f"{block.where}\n{answer['out']}{answer['error']}"
+        """Run a block as its reader does: as a script in a fresh interpreter, after the blocks above that it needs.
+
+        It must end well and say nothing on standard error, at the end of the interpreter either.
+        """
+        script = self.folder / "script.py"
+        script.write_text("\n\n".join(self.led_here(text) for text in needed_blocks(block.text, self._blocks)))
+        self._blocks.append(block.text)
+        done = subprocess.run(
+            [sys.executable, script.name],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_LIMIT_S,
+        )
+        assert done.returncode == 0, f"{block.where}\n{done.stdout}{done.stderr}"
+        assert done.stderr == "", f"{block.where} says on standard error:\n{done.stderr}"
 
     def close(self) -> None:
         """End what the page started."""
-        if self._python is not None:
-            self._python.communicate(timeout=30)
         for process in self._background:
             process.send_signal(signal.SIGTERM)
         for process in self._background:
             process.wait(timeout=60)
+
+
+def needed_blocks(text: str, earlier: list[str]) -> list[str]:
+    """A block after those of the earlier ones that bind a name which it, or one of them, uses.
+
+    >>> needed_blocks("print(x)", ["x = y", "z = 1", "y = 2"])
+    ['x = y', 'y = 2', 'print(x)']
+    """
+    chosen, missing = [text], _names(text)[0]
+    for _ in earlier:  # as often as one may need another
+        for other in reversed(earlier):
+            used, bound = _names(other)
+            if other not in chosen and bound & missing:
+                chosen.append(other)
+                missing = missing | used
+    return [other for other in earlier if other in chosen] + [text]
+
+
+def _names(text: str) -> tuple[set[str], set[str]]:
+    """Names that a block uses without binding them, and names that it binds."""
+    used: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                bound.add(name)
+            case ast.alias(name=name, asname=alias):
+                bound.add(alias or name.partition(".")[0])
+    return used - bound - set(dir(builtins)), bound
 
 
 @contextmanager

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from odar.background import run_in_thread
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
 from odar.providers.base import Completion, Message, OnText, Reply, Request
 from odar.providers.forced import RefusedError, force
@@ -124,7 +126,7 @@ class LocalProvider:
         """Unload the models, unless another provider uses them. Idempotent."""
         opened, self._engines = self._engines, {}
         for engine in opened.values():
-            await asyncio.to_thread(engines.release, engine)
+            await run_in_thread(partial(engines.release, engine))
 
     async def _within(
         self, engine: Engine, request: Request, cancelled: threading.Event, job: Callable[[], Reply]
