@@ -235,7 +235,7 @@ class Odar:
         return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
 
     async def _prepare(self, team: Team, role: Role) -> None:
-        """Download the role's weights before their first use; the deadline does not run meanwhile."""
+        """Download and load the role's model before its first use; the deadline does not run meanwhile."""
         started, card = team.ledger.clock(), team.cards[role]
         with contextlib.suppress(OdarError):  # a provider that cannot be opened is reported by the call
             await prepare_model(self.providers[card.provider], card.id)

@@ -213,3 +213,58 @@ def test_two_models_that_load_at_the_same_moment_share_the_key(monkeypatch: pyte
         for engine in engines:
             engine.close()
     assert keys == [[llamacpp._KEY]] * 2
+
+
+def test_models_answer_in_the_order_in_which_they_were_asked() -> None:
+    """The first is slow to start, and is still the first to get the cores."""
+    cores, order, started = CoreBudget(2), [], threading.Event()
+
+    class Server:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def handle_completions(self, body: dict[str, Any], on_data: Callable[[dict[str, Any]], bool]) -> None:
+            order.append(self.name)
+
+    def engine(name: str) -> Engine:
+        return Engine(EngineSettings(Path(name), 2, 64, 1), load=lambda *_: Server(name), cores=cores)
+
+    def ask(engine: Engine, before: Callable[[], object]) -> Callable[[], None]:
+        def job() -> None:
+            before()
+            engine.generate({}, lambda chunk: None, threading.Event())
+
+        return job
+
+    fast, slow = engine("fast"), engine("slow")
+    try:
+        first = fast.submit(ask(fast, lambda: started.wait(10)))
+        second = slow.submit(ask(slow, started.set))
+        failing = slow.submit(lambda: 1 / 0)
+        first.result(10)
+        second.result(10)
+        with pytest.raises(ZeroDivisionError):
+            failing.result(10)
+        third = fast.submit(lambda: None)  # generates nothing: its place in the line is given up
+        third.result(10)
+        slow.submit(ask(slow, lambda: None)).result(10)
+    finally:
+        fast.close()
+        slow.close()
+    assert order == ["fast", "slow", "slow"]
+    assert (cores._free, cores._waiting) == (2, [])
+
+
+def test_a_cancelled_job_gives_up_its_place() -> None:
+    cores, leave = CoreBudget(1), threading.Event()
+    engine = Engine(EngineSettings(Path("x"), 1, 64, 1), load=lambda *_: object(), cores=cores)
+    try:
+        running = engine.submit(lambda: leave.wait(10))
+        waiting = engine.submit(lambda: None)
+        assert waiting.cancel()
+        leave.set()
+        running.result(10)
+        engine.submit(lambda: None).result(10)
+    finally:
+        engine.close()
+    assert cores._waiting == []

@@ -154,10 +154,10 @@ async def score_text(provider: Provider, request: Request, text: str) -> Reply:
 
 @runtime_checkable
 class Preparable(Protocol):
-    """A provider whose models may need a download before their first call."""
+    """A provider whose models may have to be downloaded and loaded before their first call."""
 
     async def prepare(self, model: str) -> None:
-        """Download what the model needs; no error, because the call that follows reports it."""
+        """Download and load the model; no error, because the call that follows reports it."""
         ...
 
 

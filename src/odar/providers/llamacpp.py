@@ -168,16 +168,29 @@ class CoreBudget:
         self._changed = threading.Condition()
         self._waiting: list[object] = []
 
+    def enqueue(self) -> object:
+        """Take a place in the line; hand the ticket to `reserve` or `withdraw`."""
+        ticket = object()
+        with self._changed:
+            self._waiting.append(ticket)
+        return ticket
+
+    def withdraw(self, ticket: object) -> None:
+        """Give up a place in the line."""
+        with self._changed:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+                self._changed.notify_all()
+
     @contextmanager
-    def reserve(self, threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
+    def reserve(self, threads: int, cancelled: Callable[[], bool], ticket: object | None = None) -> Iterator[None]:
         """Hold cores for so many threads; more threads than cores count as all of them.
 
         Raises:
             StoppedError: `cancelled` became true while waiting.
         """
-        wanted, ticket = min(threads, self._cores), object()
+        wanted, ticket = min(threads, self._cores), ticket or self.enqueue()
         with self._changed:
-            self._waiting.append(ticket)
             try:
                 while self._waiting[0] is not ticket or self._free < wanted:
                     if cancelled():
@@ -251,7 +264,10 @@ class Engine:
         self._pace = self._new_pace()
         self._cached_ids = lru_cache(maxsize=256)(self._ids)  # prompts share their instructions and examples
         self._template = lru_cache(maxsize=64)(self._render_roles)
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any], object | None] | None]
+        self._jobs = queue.SimpleQueue()
+        self._pending = 0
+        self._ticket: object | None = None
         # A daemon, so that an unclosed engine does not keep the interpreter from exiting; atexit closes it.
         self._worker = threading.Thread(target=self._work, name="odar-llamacpp", daemon=True)
         self._worker.start()
@@ -262,14 +278,20 @@ class Engine:
         """Whether the model is in memory."""
         return self._server is not None
 
-    def submit(self, job: Callable[[], _T]) -> Future[_T]:
-        """Run `job` on the engine's thread, after those already waiting."""
+    def submit(self, job: Callable[[], _T], *, generates: bool = True) -> Future[_T]:
+        """Run `job` on the engine's thread, after those already waiting.
+
+        A job that generates and can start at once takes its place in the line for the cores now: of two models that
+        are asked one after the other, the first gets the cores first, whichever thread wakes up sooner.
+        """
         future: Future[_T] = Future()
         with self._door:
             if self.closing.is_set():
                 future.set_exception(StoppedError())
             else:
-                self._jobs.put((future, job))
+                ticket = self._cores.enqueue() if generates and not self._pending else None
+                self._pending += 1
+                self._jobs.put((future, job, ticket))
         return future
 
     def prepare(self) -> None:
@@ -306,7 +328,8 @@ class Engine:
                 return True
             return False
 
-        with self._cores.reserve(self._threads, cancelled):
+        ticket, self._ticket = self._ticket, None
+        with self._cores.reserve(self._threads, cancelled, ticket):
             first = self._clock()
             refusal = self._server.handle_completions(dict(body), on_data)
         self._watch_pace(tokens, self._clock() - first)
@@ -411,10 +434,10 @@ class Engine:
 
     def _work(self) -> None:
         while (item := self._jobs.get()) is not None:
-            future, job = item
-            if not future.set_running_or_notify_cancel():
-                continue
+            future, job, self._ticket = item
             try:
+                if not future.set_running_or_notify_cancel():
+                    continue
                 if self.closing.is_set():
                     raise StoppedError
                 result = job()
@@ -422,7 +445,13 @@ class Engine:
                 future.set_exception(error)
             else:
                 future.set_result(result)
-            del item, future, job
+            finally:
+                if self._ticket is not None:  # the job ended before it generated anything
+                    self._cores.withdraw(self._ticket)
+                    self._ticket = None
+                with self._door:
+                    self._pending -= 1
+                del item, future, job
         self._server = None
 
 

@@ -103,13 +103,14 @@ class LocalProvider:
         return await self._within(engine, request, cancelled, job)
 
     async def prepare(self, model: str) -> None:
-        """Download the model's weights if they are missing; a failure is reported by the call that needs them."""
-        engine = self._engine(model)
-        if not engine.loaded:
-            try:
+        """Download the weights if they are missing, and load the model; the call that follows reports a failure."""
+        try:
+            engine = self._engine(model)
+            if not engine.loaded:
                 await asyncio.to_thread(self._fetch, model, engine)
-            except (OdarError, StoppedError):
-                return
+                await asyncio.wrap_future(engine.submit(engine.prepare, generates=False))
+        except Exception:
+            return
 
     async def check(self) -> str:
         """One line on the runtime; loads nothing."""
