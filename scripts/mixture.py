@@ -1,24 +1,37 @@
-"""The training mixture: every public set of the data folder as rows with a domain and a target d* (SPEC 2.5).
+"""The training mixture: every public set of the data folder as rows with a domain and a target d* (SPEC 2.5, 2.11).
 
     d* = 0.5 · T / max T + 0.5 · (1 − Acc_fast)
 
 T is the length of the reference reasoning in tokens (or of thinking models' responses). A handful of absurdly
 long solutions would push every other row to zero, so "max" is the 99th percentile, and longer ones count as 1.
 Sets whose T is measured alike (worked solutions in tokens) share one maximum, so that they stay comparable.
-Where no outcomes were recorded, Acc_fast is an assumption, written next to the set that needs it.
 
-GSM8K test and routellm_gsm8k are evaluation only: nothing here reads them.
+Acc_fast is measured. Where several small models answered every item (MMLU-Pro, LLMRouter, MATH level 5, CRUX) it is
+the share of them that were right on that item. For GSM8K, MATH levels 1 to 4, StrategyQA and BBH one model answered 300
+items each (`scripts/acc_fast.json`, written by `scripts/acc_fast.py`): its accuracy by stratum (steps, level, task), moved
+to the scale of the others as that script says. There is no hand-made formula for Acc_fast.
+T is judged by hand where no reasoning is recorded: four tasks of LLMRouter, BBH, CRUX.
+
+GSM8K test, routellm_gsm8k and the judged half of the local recording are evaluation only: nothing here learns from them.
 """
 
 from __future__ import annotations
 
+import ast
+import gzip
+import hashlib
 import json
+import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from odar.policy.equivalence import equivalent
 
 ALPHA = 0.5
 FAST_MMLU = (
@@ -38,11 +51,13 @@ FAST_LLMROUTER = (
     "qwen2.5-7b-instruct", "llama-3.1-nemotron-51b-instruct", "gemma-2-9b-it", "llama-3.1-8b-instruct",
     "llama-3.3-nemotron-super-49b-v1",
 )  # fmt: skip
+FAST_ZEROEVAL = (
+    "Qwen2.5-3B-Instruct", "gemma-2-2b-it", "Qwen2-7B-Instruct", "Meta-Llama-3.1-8B-Instruct", "gemma-2-9b-it",
+    "gpt-3.5-turbo-0125", "claude-3-haiku-20240307", "gpt-4o-mini-2024-07-18",
+)  # fmt: skip
 SOLUTION_TOKENS = 400.0  # the shared 99th percentile of worked solutions, in blanks-separated tokens
-LEVEL_FAILURE = {1: 0.10, 2: 0.25, 3: 0.45, 4: 0.65, 5: 0.85}
-"""Assumed failure of a fast model by MATH level; their mean agrees with the recorded `math` task of llmrouter."""
-STEP_SUCCESS = 0.92
-"""Assumed chance that a fast model gets one step of a grade-school solution or a decomposition right."""
+CRUX_TIME = 0.30
+"""No reasoning is recorded for CRUX: a judgement of the work a person has."""
 
 LLMROUTER = {
     "math": "mathematics", "natural_qa": "knowledge", "trivia_qa": "knowledge", "openbook_qa": "knowledge",
@@ -54,24 +69,22 @@ DEFECTIVE = {"trivia_qa"}
 LLMROUTER_TIME = {"mbpp": 0.30, "human_eval": 0.45, "agentverse-logicgrid": 0.90, "commongen": 0.30}
 """No reasoning was recorded for these tasks: a judgement of the work a person has. Question answering: 0.03."""
 
-# task: (domain, T, failure). No outcomes are recorded for BBH: both numbers are our judgement of a fast model.
+# task: (domain, T). No reasoning is recorded for BBH: T is a judgement of the work a person has.
 BBH = {
-    "boolean_expressions": ("logic", 0.20, 0.25), "causal_judgement": ("commonsense", 0.30, 0.40),
-    "date_understanding": ("commonsense", 0.25, 0.35), "disambiguation_qa": ("language", 0.25, 0.45),
-    "dyck_languages": ("logic", 0.40, 0.70), "formal_fallacies": ("logic", 0.45, 0.50),
-    "geometric_shapes": ("other", 0.50, 0.60), "hyperbaton": ("language", 0.15, 0.30),
-    "logical_deduction_three_objects": ("logic", 0.35, 0.25),
-    "logical_deduction_five_objects": ("logic", 0.55, 0.50),
-    "logical_deduction_seven_objects": ("logic", 0.75, 0.65),
-    "movie_recommendation": ("knowledge", 0.15, 0.35), "multistep_arithmetic_two": ("mathematics", 0.40, 0.50),
-    "navigate": ("logic", 0.30, 0.35), "object_counting": ("mathematics", 0.20, 0.25),
-    "penguins_in_a_table": ("logic", 0.30, 0.35), "reasoning_about_colored_objects": ("logic", 0.30, 0.30),
-    "ruin_names": ("language", 0.20, 0.45), "salient_translation_error_detection": ("language", 0.45, 0.55),
-    "snarks": ("language", 0.20, 0.40), "sports_understanding": ("commonsense", 0.10, 0.30),
-    "temporal_sequences": ("logic", 0.40, 0.35), "tracking_shuffled_objects_three_objects": ("logic", 0.35, 0.35),
-    "tracking_shuffled_objects_five_objects": ("logic", 0.50, 0.50),
-    "tracking_shuffled_objects_seven_objects": ("logic", 0.65, 0.60), "web_of_lies": ("logic", 0.40, 0.40),
-    "word_sorting": ("language", 0.30, 0.50),
+    "boolean_expressions": ("logic", 0.20), "causal_judgement": ("commonsense", 0.30),
+    "date_understanding": ("commonsense", 0.25), "disambiguation_qa": ("language", 0.25),
+    "dyck_languages": ("logic", 0.40), "formal_fallacies": ("logic", 0.45), "geometric_shapes": ("other", 0.50),
+    "hyperbaton": ("language", 0.15), "logical_deduction_three_objects": ("logic", 0.35),
+    "logical_deduction_five_objects": ("logic", 0.55), "logical_deduction_seven_objects": ("logic", 0.75),
+    "movie_recommendation": ("knowledge", 0.15), "multistep_arithmetic_two": ("mathematics", 0.40),
+    "navigate": ("logic", 0.30), "object_counting": ("mathematics", 0.20),
+    "penguins_in_a_table": ("logic", 0.30), "reasoning_about_colored_objects": ("logic", 0.30),
+    "ruin_names": ("language", 0.20), "salient_translation_error_detection": ("language", 0.45),
+    "snarks": ("language", 0.20), "sports_understanding": ("commonsense", 0.10),
+    "temporal_sequences": ("logic", 0.40), "tracking_shuffled_objects_three_objects": ("logic", 0.35),
+    "tracking_shuffled_objects_five_objects": ("logic", 0.50),
+    "tracking_shuffled_objects_seven_objects": ("logic", 0.65), "web_of_lies": ("logic", 0.40),
+    "word_sorting": ("language", 0.30),
 }  # fmt: skip
 
 LEVELS = {"simple": 0.10, "medium": 0.50, "hard": 0.93}
@@ -139,43 +152,134 @@ def llmrouter(data: Path) -> list[Row]:
     return rows
 
 
+def level(row: dict) -> str:
+    """The level of a MATH row, "1" to "5"; "?" where it has none."""
+    last = str(row["level"])[-1]
+    return last if last.isdigit() else "?"
+
+
+def steps(row: dict) -> str:
+    """The calculation steps of a GSM8K solution, from "1" to "6" for six and more."""
+    return str(min(6, max(1, row["answer"].count("<<"))))
+
+
 def math(data: Path) -> list[Row]:
-    """MATH: length of the solution, and an assumed failure by level."""
+    """MATH: length of the solution; failure of eight models on each item of level 5, by level for the others."""
+    scored = zeroeval_failure(data, "math_l5_outputs")
+    rows = []
+    for r in lines(data / "math" / "test.jsonl"):
+        failure = scored.get(joined(r["problem"]), stratum_failure("math", level(r)))
+        time = len(r["solution"].split()) / SOLUTION_TOKENS
+        rows.append(Row("math", r["type"], "mathematics", r["problem"], d_star(time, failure)))
+    return rows
+
+
+def crux(data: Path) -> list[Row]:
+    """CRUXEval-O: failure of eight models on each item."""
     return [
-        Row("math", r["type"], "mathematics", r["problem"],
-            d_star(len(r["solution"].split()) / SOLUTION_TOKENS, LEVEL_FAILURE.get(int(r["level"][-1]), 0.5)
-                   if r["level"][-1].isdigit() else 0.5))
-        for r in lines(data / "math" / "test.jsonl")
-    ]  # fmt: skip
+        Row("crux", "crux", "coding", question, d_star(CRUX_TIME, failure))
+        for question, failure in zeroeval_failure(data, "crux_outputs", key=str).items()
+    ]
 
 
 def gsm8k(data: Path) -> list[Row]:
-    """GSM8K train only: length of the solution, and an assumed failure by its number of steps."""
+    """GSM8K train only: length of the solution, and the measured failure by its number of steps."""
     return [
         Row("gsm8k", "gsm8k", "mathematics", r["question"],
-            d_star(len(r["answer"].split()) / SOLUTION_TOKENS, 1 - STEP_SUCCESS ** r["answer"].count("<<")))
+            d_star(len(r["answer"].split()) / SOLUTION_TOKENS, stratum_failure("gsm8k", steps(r))))
         for r in lines(data / "gsm8k" / "train.jsonl")
     ]  # fmt: skip
 
 
 def strategyqa(data: Path) -> list[Row]:
-    """StrategyQA: length of facts and decomposition, and an assumed failure by its number of steps."""
+    """StrategyQA: length of facts and decomposition, and the measured failure by its number of steps."""
     rows = []
     for r in lines(data / "strategyqa" / "train.jsonl"):
         reasoning = " ".join([*r["decomposition"], *r["facts"]])
-        failure = 1 - STEP_SUCCESS ** len(r["decomposition"])
+        failure = stratum_failure("strategyqa", str(min(5, len(r["decomposition"]))))
         target = d_star(len(reasoning.split()) / SOLUTION_TOKENS, failure)
         rows.append(Row("strategyqa", "strategyqa", "commonsense", r["question"], target))
     return rows
 
 
 def bbh(data: Path) -> list[Row]:
-    """BIG-Bench Hard with judged difficulty per task."""
+    """BIG-Bench Hard with the measured failure per task."""
     return [
-        Row("bbh", task, domain, e["input"], d_star(time, failure))
-        for task, (domain, time, failure) in BBH.items()
+        Row("bbh", task, domain, e["input"], d_star(time, stratum_failure("bbh", task)))
+        for task, (domain, time) in BBH.items()
         for e in json.loads((data / "bbh" / f"{task}.json").read_text("utf8"))["examples"]
     ]
+
+
+def joined(text: str) -> str:
+    """A text with single blanks: how questions of two sets are matched."""
+    return " ".join(text.split())
+
+
+@cache
+def stratum_table() -> dict[str, dict[str, float]]:
+    """Set, stratum: the failure of a fast model, from `scripts/acc_fast.json`."""
+    return json.loads(Path(__file__).with_name("acc_fast.json").read_text("utf8"))["failure"]
+
+
+def stratum_source() -> str:
+    """What made the table of `stratum_failure`."""
+    document = json.loads(Path(__file__).with_name("acc_fast.json").read_text("utf8"))
+    return f"{document['made_by']}, {document['model']}" if document["model"] else str(document["made_by"])
+
+
+def stratum_failure(source: str, stratum: str) -> float:
+    """The measured failure of a fast model in a stratum; of the whole set where the stratum was not measured."""
+    found = stratum_table()[source]
+    return found.get(stratum, found["all"])
+
+
+@cache
+def judged() -> frozenset[str]:
+    """Hashes of questions that no fit may see."""
+    return frozenset(json.loads(Path(__file__).with_name("judged.json").read_text("utf8"))["hashes"])
+
+
+def question_hash(text: str) -> str:
+    """How `judged` names a question."""
+    return hashlib.sha256(joined(text).encode()).hexdigest()[:16]
+
+
+_ANSWER = re.compile(r'"answer"\s*:\s*(?:"((?:[^"\\]|\\.)*)"|([^\n}]+))')
+
+
+def stated(output: str) -> str | None:
+    """The last `answer` field of a model's JSON, which is often not valid JSON as a whole."""
+    found = list(_ANSWER.finditer(output))
+    if not found:
+        return None
+    quoted, bare = found[-1].groups()
+    if quoted is None:
+        return str(bare).strip().rstrip(",")
+    try:
+        return str(json.loads(f'"{quoted}"', strict=False))
+    except ValueError:
+        return str(quoted)
+
+
+def same_value(gold: str, answer: str) -> bool:
+    """Whether two Python literals have the same value."""
+    try:
+        return bool(ast.literal_eval(answer) == ast.literal_eval(gold))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return answer.strip().strip("\"'") == gold.strip().strip("\"'")
+
+
+def zeroeval_failure(data: Path, folder: str, key: Callable[[str], str] | None = None) -> dict[str, float]:
+    """Question to the share of the eight small models that got it wrong, scored here from their outputs."""
+    same = same_value if folder == "crux_outputs" else lambda gold, answer: equivalent(answer, gold)
+    failure = {}
+    with gzip.open(data / folder / "outputs.jsonl.gz", "rt", encoding="utf8") as file:
+        for row in map(json.loads, file):
+            answers = [stated(row["outputs"][model]) for model in FAST_ZEROEVAL]
+            right = [answer is not None and same(row["gold"], answer) for answer in answers]
+            failure[(key or joined)(row["query"])] = 1 - float(np.mean(right))
+    return failure
 
 
 def anchors(path: Path | None = None) -> list[Row]:
@@ -185,7 +289,7 @@ def anchors(path: Path | None = None) -> list[Row]:
     return [Row("anchors", level, domain, text, LEVELS[level]) for level, domain, text in cells]
 
 
-SOURCES = {"mmlu_pro": mmlu_pro, "llmrouter": llmrouter, "math": math, "gsm8k": gsm8k, "strategyqa": strategyqa, "bbh": bbh}  # fmt: skip
+SOURCES = {"mmlu_pro": mmlu_pro, "llmrouter": llmrouter, "math": math, "gsm8k": gsm8k, "strategyqa": strategyqa, "bbh": bbh, "crux": crux}  # fmt: skip
 
 
 def mixture(data: Path) -> list[Row]:
@@ -194,5 +298,5 @@ def mixture(data: Path) -> list[Row]:
 
 
 def training_mixture(data: Path) -> list[Row]:
-    """The mixture without `DEFECTIVE` tasks: what d* is learned from."""
-    return [r for r in mixture(data) if r.task not in DEFECTIVE]
+    """The mixture without `DEFECTIVE` tasks and without questions on which the local recording is judged."""
+    return [r for r in mixture(data) if r.task not in DEFECTIVE and question_hash(r.text) not in judged()]

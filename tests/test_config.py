@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from odar.calibration_file import load_calibration
 from odar.config import PROFILES, environment_name, leaves, load_settings
 from odar.errors import OdarError, SettingsError, UnknownName
+from odar.policy.path import Routing
 from odar.secrets import api_key
 from odar.settings import ProviderSettings
 from odar.values import key_name
@@ -335,3 +336,13 @@ def test_a_calibration_decides_thresholds_and_never_where_keys_go(tmp_path, key)
     path.write_text(json.dumps(body))
     with pytest.raises(SettingsError, match=f"sets {key}; a calibration may only set routing.tau1, "):
         load_settings(environ={}, calibration=str(path))
+
+
+def test_thresholds_by_expert_are_checked():
+    settings = load_settings("tiny", environ={}, routing__tau2_by_expert={"math": 0.5})
+    assert Routing.configured(settings.routing).limits("math")[:2] == (0.3, 0.5)
+    assert Routing.configured(settings.routing).limits("code")[:2] == (0.3, 0.7)
+    with pytest.raises(UnknownName, match="expert of routing.tau1_by_expert 'maths'; did you mean 'math'"):
+        load_settings("tiny", environ={}, routing__tau1_by_expert={"maths": 0.2})
+    with pytest.raises(SettingsError, match=r"for math tau1 = 0.8 is above tau2 = 0.7"):
+        load_settings("tiny", environ={}, routing__tau1_by_expert={"math": 0.8})

@@ -35,7 +35,7 @@ from odar.observer import Observer, observed, observing
 from odar.policy.alignment import AlignmentRow, Source
 from odar.policy.experts import Dispatcher
 from odar.policy.fusion import Fusion
-from odar.policy.path import Routing, Thresholds
+from odar.policy.path import Routing
 from odar.policy.posterior import PosteriorDifficulty, features_of
 from odar.policy.stopping import Stopping
 from odar.providers.base import OnText, Provider, prepare_model
@@ -84,13 +84,7 @@ class Odar:
             card.name: card.context for cards in self.cards.values() for card in cards if card.context
         }
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
-        self.routing = Routing(
-            Thresholds(routing.tau1, routing.tau2),
-            routing.samples,
-            routing.mode == "posterior",
-            routing.clearly_hard,
-            switches.strategy,
-        )
+        self.routing = Routing.configured(routing, switches.strategy)
         self.calibration = load_calibration(fitted_in := self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
         self.estimates = InProcessEstimator(self.estimator)
@@ -166,7 +160,7 @@ class Odar:
         ahead = self.warm and on_text is None and query.options.n == 1 and len(paths) == len(Path)
         try:
             async with FirstAnswer(team, ahead=ahead) as first:
-                estimate = await self._estimate(query, ledger, forced)
+                estimate = await self._estimate(query, ledger, () if forced else self.routing.limits(assignment.expert))
                 decision = self._decide(estimate, assignment, forced)
                 if max_path is not None:
                     paths = [path for path in paths if _ORDER[Path(path)] <= _ORDER[max_path]]
@@ -313,13 +307,11 @@ class Odar:
         self.warm = True
 
     @observed("difficulty")
-    async def _estimate(self, query: Query, ledger: Ledger, forced: Path | None) -> Estimate:
+    async def _estimate(self, query: Query, ledger: Ledger, limits: tuple[float, ...]) -> Estimate:
         """How hard it looks, given the turns before it; loading does not move the deadline."""
-        routing = self.settings.routing
-        thresholds = () if forced else (routing.tau1, routing.tau2, routing.clearly_hard)
         try:
             async with asyncio.timeout(ledger.time_left()) as limit:
-                estimate = await self.estimates(query, thresholds)
+                estimate = await self.estimates(query, limits)
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -58,6 +58,8 @@ class RoutingSettings:
     estimator: str = setting("difficulty estimator: a name, or a file of `odar train estimator`")
     tau1: float = setting("below: Simple", ge=0, le=1)
     tau2: float = setting("from here on: Hard", ge=0, le=1)
+    tau1_by_expert: Mapping[str, float] = setting("tau1 of single experts, such as { math = 0.2 }", {}, ge=0, le=1)
+    tau2_by_expert: Mapping[str, float] = setting("tau2 of single experts, such as { math = 0.6 }", {}, ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)
     mode: str = setting(
         "prior: by the question alone; posterior: look at the fast answer first, where it can be scored"
@@ -316,8 +318,23 @@ class Settings:
         agent = self.agent(role)
         return (agent.model, *agent.alternatives)
 
+    def _check_experts(self) -> None:
+        """Refuse thresholds of unknown experts, and a tau1 above its tau2."""
+        from odar.policy.experts import Expert
+
+        routing = self.routing
+        for name in ("tau1_by_expert", "tau2_by_expert"):
+            for expert in getattr(routing, name):
+                if expert not in set(Expert):
+                    raise UnknownName(f"expert of routing.{name}", expert, [known.value for known in Expert])
+                tau1 = routing.tau1_by_expert.get(expert, routing.tau1)
+                tau2 = routing.tau2_by_expert.get(expert, routing.tau2)
+                if tau1 > tau2:
+                    raise SettingsError(f"routing.{name}: for {expert} tau1 = {tau1} is above tau2 = {tau2}")
+
     def check(self) -> None:
         """Refuse settings that contradict each other or name what is not there."""
+        self._check_experts()
         if self.routing.tau1 > self.routing.tau2:
             raise SettingsError(
                 f"routing.tau1 = {self.routing.tau1} is above routing.tau2 = {self.routing.tau2}; "

@@ -35,7 +35,7 @@ def test_learns_says_how_well_and_is_used(odar, data, tmp_path):
     short, long = "What is the name of city 99?", LONG * 3
     for text, side in ((short, 0), (long, 1)):
         body = json.loads(odar("difficulty", "--json", "--set", "routing.estimator=estimator.json", text).out)
-        assert body["estimator"] == "learned/2 (estimator.json)"
+        assert body["estimator"] == "learned/3 (estimator.json)"
         shipped = json.loads(odar("difficulty", "--json", text).out)["difficulty"]
         assert (body["difficulty"] > shipped) if side == 0 else (body["difficulty"] < shipped)
 

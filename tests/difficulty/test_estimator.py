@@ -69,12 +69,81 @@ def test_forty_traps_of_four_kinds_none_trained_on() -> None:
     assert not [t for _, _, t in TRAPS if t in anchors] and not [t for _, t in SPEC_2_9 if t in anchors]
 
 
+def test_short_hard_questions_are_not_simple(shipped: LearnedEstimator) -> None:
+    for text in (
+        "smallest prime p such that every group of order p³ is nilpotent",
+        "What is the smallest prime p such that every group of order p^3 is nilpotent?",
+    ):
+        assert path(shipped.estimate(Query(text)).exact) != "simple"
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, np.ndarray]:
+    with np.load(HERE / "reference_mixture.npz") as file:
+        return {name: file[name] for name in file}
+
+
+def test_the_mix_of_the_reference_mixture_is_the_papers(
+    shipped: LearnedEstimator, reference: dict[str, np.ndarray]
+) -> None:
+    """SPEC 2.10; `scripts/reference_mixture.py` shows the table."""
+    d, names, strata = shipped.predict(reference["features"]), reference["set"], reference["stratum"]
+
+    def hard(rows: np.ndarray) -> float:
+        return float((d[rows] >= 0.7).mean())
+
+    sizes = {"math": 300, "gsm8k": 200, "mmlu_pro": 300, "bbh": 270, "bbeh": 150, "strategyqa": 200, "truthfulqa": 200}
+    sizes |= {"ifeval": 150, "crux": 150, "alpaca_eval": 200}
+    assert {name: int((names == name).sum()) for name in sizes} == sizes and len(d) == sum(sizes.values())
+    shares = np.bincount(np.digitize(d, [0.3, 0.7]), minlength=3) / len(d)
+    assert shares == pytest.approx([0.41, 0.35, 0.24], abs=0.05)
+    levels = [(names == "math") & (strata == str(level)) for level in range(1, 6)]
+    assert hard(levels[4]) >= 0.40 and hard(names == "gsm8k") <= 0.25 and hard(names == "alpaca_eval") <= 0.15
+    means = [float(d[rows].mean()) for rows in levels]
+    assert means == sorted(means) and d[names == "bbeh"].mean() > d[names == "bbh"].mean()
+
+
+def test_few_questions_of_the_reference_mixture_are_parsed(
+    shipped: LearnedEstimator, reference: dict[str, np.ndarray]
+) -> None:
+    assert shipped.crossing(reference["features"], (0.3, 0.7)).mean() < 0.25
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-1e4, 1e4), min_size=24, max_size=24))
+def test_crossing_of_rows_is_that_of_single_estimates(x: list[float]) -> None:
+    model = with_features(LearnedEstimator.load(), x)
+    single = model.unparsed(Query("?")).crosses((0.3, 0.7))
+    assert bool(model.crossing([x], (0.3, 0.7))[0]) == single
+
+
+def test_the_map_keeps_the_order_and_travels_with_the_file(toy: LearnedEstimator, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(200, 24))
+    before = toy.predict(x)
+    toy.map_ = ((0.0, 0.0), (float(np.quantile(before, 0.4)), 0.3), (float(np.quantile(before, 0.8)), 0.7), (1.0, 1.0))
+    after = toy.predict(x)
+    assert (np.argsort(before) == np.argsort(after)).all()
+    assert (after < 0.3).mean() == pytest.approx(0.4, abs=0.02) and (after >= 0.7).mean() == pytest.approx(0.2, abs=0.02)
+    toy.save(tmp_path / "e.json")
+    assert LearnedEstimator.load(tmp_path / "e.json").map_ == toy.map_
+
+
+def test_a_refit_keeps_the_map_and_learns_difficulties_after_it(shipped: LearnedEstimator) -> None:
+    rng = np.random.default_rng(0)
+    x = shipped.scaling_.mean + shipped.scaling_.scale * rng.normal(size=(400, 24))
+    y = np.clip(shipped.predict(x) + 0.3, 0, 1)
+    model = LearnedEstimator(start=shipped, epochs=200, seeds=(1,), l2=0.0).fit(x, y)
+    assert model.map_ == shipped.map_
+    assert abs(model.predict(x) - y).mean() < abs(shipped.predict(x) - y).mean() / 2
+
+
 def test_contributions_add_up(shipped: LearnedEstimator) -> None:
     estimate = shipped.estimate(Query(TOKENS))
     logit = sum(part for _, _, part in estimate.contributions) + shipped.bias_
-    assert estimate.exact == pytest.approx(1 / (1 + np.exp(-logit)))
+    raw, mapped = zip(*shipped.map_, strict=True)
+    assert estimate.exact == pytest.approx(np.interp(1 / (1 + np.exp(-logit)), raw, mapped))
     assert tuple(name for name, _, _ in estimate.contributions) == FEATURES
-    assert estimate.estimator == "learned/2"
+    assert estimate.estimator == "learned/3"
 
 
 def test_contract_of_scikit_learn() -> None:
@@ -229,7 +298,7 @@ def test_round_trip(toy: LearnedEstimator, tmp_path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(5, 24))
     np.testing.assert_allclose(again.predict(x), toy.predict(x), atol=1e-4)
     assert again.seeds == (1,)
-    assert again.name == "learned/2 (e.json)"
+    assert again.name == "learned/3 (e.json)"
 
 
 def damage(document: dict, how: str) -> None:
@@ -241,6 +310,8 @@ def damage(document: dict, how: str) -> None:
         document["weights"] = dict(reversed(document["weights"].items()))
     elif how == "infinite":
         document["scaling"]["mean"]["parse_depth"] = float("inf")
+    elif how == "map":
+        document["map"] = [[0, 0], [0.5, 0.7], [0.6, 0.4], [1, 1]]
     else:
         del document["training"]
 
@@ -252,6 +323,7 @@ def damage(document: dict, how: str) -> None:
         ("feature", "parse_depth"),
         ("order", "order"),
         ("infinite", "finite"),
+        ("map", "map of d"),
         ("part", "damaged"),
     ],
 )

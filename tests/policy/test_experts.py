@@ -38,6 +38,39 @@ def test_cues_choose_the_expert(text, expert):
     assert route_expert(Query(text)).expert == expert
 
 
+@pytest.mark.parametrize(
+    ("text", "not_"),
+    [
+        ("What is the function of love in Shakespeare's sonnets?", "code"),
+        ("Explain the integral role of women in the French Revolution.", "math"),
+        ("Who is the prime minister of Japan?", "math"),
+        ("What does it mean to return home after years abroad?", "code"),
+        ("With the exception of Pluto, which bodies are planets?", "code"),
+        ("Is a ball python a good pet?", "code"),
+        ("Sum up the plot in two lines.", "math"),
+        ("How does the liver function as a filter?", "code"),
+        ("Why do import tariffs raise prices?", "code"),
+    ],
+)
+def test_a_keyword_in_another_sense_is_no_cue(text, not_):
+    assert route_expert(Query(text)).expert != not_
+
+
+@pytest.mark.parametrize(
+    ("text", "expert"),
+    [
+        ("Evaluate the integral of x e^x from 0 to 1.", "math"),
+        ("Find the smallest prime p such that p + 2 is prime.", "math"),
+        ("Write a function in Rust that returns the sum of a list.", "code"),
+        ("Is f(x) = 1/x a function of x that is continuous?", "code"),
+        ("What is the product of 12 and 13?", "math"),
+        ("Fix the exception in this Python method.", "code"),
+    ],
+)
+def test_a_keyword_in_its_own_sense_still_is(text, expert):
+    assert route_expert(Query(text)).expert == expert
+
+
 def test_modality_comes_before_keywords():
     routed = route_expert(Query("Solve the equation in this picture", (Image("image/png", b"x"),)))
     assert (routed.expert, routed.cue) == (Expert.MULTIMODAL, "modality: image")

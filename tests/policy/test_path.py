@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.policy.path import Routing, Thresholds
-from odar.types import Estimate, Path
+from odar.types import Assignment, Estimate, Path
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,12 @@ def test_switched_off_everything_is_medium():
     for difficulty in (0.0, 0.5, 1.0):
         decision = Routing(Thresholds(0.3, 0.7), enabled=False).decide(Estimate(difficulty, "x"))
         assert (decision.path, decision.reason) == (Path.MEDIUM, "strategy switched off")
+
+
+def test_an_expert_can_have_thresholds_of_its_own_and_the_reason_names_it():
+    routing = Routing(Thresholds(0.3, 0.7), looks=True, by_expert={"math": Thresholds(0.2, 0.5, "math")})
+    general, maths = (routing.decide(Estimate(0.6, "x"), Assignment(expert)) for expert in ("code", "math"))
+    assert (general.path, general.reason) == (Path.MEDIUM, "τ1 = 0.3 ≤ d = 0.600 < τ2 = 0.7")
+    assert (maths.path, maths.reason) == (Path.HARD, "d = 0.600 ≥ τ2 = 0.5 (thresholds of math)")
+    assert "< τ2 = 0.5 (thresholds of math); prior 0.600" in routing.reconsider(maths, 0.25).reason
+    assert routing.limits("math") == (0.2, 0.5, 1.0) and routing.limits("logic") == (0.3, 0.7, 1.0)

@@ -154,7 +154,7 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
             statistics[number] = replace(fresh, skill=before.skill if before else 1.0)
             measured[step] = count
     setup = replace(today.setup, statistics=tuple(statistics))
-    estimator = fit_estimator_part(traffic.fast, today.estimator, seed)
+    estimator = fit_estimator_part(traffic.fast, today.estimator, seed, today.setup.thresholds.pair)
     prior = estimator.held_out if estimator.better else None
     posterior = fit_posterior_part(traffic.fast, setup, today.posterior, prior, seed)
     fitted = replace(

@@ -14,10 +14,10 @@ from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
 from odar.policy.experts import route_expert
-from odar.policy.path import Routing, Thresholds
+from odar.policy.path import Routing
 from odar.question import check_text
 from odar.settings import Settings
-from odar.types import Decision, Query
+from odar.types import Assignment, Decision, Query
 
 _BAR = 16
 """Characters of the longest bar on either side."""
@@ -46,9 +46,9 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     queries = _queries(file or "") if query is None else [Query(query)]
     fitted = load_calibration(settings.calibration).estimator
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
-    routing = Routing(Thresholds(settings.routing.tau1, settings.routing.tau2), settings.routing.samples)
+    routing = Routing.configured(settings.routing)
     for asked in queries:
-        decision = routing.decide(estimator.estimate(asked))
+        decision = routing.decide(estimator.estimate(asked), Assignment(route_expert(asked).expert))
         if as_json:
             click.echo(json.dumps(_data(asked, decision), ensure_ascii=False))
         elif file:

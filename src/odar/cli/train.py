@@ -99,14 +99,15 @@ def estimator(
         model = fit_features(x, target, start=start, seed=seeds or SEEDS, epochs=epochs)
         held_out = cross_predict(x, target, start=start, seed=(seeds or SEEDS)[0], epochs=epochs)
     before, after = (_score(d, target, thresholds) for d in (shipped.predict(x), held_out))
-    refused = after.mse > before.mse and not force
+    worse = after.mse > before.mse or after.path_accuracy < before.path_accuracy
+    refused = worse and not force
     report = {"rows": len(rows), "before": _plain(before), "after": _plain(after)}
     if as_json:
         click.echo(json.dumps({**report, "written": None if refused else out}, ensure_ascii=False))
     else:
         _show(before, after, len(rows))
     if refused:
-        click.echo("odar: not written: the shipped estimator is nearer (--force writes it anyway)", err=True)
+        click.echo("odar: not written: the shipped estimator is nearer or finds more right paths (--force writes it anyway)", err=True)
         return 1
     model.about_ = {
         "made_by": command_line(),

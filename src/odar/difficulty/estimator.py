@@ -1,15 +1,18 @@
-"""The learned difficulty estimator: d(x) = σ(W·φ(x) + b) (SPEC 2.1, 2.6)."""
+"""The learned difficulty estimator: d(x) = m(σ(W·φ(x) + b)) with a monotone map m (SPEC 2.1, 2.6, 2.10)."""
 
 from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +22,7 @@ from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.types import Estimate, Query
 
-FORMAT = "odar-estimator/2"
+FORMAT = "odar-estimator/3"
 Array = NDArray[np.float64]
 COUNTS = (
     "char_length", "word_count", "token_count", "sentence_count", "clause_count", "question_marks", "parse_depth",
@@ -29,6 +32,12 @@ COUNTS = (
 _PARTS = ("mean", "scale", "low", "high")
 _STEEPEST = 40.0
 """Logits are clipped: exp would overflow where σ has long been 0 or 1 to every digit."""
+Knots = tuple[tuple[float, float], ...]
+"""A monotone map from [0, 1] to [0, 1]: points that are joined by straight lines."""
+IDENTITY: Knots = ((0.0, 0.0), (1.0, 1.0))
+_PARSED_SPREAD = 1.5
+"""Deviations from the mean to which f9, f10 and f13 are clipped, so that the bounds of d before the parse stay narrow.
+At the middle of the bounds the three add nothing."""
 _ROUNDING = 1e-9
 """Added to the bounds of a logit: sums in another order differ in the last digits."""
 _IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
@@ -54,12 +63,29 @@ class Scaling:
         low, high = np.quantile(x, tail, axis=0), np.quantile(x, 1 - tail, axis=0)
         low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
         clipped = np.clip(x, low, high)
-        deviation = clipped.std(axis=0)
-        return cls(clipped.mean(axis=0), np.where(deviation > 1e-9, deviation, 1.0), low, high)
+        mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
+        for i in PARSED:
+            low[i], high[i] = mean[i] - _PARSED_SPREAD * deviation[i], mean[i] + _PARSED_SPREAD * deviation[i]
+        clipped = np.clip(x, low, high)
+        mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
+        for i in PARSED:
+            mean[i] = (low[i] + high[i]) / 2
+        return cls(mean, np.where(deviation > 1e-9, deviation, 1.0), low, high)
 
     def __call__(self, x: Array) -> Array:
         """φ on the scale of the weights."""
         return (np.clip(_logarithmic(x), self.low, self.high) - self.mean) / self.scale
+
+
+class _Term(NamedTuple):
+    """What turns one feature into its share of the logit."""
+
+    is_count: bool
+    low: float
+    high: float
+    mean: float
+    scale: float
+    weight: float
 
 
 class LearnedEstimator:
@@ -68,7 +94,8 @@ class LearnedEstimator:
     Parameters:
         learning_rate, batch_size, l2, epochs: as the paper.
         seeds: one run each; weights are averaged, which for a linear unit is the ensemble's mean logit.
-        start: an estimator to begin with, keep the scaling of, and be drawn back to: λ‖W − W_start‖².
+        start: an estimator to begin with, keep scaling and map of, and be drawn back to: λ‖W − W_start‖².
+        parse_penalty: how many times as large λ is for f9, f10 and f13, which need the expensive parse.
         extractor: what computes φ(x) in `estimate`; None is the shipped one.
 
     Attributes:
@@ -86,7 +113,7 @@ class LearnedEstimator:
     True
     """
 
-    name = "learned/2"
+    name = "learned/3"
 
     def __init__(
         self,
@@ -97,6 +124,7 @@ class LearnedEstimator:
         epochs: int = 50,
         seeds: Sequence[int] = (42, 123, 456),
         start: LearnedEstimator | None = None,
+        parse_penalty: float = 10.0,
         extractor: FeatureExtractor | None = None,
     ) -> None:
         self.learning_rate = learning_rate
@@ -105,8 +133,9 @@ class LearnedEstimator:
         self.epochs = epochs
         self.seeds = seeds
         self.start = start
+        self.parse_penalty = parse_penalty
         self.extractor = extractor
-        self._terms: list[tuple[bool, float, float, float, float, float]] = []
+        self._terms: list[_Term] = []
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
         """Learn from features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
@@ -117,6 +146,7 @@ class LearnedEstimator:
             )
         if not len(target) or not np.isfinite(features).all() or not ((target >= 0) & (target <= 1)).all():
             raise InputError("training needs at least one row, finite features and targets in [0, 1]")
+        self.map_: Knots = self.start.map_ if self.start else IDENTITY
         weight = np.ones(len(target)) if sample_weight is None else np.asarray(sample_weight, float)
         self.scaling_: Scaling = self.start.scaling_ if self.start else Scaling.fit(features)
         z, weight = self.scaling_(features), weight / weight.mean()
@@ -126,7 +156,7 @@ class LearnedEstimator:
         self.runs_ = [
             {
                 "seed": s,
-                "mse": float(np.average((_sigmoid(z @ f[:-1] + f[-1]) - target) ** 2, weights=weight)),
+                "mse": float(np.average((self._mapped(z @ f[:-1] + f[-1]) - target) ** 2, weights=weight)),
             }
             for s, f in zip(self.seeds, fits, strict=True)
         ]
@@ -136,7 +166,7 @@ class LearnedEstimator:
 
     def predict(self, x: ArrayLike) -> Array:
         """d for each row of features (n, 24) (SPEC 2.1)."""
-        return _sigmoid(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
+        return self._mapped(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
 
     def predict_unparsed(self, x: ArrayLike) -> Array:
         """d for each row of features at the middle of the bounds of f9, f10 and f13, whose columns are not read.
@@ -147,9 +177,19 @@ class LearnedEstimator:
         features[:, PARSED] = self.middle()
         return self.predict(features)
 
+    def crossing(self, x: ArrayLike, thresholds: Sequence[float]) -> NDArray[np.bool_]:
+        """Which rows of features would be parsed, because the bounds of d have a threshold between them."""
+        features = np.array(x, float)
+        features[:, PARSED] = self.middle()
+        logit = self.scaling_(features) @ self.weights_ + self.bias_
+        low, high = (self._mapped(logit + sign * self._reach())[:, None] for sign in (-1, 1))
+        limits = np.asarray(thresholds, float)
+        return cast("NDArray[np.bool_]", ((low < limits) & (limits <= high)).any(axis=1))
+
     def middle(self) -> list[float]:
         """Values of f9, f10 and f13 in the middle of their bounds: the range that `Scaling` clips them to."""
-        return [math.expm1((self.scaling_.low[i] + self.scaling_.high[i]) / 2) for i in PARSED]
+        terms = self._terms = self._terms or self._by_feature()
+        return [math.expm1((terms[i].low + terms[i].high) / 2) for i in PARSED]
 
     def estimate(self, query: Query) -> Estimate:
         """d(x) = σ(W·φ(x) + b) with all 24 features, and (feature, value, W·φ) for each (SPEC 2.1).
@@ -168,12 +208,12 @@ class LearnedEstimator:
         for place, value in zip(PARSED, self.middle(), strict=True):
             x[place] = value
         shares = self._shares(x)
-        logit, reach = sum(shares) + self.bias_, self._reach
+        logit, reach = sum(shares) + self.bias_, self._reach()
         return Estimate(
-            difficulty=_logistic(logit),
+            difficulty=self._difficulty(logit),
             estimator=self.name,
             contributions=tuple(zip(FEATURES, x, shares, strict=True)),
-            interval=(_logistic(logit - reach), _logistic(logit + reach)),
+            interval=(self._difficulty(logit - reach), self._difficulty(logit + reach)),
         )
 
     def parsed(self, query: Query, estimate: Estimate) -> Estimate:
@@ -183,9 +223,21 @@ class LearnedEstimator:
         shares = self._shares(x)
         return replace(
             estimate,
-            exact=_logistic(sum(shares) + self.bias_),
+            exact=self._difficulty(sum(shares) + self.bias_),
             contributions=tuple(zip(FEATURES, x, shares, strict=True)),
         )
+
+    def _difficulty(self, logit: float) -> float:
+        """m(σ(logit)) of one row."""
+        raw = 1 / (1 + math.exp(-min(max(logit, -_STEEPEST), _STEEPEST)))
+        at = min(max(bisect_right(self.map_, raw, key=itemgetter(0)), 1), len(self.map_) - 1)
+        (x0, y0), (x1, y1) = self.map_[at - 1 : at + 1]
+        return y0 + (y1 - y0) * (raw - x0) / (x1 - x0)
+
+    def _mapped(self, logit: Array) -> Array:
+        """m(σ(logit)) of many rows."""
+        knots = np.array(self.map_)
+        return np.asarray(np.interp(_sigmoid(logit), knots[:, 0], knots[:, 1]), float)
 
     def _shares(self, x: Sequence[float]) -> list[float]:
         """W·φ of each feature. One by one: for so few numbers numpy takes longer."""
@@ -196,17 +248,16 @@ class LearnedEstimator:
             for scaled in [math.log1p(value if value > 0.0 else 0.0) if is_count else value]
         ]
 
-    def _by_feature(self) -> list[tuple[bool, float, float, float, float, float]]:
-        """For each feature whether it is a count, its range, mean, scale and weight."""
+    def _by_feature(self) -> list[_Term]:
         scaling = self.scaling_
         columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
-        return list(zip(*(column.tolist() for column in columns), strict=True))
+        return list(map(_Term._make, zip(*(column.tolist() for column in columns), strict=True)))
 
-    @property
     def _reach(self) -> float:
         """How far the parse can move the logit from the middle, at most."""
-        spans = (self.scaling_.high - self.scaling_.low) / self.scaling_.scale
-        return float(abs(self.weights_ * spans)[list(PARSED)].sum()) / 2 + _ROUNDING
+        terms = self._terms = self._terms or self._by_feature()
+        spans = (abs(terms[i].weight) * (terms[i].high - terms[i].low) / terms[i].scale for i in PARSED)
+        return sum(spans) / 2 + _ROUNDING
 
     def document(self) -> dict[str, Any]:
         """Weights, scaling and what made them as plain data."""
@@ -215,6 +266,7 @@ class LearnedEstimator:
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
             "bias": round(self.bias_, 6),
             "scaling": scaling_document(self.scaling_),
+            "map": [list(knot) for knot in self.map_],
             "training": {
                 "learning_rate": self.learning_rate,
                 "batch_size": self.batch_size,
@@ -260,6 +312,7 @@ class LearnedEstimator:
             model.weights_ = _vector(raw["weights"], f"{name}: weights")
             model.bias_ = float(raw["bias"])
             model.scaling_ = scaling_from(raw["scaling"], name)
+            model.map_ = _knots(raw["map"], name)
             model.runs_, model.about_ = training["runs"], raw["about"]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
@@ -272,14 +325,19 @@ class LearnedEstimator:
         first, second = np.zeros_like(theta), np.zeros_like(theta)
         padded = np.column_stack([z, np.ones(len(z))])
         shrink = np.append(np.full(z.shape[1], self.l2), 0.0)
+        shrink[list(PARSED)] *= self.parse_penalty
+        knots = np.array(self.map_)
+        slopes = np.diff(knots[:, 1]) / np.diff(knots[:, 0])
         step = 0
         for _ in range(self.epochs):
             order = rng.permutation(len(z))
             for start in range(0, len(z), self.batch_size):
                 rows = order[start : start + self.batch_size]
                 batch, w = padded[rows], weight[rows]
-                d = _sigmoid(batch @ theta)
-                slope = 2 * w * (d - target[rows]) * d * (1 - d) / len(rows)
+                raw = _sigmoid(batch @ theta)
+                at = np.searchsorted(knots[1:-1, 0], raw, side="right")  # the segment of the map
+                d = knots[at, 1] + slopes[at] * (raw - knots[at, 0])
+                slope = 2 * w * (d - target[rows]) * slopes[at] * raw * (1 - raw) / len(rows)
                 gradient = slope @ batch + 2 * shrink * (theta - origin)
                 step += 1
                 first = 0.9 * first + 0.1 * gradient
@@ -303,16 +361,21 @@ def scaling_from(raw: Any, name: str) -> Scaling:
         raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
 
 
-def _logistic(logit: float) -> float:
-    return 1 / (1 + math.exp(-min(max(logit, -_STEEPEST), _STEEPEST)))
-
-
 def _sigmoid(logit: Array) -> Array:
     return 1 / (1 + np.exp(-np.clip(logit, -_STEEPEST, _STEEPEST)))
 
 
 def _logarithmic(x: Array) -> Array:
     return np.where(_IS_COUNT, np.log1p(np.maximum(x, 0)), x)
+
+
+def _knots(raw: Any, name: str) -> Knots:
+    """A map as a file holds it; one that is not strictly increasing from 0 to 1 is refused."""
+    knots = tuple((float(x), float(y)) for x, y in raw)
+    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(knots))
+    if len(knots) < 2 or not rising or (*knots[0], *knots[-1]) != (0.0, 0.0, 1.0, 1.0):
+        raise InputError(f"{name}: the map of d does not rise from (0, 0) to (1, 1): the file is damaged")
+    return knots
 
 
 def _vector(values: Mapping[str, float], where: str) -> Array:

@@ -43,13 +43,15 @@ def route_expert(query: Query) -> Routed:
 
     >>> route_expert(Query("Solve the equation x + 2 = 5 for x.")).expert
     <Expert.MATH: 'math'>
+    >>> route_expert(Query("What is the integral role of women in this novel?")).expert
+    <Expert.KNOWLEDGE: 'knowledge'>
     >>> route_expert(Query("Hello there")).cue
     'fallback'
     """
     if query.images:
         return Routed(Expert.MULTIMODAL, "modality: image")
     rules = _rules()
-    text = query.text[:_READ].lower()
+    text = rules.other_senses.sub(" ", query.text[:_READ].lower())
     words = set(_WORD.findall(text))
     best, hits = Expert.GENERAL, set[str]()
     for expert, keywords in rules.keywords:
@@ -103,6 +105,8 @@ class _Rules:
     keywords: tuple[tuple[Expert, Keywords], ...]
     """In the order of `Expert`."""
     questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
+    other_senses: re.Pattern[str]
+    """Phrases in which a keyword means something else: "integral role" is no mathematics."""
 
 
 @cache
@@ -111,7 +115,8 @@ def _rules() -> _Rules:
     listed = tree["keywords"]
     keywords = tuple((expert, Keywords(listed[expert])) for expert in Expert if expert in listed)
     questions = tuple((Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"])
-    return _Rules(keywords, questions)
+    other_senses = re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b")
+    return _Rules(keywords, questions, other_senses)
 
 
 def route_model(cards: Sequence[ModelCard], expert: Expert, *, images: bool) -> ModelCard:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from odar.policy.rules import Array, Bools, Ints
 from odar.types import Assignment, Decision, Estimate, Path
+
+if TYPE_CHECKING:
+    from odar.settings import RoutingSettings
 
 PATHS = tuple(Path)
 SIMPLE, MEDIUM, HARD = range(3)
@@ -32,6 +36,8 @@ class Thresholds:
 
     tau1: float
     tau2: float
+    expert: str = ""
+    """The expert whose thresholds these are; empty for the common ones."""
 
     def path(self, difficulty: float) -> Path:
         """Return the path for one difficulty."""
@@ -43,13 +49,14 @@ class Thresholds:
 
     def reason(self, difficulty: float, name: str) -> str:
         """Explain the path for one difficulty, in the words of a trace."""
+        rule = f" (thresholds of {self.expert})" if self.expert else ""
         match self.path(difficulty):
             case Path.SIMPLE:
-                return f"{name} = {difficulty:.3f} < τ1 = {self.tau1:g}"
+                return f"{name} = {difficulty:.3f} < τ1 = {self.tau1:g}{rule}"
             case Path.MEDIUM:
-                return f"τ1 = {self.tau1:g} ≤ {name} = {difficulty:.3f} < τ2 = {self.tau2:g}"
+                return f"τ1 = {self.tau1:g} ≤ {name} = {difficulty:.3f} < τ2 = {self.tau2:g}{rule}"
             case _:
-                return f"{name} = {difficulty:.3f} ≥ τ2 = {self.tau2:g}"
+                return f"{name} = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{rule}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +94,30 @@ class Routing:
     enabled: bool = True
     by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
 
+    @classmethod
+    def configured(cls, settings: RoutingSettings, enabled: bool = True) -> Routing:
+        """Make the routing that the settings describe."""
+        tau1, tau2 = settings.tau1_by_expert, settings.tau2_by_expert
+        return cls(
+            Thresholds(settings.tau1, settings.tau2),
+            settings.samples,
+            settings.mode == "posterior",
+            settings.clearly_hard,
+            enabled,
+            {
+                expert: Thresholds(tau1.get(expert, settings.tau1), tau2.get(expert, settings.tau2), expert)
+                for expert in sorted({*tau1, *tau2})
+            },
+        )
+
     def thresholds_of(self, expert: str) -> Thresholds:
         """Return the thresholds for questions of one expert."""
         return self.by_expert.get(expert, self.thresholds)
+
+    def limits(self, expert: str) -> tuple[float, float, float]:
+        """Return the difficulties at which the treatment of an expert's questions changes."""
+        thresholds = self.thresholds_of(expert)
+        return thresholds.tau1, thresholds.tau2, self.clearly_hard
 
     def decide(
         self, estimate: Estimate, assignment: Assignment | None = None, forced: Path | None = None

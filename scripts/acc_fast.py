@@ -1,0 +1,102 @@
+"""Acc_fast by stratum from the local fast model's recorded answers (SPEC 2.11); writes scripts/acc_fast.json.
+
+    python scripts/acc_fast.py --outcomes ../tmp/acc_fast --data ../shared/data
+
+The outcomes (JSON lines with set, id, question, correct) are those of Qwen2.5-Coder-0.5B-Instruct on 300 items each of GSM8K
+train, MATH, StrategyQA and BBH. That model is far weaker than the small models that answered MMLU-Pro, MATH level 5 and
+CRUX, so its accuracies are moved to their scale, as test equating does: guessing is taken out, the logit is moved by
+how far the model is below the eight of `mixture.FAST_ZEROEVAL` on the same items of MATH level 5, and guessing is put
+back. The one assumption is that this distance is the same for the other sets. Strata are shrunk towards their set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from mixture import joined, level, lines, steps, zeroeval_failure
+
+GUESS = {"gsm8k": 0.0, "math": 0.0, "strategyqa": 0.5}
+BBH_OPTIONS = {
+    "boolean_expressions": 2, "causal_judgement": 2, "date_understanding": 6, "disambiguation_qa": 3, "formal_fallacies": 2,
+    "geometric_shapes": 10, "hyperbaton": 2, "logical_deduction_three_objects": 3, "logical_deduction_five_objects": 5,
+    "logical_deduction_seven_objects": 7, "movie_recommendation": 4, "navigate": 2, "penguins_in_a_table": 5,
+    "reasoning_about_colored_objects": 18, "ruin_names": 4, "salient_translation_error_detection": 6, "snarks": 2,
+    "sports_understanding": 2, "temporal_sequences": 4, "tracking_shuffled_objects_three_objects": 3,
+    "tracking_shuffled_objects_five_objects": 5, "tracking_shuffled_objects_seven_objects": 7, "web_of_lies": 2,
+}  # fmt: skip
+PRIOR = 8.0
+"""How many items of the whole set a stratum is mixed with."""
+
+
+def stratum_of(data: Path) -> dict[tuple[str, str], str]:
+    """(set, question) to its stratum: level of MATH, steps of GSM8K and StrategyQA, task of BBH."""
+    found = {("math", joined(r["problem"])): level(r) for r in lines(data / "math" / "test.jsonl")}
+    found |= {("gsm8k", joined(r["question"])): steps(r) for r in lines(data / "gsm8k" / "train.jsonl")}
+    for part in ("train", "dev"):
+        for r in lines(data / "strategyqa" / f"{part}.jsonl"):
+            found["strategyqa", joined(r["question"])] = str(min(5, len(r["decomposition"])))
+    for file in sorted((data / "bbh").glob("*.json")):
+        for e in json.loads(file.read_text("utf8"))["examples"]:
+            found["bbh", joined(e["input"])] = file.stem
+    return found
+
+
+def logit(p: float) -> float:
+    """Log-odds, away from 0 and 1."""
+    p = min(max(p, 0.01), 0.99)
+    return math.log(p / (1 - p))
+
+
+def moved(accuracy: float, guess: float, shift: float) -> float:
+    """An accuracy on the scale of models that are `shift` logits better."""
+    known = logit((accuracy - guess) / (1 - guess)) + shift
+    return guess + (1 - guess) / (1 + math.exp(-known))
+
+
+def shrunk(right: Iterable[bool], mean: float) -> float:
+    """The share of right answers, with `PRIOR` answers at the set's mean added."""
+    answers = list(right)
+    return (sum(answers) + PRIOR * mean) / (len(answers) + PRIOR)
+
+
+def main() -> None:
+    """Read outcomes, equate, write."""
+    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli.add_argument("--outcomes", type=Path, required=True)
+    cli.add_argument("--data", type=Path, required=True)
+    args = cli.parse_args()
+    strata, answers = stratum_of(args.data), defaultdict(lambda: defaultdict(list))
+    hardest, level5 = zeroeval_failure(args.data, "math_l5_outputs"), []
+    for row in (row for file in sorted(args.outcomes.glob("*.jsonl")) for row in lines(file)):
+        question = joined(row["question"])
+        stratum = strata.get((row["set"], question))
+        if stratum is None:
+            raise SystemExit(f"{row['set']} {row['id']} is not a question of that set")
+        answers[row["set"]][stratum].append(bool(row["correct"]))
+        if row["set"] == "math" and question in hardest:
+            level5.append((bool(row["correct"]), 1 - hardest[question]))
+    local, others = (sum(column) / len(level5) for column in zip(*level5, strict=True))
+    shift = logit(others) - logit(local)
+    print(f"MATH level 5, {len(level5)} items: local model {local:.3f}, eight models {others:.3f}, shift {shift:.2f} logits")
+    failure: dict[str, dict[str, float]] = {}
+    for name, by_stratum in sorted(answers.items()):
+        everything = [answer for part in by_stratum.values() for answer in part]
+        mean = sum(everything) / len(everything)
+        guesses = {s: 1 / BBH_OPTIONS[s] if s in BBH_OPTIONS else GUESS.get(name, 0.0) for s in by_stratum}
+        guesses["all"] = sum(guesses[s] * len(part) for s, part in by_stratum.items()) / len(everything)
+        accuracies = {s: shrunk(part, mean) for s, part in sorted(by_stratum.items())} | {"all": mean}
+        failure[name] = {s: round(1 - moved(accuracy, guesses[s], shift), 3) for s, accuracy in accuracies.items()}
+        print(f"{name}: {len(everything)} items, {mean:.3f} right; moved: {1 - failure[name]['all']:.3f}")
+    counts = {name: {s: [sum(part), len(part)] for s, part in sorted(by.items())} for name, by in sorted(answers.items())}
+    document = {"made_by": "scripts/acc_fast.py", "model": "Qwen2.5-Coder-0.5B-Instruct", "shift": round(shift, 3)}
+    text = json.dumps(document | {"right_of": counts, "failure": failure}, indent=1)
+    Path(__file__).with_name("acc_fast.json").write_text(text + "\n", "utf8")
+
+
+if __name__ == "__main__":
+    main()
