@@ -155,7 +155,7 @@ def put(tmp_path, body: dict) -> str:
         (
             "estimator",
             "estimator-1.json",
-            "the estimator of {path} has format 'odar-estimator/1'; this odar reads 'odar-estimator/2': "
+            "the estimator of {path} has format 'odar-estimator/1'; this odar reads 'odar-estimator/3': "
             "train it again (`odar train estimator`, `odar calibrate`)",
         ),
     ],
@@ -181,12 +181,12 @@ def test_a_calibration_of_another_version_is_refused(tmp_path, version, remedy):
 
 @pytest.mark.parametrize(
     ("change", "remedy"),
-    [({}, "train it again"), ({"format": "odar-estimator/3"}, "upgrade odar"), ({"format": "x"}, "the right file")],
+    [({}, "train it again"), ({"format": "odar-estimator/4"}, "upgrade odar"), ({"format": "x"}, "the right file")],
 )
 def test_an_estimator_of_another_version_is_refused(tmp_path, change, remedy):
     path = tmp_path / "estimator.json"
     path.write_text(json.dumps({**old("estimator-1.json"), **change}))
-    with pytest.raises(InputError, match=rf"^{path} has format .*; this odar reads 'odar-estimator/2'") as raised:
+    with pytest.raises(InputError, match=rf"^{path} has format .*; this odar reads 'odar-estimator/3'") as raised:
         LearnedEstimator.load(path)
     assert remedy in str(raised.value)
 

@@ -26,7 +26,7 @@ NOW = Thresholds(0.3, 0.7)
 
 
 def with_features(fast, seed=0):
-    """φ drawn around what the shipped estimator was trained on; d* follows its third feature alone."""
+    """φ drawn around what the shipped estimator was trained on; d* follows its fourth feature alone."""
     scaling = shipped_estimator().scaling_
     rng = np.random.default_rng(seed)
     features = np.clip(scaling.mean + scaling.scale * rng.normal(size=(len(fast), 24)), scaling.low, scaling.high)
@@ -35,7 +35,7 @@ def with_features(fast, seed=0):
 
 def test_the_estimator_learns_what_is_hard_for_this_agent():
     fast = with_features(evidence().fast)
-    order = np.argsort(np.argsort(fast.features[:, 2]))
+    order = np.argsort(np.argsort(fast.features[:, 3]))
     fast = replace(fast, wrong=order > len(fast) / 2)
     part = fit_estimator_part(fast, shipped_estimator())
     assert part.better

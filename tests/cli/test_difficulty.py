@@ -76,7 +76,7 @@ def test_a_line_that_cannot_be_asked_is_named_before_anything_is_fetched(
     (tmp_path / "q.jsonl").write_text('{"query": "Hi", "answer": "b", "correct": 1}\n' + line)
     result = odar(*command, "q.jsonl")
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("odar: q.jsonl, line 2 ")
+    assert result.err.startswith(("odar: q.jsonl, line 2 ", "odar: q.jsonl: line 2: "))
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
 

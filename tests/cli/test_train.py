@@ -83,7 +83,7 @@ def test_what_is_worse_is_not_written(odar, provider, tmp_path):
     [
         (["data.jsonl"], "60 rows cannot teach an estimator; at least 200"),
         (["none.jsonl"], "cannot be read"),
-        (["odar.toml"], "line 2 is no row to train on"),
+        (["odar.toml"], "odar.toml: line 2: "),
         (["data.jsonl", "--out", "estimator.txt"], "must end in .json"),
         (
             ["data.jsonl", "--from-shipped", "--epochs", "1", "--force", "--out", "no/such/e.json"],
