@@ -82,7 +82,9 @@ def main() -> None:
             level5.append((bool(row["correct"]), 1 - hardest[question]))
     local, others = (sum(column) / len(level5) for column in zip(*level5, strict=True))
     shift = logit(others) - logit(local)
-    print(f"MATH level 5, {len(level5)} items: local model {local:.3f}, eight models {others:.3f}, shift {shift:.2f} logits")
+    print(
+        f"MATH level 5, {len(level5)} items: local model {local:.3f}, eight models {others:.3f}, shift {shift:.2f} logits"
+    )
     failure: dict[str, dict[str, float]] = {}
     for name, by_stratum in sorted(answers.items()):
         everything = [answer for part in by_stratum.values() for answer in part]
@@ -92,7 +94,9 @@ def main() -> None:
         accuracies = {s: shrunk(part, mean) for s, part in sorted(by_stratum.items())} | {"all": mean}
         failure[name] = {s: round(1 - moved(accuracy, guesses[s], shift), 3) for s, accuracy in accuracies.items()}
         print(f"{name}: {len(everything)} items, {mean:.3f} right; moved: {1 - failure[name]['all']:.3f}")
-    counts = {name: {s: [sum(part), len(part)] for s, part in sorted(by.items())} for name, by in sorted(answers.items())}
+    counts = {
+        name: {s: [sum(part), len(part)] for s, part in sorted(by.items())} for name, by in sorted(answers.items())
+    }
     document = {"made_by": "scripts/acc_fast.py", "model": "Qwen2.5-Coder-0.5B-Instruct", "shift": round(shift, 3)}
     text = json.dumps(document | {"right_of": counts, "failure": failure}, indent=1)
     Path(__file__).with_name("acc_fast.json").write_text(text + "\n", "utf8")

@@ -92,7 +92,15 @@ def test_the_mix_of_the_reference_mixture_is_the_papers(
     def hard(rows: np.ndarray) -> float:
         return float((d[rows] >= 0.7).mean())
 
-    sizes = {"math": 300, "gsm8k": 200, "mmlu_pro": 300, "bbh": 270, "bbeh": 150, "strategyqa": 200, "truthfulqa": 200}
+    sizes = {
+        "math": 300,
+        "gsm8k": 200,
+        "mmlu_pro": 300,
+        "bbh": 270,
+        "bbeh": 150,
+        "strategyqa": 200,
+        "truthfulqa": 200,
+    }
     sizes |= {"ifeval": 150, "crux": 150, "alpaca_eval": 200}
     assert {name: int((names == name).sum()) for name in sizes} == sizes and len(d) == sum(sizes.values())
     shares = np.bincount(np.digitize(d, [0.3, 0.7]), minlength=3) / len(d)
@@ -120,10 +128,17 @@ def test_crossing_of_rows_is_that_of_single_estimates(x: list[float]) -> None:
 def test_the_map_keeps_the_order_and_travels_with_the_file(toy: LearnedEstimator, tmp_path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(200, 24))
     before = toy.predict(x)
-    toy.map_ = ((0.0, 0.0), (float(np.quantile(before, 0.4)), 0.3), (float(np.quantile(before, 0.8)), 0.7), (1.0, 1.0))
+    toy.map_ = (
+        (0.0, 0.0),
+        (float(np.quantile(before, 0.4)), 0.3),
+        (float(np.quantile(before, 0.8)), 0.7),
+        (1.0, 1.0),
+    )
     after = toy.predict(x)
     assert (np.argsort(before) == np.argsort(after)).all()
-    assert (after < 0.3).mean() == pytest.approx(0.4, abs=0.02) and (after >= 0.7).mean() == pytest.approx(0.2, abs=0.02)
+    assert (after < 0.3).mean() == pytest.approx(0.4, abs=0.02) and (after >= 0.7).mean() == pytest.approx(
+        0.2, abs=0.02
+    )
     toy.save(tmp_path / "e.json")
     assert LearnedEstimator.load(tmp_path / "e.json").map_ == toy.map_
 

@@ -107,7 +107,10 @@ def estimator(
     else:
         _show(before, after, len(rows))
     if refused:
-        click.echo("odar: not written: the shipped estimator is nearer or finds more right paths (--force writes it anyway)", err=True)
+        click.echo(
+            "odar: not written: the shipped estimator is nearer or finds more right paths (--force writes it anyway)",
+            err=True,
+        )
         return 1
     model.about_ = {
         "made_by": command_line(),
