@@ -160,7 +160,9 @@ class Odar:
         ahead = self.warm and on_text is None and query.options.n == 1 and len(paths) == len(Path)
         try:
             async with FirstAnswer(team, ahead=ahead) as first:
-                estimate = await self._estimate(query, ledger, () if forced else self.routing.limits(assignment.expert))
+                estimate = await self._estimate(
+                    query, ledger, () if forced else self.routing.limits(assignment.expert)
+                )
                 decision = self._decide(estimate, assignment, forced)
                 if max_path is not None:
                     paths = [path for path in paths if _ORDER[Path(path)] <= _ORDER[max_path]]

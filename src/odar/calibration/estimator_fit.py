@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from odar.calibration.evidence import FastAnswers
 from odar.calibration.part import Part, compare
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.training import FEWEST, cross_predict, fit_features
+from odar.policy.path import Thresholds
 from odar.policy.rules import Array
 
 STEPS = 3000
 """Of Adam; from a start that is nearly right, more change the third digit of d."""
 MEASURE = "squared error of d*"
+SPEC_THRESHOLDS = Thresholds(0.3, 0.7)
 
 
 def fit_estimator_part(
     fast: FastAnswers,
     in_use: LearnedEstimator | None,
     seed: int = 42,
-    thresholds: tuple[float, float] = (0.3, 0.7),
+    thresholds: Thresholds = SPEC_THRESHOLDS,
 ) -> Part[LearnedEstimator]:
     """Weights for these items' d*, judged on folds they were not fitted to.
 
@@ -43,13 +43,14 @@ def fit_estimator_part(
     return Part("estimator", model, held_out, gain, MEASURE)
 
 
-def right_paths(d: Array, target: Array, thresholds: tuple[float, float]) -> float:
+def right_paths(d: Array, target: Array, thresholds: Thresholds) -> float:
     """The share of items on the path that their d* asks for.
 
-    >>> right_paths(np.array([0.1, 0.5]), np.array([0.2, 0.8]), (0.3, 0.7))
+    >>> import numpy as np
+    >>> right_paths(np.array([0.1, 0.5]), np.array([0.2, 0.8]), Thresholds(0.3, 0.7))
     0.5
     """
-    return float((np.digitize(d, thresholds) == np.digitize(target, thresholds)).mean())
+    return float((thresholds.paths(d) == thresholds.paths(target)).mean())
 
 
 def _none(fast: FastAnswers, why: str) -> Part[LearnedEstimator]:

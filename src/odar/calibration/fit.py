@@ -128,7 +128,7 @@ def fit_setup(
     measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
     rules = [_fit_fusion(measured.votes(evidence), today.setup.fusion), today.setup.fusion]
     fast = evidence.fast
-    estimator = fit_estimator_part(fast, today.estimator, seed, today.setup.thresholds.pair)
+    estimator = fit_estimator_part(fast, today.estimator, seed, today.setup.thresholds)
     same = fit_posterior_part(fast, measured, today.posterior, seed=seed)
     both = (
         fit_posterior_part(fast, measured, today.posterior, estimator.held_out, seed) if estimator.better else same

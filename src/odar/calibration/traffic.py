@@ -154,7 +154,7 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
             statistics[number] = replace(fresh, skill=before.skill if before else 1.0)
             measured[step] = count
     setup = replace(today.setup, statistics=tuple(statistics))
-    estimator = fit_estimator_part(traffic.fast, today.estimator, seed, today.setup.thresholds.pair)
+    estimator = fit_estimator_part(traffic.fast, today.estimator, seed, today.setup.thresholds)
     prior = estimator.held_out if estimator.better else None
     posterior = fit_posterior_part(traffic.fast, setup, today.posterior, prior, seed)
     fitted = replace(
@@ -177,7 +177,7 @@ def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
     above = np.append(new, 1.0)  # nothing is above the last one
     paths = before.thresholds.paths(old)
     simple, easier = int((paths == 0).sum()), int((paths <= 1).sum())
-    return Thresholds(*(round(float(above[count]), 6) for count in (simple, easier)))
+    return Thresholds(round(float(above[simple]), 6), round(float(above[easier]), 6))
 
 
 def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:

@@ -107,10 +107,8 @@ def estimator(
     else:
         _show(before, after, len(rows))
     if refused:
-        click.echo(
-            "odar: not written: the shipped estimator is nearer or finds more right paths (--force writes it anyway)",
-            err=True,
-        )
+        reason = "the shipped estimator is nearer or finds more right paths"
+        click.echo(f"odar: not written: {reason} (--force writes it anyway)", err=True)
         return 1
     model.about_ = {
         "made_by": command_line(),

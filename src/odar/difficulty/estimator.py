@@ -36,7 +36,7 @@ Knots = tuple[tuple[float, float], ...]
 """A monotone map from [0, 1] to [0, 1]: points that are joined by straight lines."""
 IDENTITY: Knots = ((0.0, 0.0), (1.0, 1.0))
 _PARSED_SPREAD = 1.5
-"""Deviations from the mean to which f9, f10 and f13 are clipped, so that the bounds of d before the parse are narrow.
+"""Deviations from the mean to which f9, f10 and f13 are clipped: the bounds of d before the parse stay narrow.
 At the middle of the bounds the three add nothing."""
 _ROUNDING = 1e-9
 """Added to the bounds of a logit: sums in another order differ in the last digits."""
