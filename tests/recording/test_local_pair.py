@@ -1,0 +1,70 @@
+"""The recording of the local pair that is in the repository: it can be replayed, and it can be continued."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from odar.config import load_settings
+from odar.engine import Odar
+from odar.recording.files import open_recording
+from odar.recording.header import describe_changes, facts_of
+from odar.recording.journal import digest_of
+from odar.recording.questions import load_questions
+from odar.types import Step
+
+FOLDER = Path(__file__).parents[2] / "runs" / "local-pair"
+SETS = {"gsm8k", "math", "mmlu_pro", "strategyqa", "truthfulqa_text"}
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return open_recording(FOLDER / "recording.jsonl.gz")
+
+
+@pytest.fixture(scope="module")
+def items(recording):
+    return list(recording.items())
+
+
+def test_it_can_be_continued_with_the_profile_of_today(recording):
+    """`odar eval collect` appends only if models, weights, prompts, sampling and budgets are still the same."""
+    assert describe_changes(facts_of(Odar(load_settings("local"))), recording.header.facts) == ""
+
+
+def test_every_item_has_all_answers_with_log_probabilities(items):
+    for item in items:
+        assert [each.step for each in item.attempts] == [Step.ANSWER, Step.VERIFY, *[Step.SOLVE] * 5]
+        for each in item.attempts:
+            assert each.score is not None and None not in each.logprobs
+            assert each.tokens or not each.text
+
+
+def test_both_halves_of_every_set_and_no_question_in_both(items):
+    count = Counter((item.key.set, item.split) for item in items)
+    assert set(count) == {(name, split) for name in SETS for split in ("calibrate", "judge")}
+    assert max(count.values()) - min(count.values()) <= 10, "the sets grow together"
+    halves = {
+        split: {" ".join(item.query.split()) for item in items if item.split == split}
+        for split in ("calibrate", "judge")
+    }
+    assert not halves["calibrate"] & halves["judge"]
+
+
+def test_the_judged_half_of_gsm8k_is_its_test_split(items):
+    split_of = {item.key.id.partition("-")[0]: item.split for item in items if item.key.set == "gsm8k"}
+    assert split_of == {"train": "calibrate", "test": "judge"}
+
+
+def test_its_items_are_those_of_the_questions_file(items):
+    """The digest covers question, gold answer and split: with another one, the item would be recorded again."""
+    questions = {(each.set, each.id): each.task for each in load_questions(FOLDER / "items.jsonl", answers=True)}
+    for item in items:
+        task = questions[item.key.set, item.key.id]
+        assert item.digest == digest_of(task.query, task.gold, task.split)
+
+
+def test_it_is_small_enough_to_be_committed():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 15_000_000
