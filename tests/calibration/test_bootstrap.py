@@ -78,3 +78,10 @@ def test_memory_stays_bounded():
     """30,000 values resampled 50 times at once would be 12 MB a slice; in slices of 2,000,000 numbers it is 16."""
     values = np.random.default_rng(0).random(30_000)
     assert len(resampled_means(values, 0, 120)) == 120
+
+
+def test_differences_and_costs_are_no_shares():
+    assert bootstrap_mean(np.zeros(50), shares=False) == (0.0, 0.0, 0.0)
+    assert bootstrap_mean(np.zeros(50)).high > 0
+    gain = bootstrap_mean([1.0] * 3 + [0.0] * 37, shares=False)
+    assert gain.low <= 0.0 < gain.value

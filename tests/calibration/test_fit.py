@@ -11,10 +11,10 @@ from odar.calibration.fit import _ways, fit
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.judgment import TOLERANCE
 from odar.calibration.part import Part
-from odar.calibration.records import Attempt
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
+from odar.recording.schema import Attempt
 from odar.types import Step
 from support.population import evidence, incumbents, population
 
@@ -74,12 +74,9 @@ def test_the_same_records_give_the_same_fit():
 
 def test_without_log_probabilities_thresholds_are_still_fitted():
     def bare(attempt):
-        return replace(attempt, energy=None, varentropy=None)
+        return replace(attempt, logprobs=(None,) * len(attempt.tokens))
 
-    records = [
-        replace(r, fast=bare(r.fast), verify=bare(r.verify), solves=tuple(map(bare, r.solves)))
-        for r in population(fast=0.2, solve=0.9)
-    ]
+    records = [replace(r, attempts=tuple(map(bare, r.attempts))) for r in population(fast=0.2, solve=0.9)]
     fitted = fit(evidence_of(records, 0.1), incumbents(thresholds=Thresholds(0.0, 0.0)))  # everything is hard
     assert fitted.setup.statistics == (None, None, None)
     assert "log-probabilities are needed" in fitted.parts[1].note
@@ -88,8 +85,8 @@ def test_without_log_probabilities_thresholds_are_still_fitted():
 
 
 def test_unknown_costs_stay_unknown():
-    solve = Attempt(Step.SOLVE, "m", "x", True, None, None, 1)
-    records = [replace(record, solves=(solve,) * 5) for record in population(size=60)]
+    solves = [Attempt(step=Step.SOLVE, index=i, model="m", text="x", answer="x", score=1.0) for i in range(5)]
+    records = [replace(record, attempts=(*record.attempts[:2], *solves)) for record in population(size=60)]
     fitted = fit(evidence_of(records, 0.1), incumbents(looks_first=False))
     assert fitted.after.cost_usd is None or not np.isnan(fitted.after.cost_usd.value)
 

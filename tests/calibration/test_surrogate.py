@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
-from odar.calibration.collect import record, recording, work_items
 from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import fit
 from odar.calibration.install import incumbents, statistics_alone, to_calibration
-from odar.calibration.items import Item
-from odar.calibration.provenance import provenance
-from odar.calibration.records import FORMAT, Score, record_of
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
-from odar.recording.executor import LocalExecutor, run
+from odar.recording.collect import Job, collect, collect_work, make_items
+from odar.recording.executor import LocalExecutor
+from odar.recording.header import header_of
 from odar.recording.journal import Journal
+from odar.recording.questions import QuestionSet
+from odar.recording.schema import SurrogateScore, Task, item_from_json, total_cost
 from odar.recording.work import WithEngine
-from odar.types import Query, Step
+from odar.types import Query
 from support.fault_server import ok, status
 from support.panels import opened
 from support.population import incumbents as made_up_incumbents
 from support.population import population, setup
 from support.scored import engine, three_servers
 
-ITEMS = [Item(str(i), Query(f"What is {i} + {i}?"), ("four",)) for i in range(30)]
-STEPS = ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, 5))
+TASKS = [Task(str(i), Query(f"What is {i} + {i}?"), ["four"]) for i in range(30)]
+JOBS = [Job(QuestionSet("doubles"), task, 0, 42) for task in TASKS]
 SCORE = (17 / 1e6, 7)
 """What the scorer charges for a text, at 7 tokens in and 1 out."""
 
@@ -38,50 +37,51 @@ async def servers():
         yield found
 
 
-async def recorded(odar, path, items=ITEMS):
-    made_by = provenance(odar)
-    work, found = opened(odar, partial(recording, record)), made_by.header(FORMAT)
-    with Journal(path, found, made_by.since) as journal:
-        await run(work_items(odar, items, STEPS, scored=True), lambda: LocalExecutor(work), journal)
-        failures = [key for key, entry in journal.entries.items() if entry.failed]
-    with Journal(path, found, made_by.since) as again:  # as a resumed run reads it
-        return list(map(record_of, again.rows())), failures
+async def recorded(odar, path, jobs=JOBS):
+    header = header_of(odar)
+    with Journal(path, header.to_row(), header.changes_since) as journal:
+        await collect(make_items(odar, jobs), journal, lambda: LocalExecutor(opened(odar)))
+        failures = [key for key, row in journal.entries.items() if row.failed]
+    with Journal(path, header.to_row(), header.changes_since) as again:  # as a resumed run reads it
+        return list(map(item_from_json, again.rows())), failures
 
 
-def worst_cost(odar, items):
-    (item,) = work_items(odar, items, STEPS, scored=True)
+def worst_cost(odar, jobs):
+    (item,) = make_items(odar, jobs)
     return item.worst_cost_usd
 
 
 async def test_scores_are_recorded_beside_what_the_models_said(servers, tmp_path):
     async with engine(servers) as odar:
-        (entry,), failures = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
+        (entry,), failures = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
     assert failures == []
-    assert entry.fast.energy is None  # the model has none of its own
-    assert entry.fast.score.energy < entry.verify.score.energy == entry.solves[0].score.energy
-    assert entry.fast.score.cost_usd == pytest.approx(SCORE[0])
-    assert entry.solve_calls == 3  # three answers were written; that four texts were scored is not among them
-    assert entry.solves[0].cost_usd == pytest.approx((10 * 1 + 5 * 10) / 1e6)
+    fast, verify, first, *others = entry.attempts
+    assert fast.logprobs == ()  # the model has none of its own
+    assert fast.surrogate.energy < verify.surrogate.energy == first.surrogate.energy
+    assert fast.surrogate.model == "judge"
+    assert fast.surrogate.cost_usd == pytest.approx(SCORE[0])
+    assert len(others) == 2  # every sample is recorded, however early the engine would stop
 
 
 async def test_a_path_pays_for_its_scores(servers, tmp_path):
     async with engine(servers) as odar:
-        entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
-        medium = (await odar.aask(ITEMS[0].query, path="medium")).trace.spend
-        hard = (await odar.aask(ITEMS[0].query, path="hard")).trace.spend
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
+        medium = (await odar.aask(TASKS[0].query, path="medium")).trace.spend
+        hard = (await odar.aask(TASKS[0].query, path="hard")).trace.spend
         found = incumbents(odar).setup.outcomes(evidence_of(entries, 0.1))
     assert found.calls.tolist() == [[1, medium.calls, hard.calls]]
     assert found.cost[0, 1:] == pytest.approx([medium.cost_usd, hard.cost_usd])
-    assert found.cost[0, 0] == pytest.approx(entries[0].fast.cost_usd)
+    fast = entries[0].attempts[0]
+    assert found.cost[0, 0] == pytest.approx(fast.prompt_usd + fast.output_usd)
 
 
 async def test_nobody_scores_what_has_log_probs(servers, tmp_path):
     fast, _, scores = servers
     fast.behave(ok("Answer: four"))
     async with engine(servers, slow_model="quick") as odar:
-        (entry,), _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
-    assert entry.fast.score is None
-    assert entry.fast.energy is not None
+        (entry,), _ = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
+    assert entry.attempts[0].surrogate is None
+    assert entry.attempts[0].logprobs
     assert scores.requests == []
     assert not evidence_of([entry], 0.1).by_surrogate
 
@@ -89,24 +89,23 @@ async def test_nobody_scores_what_has_log_probs(servers, tmp_path):
 async def test_an_item_whose_scores_failed_is_tried_again(servers, tmp_path):
     servers[2].behave(status(400))
     async with engine(servers) as odar:
-        entries, failures = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:2])
+        entries, failures = await recorded(odar, tmp_path / "r.jsonl", JOBS[:2])
     assert (entries, len(failures)) == ([], 2)
 
 
 async def test_the_worst_case_covers_the_scores(servers, tmp_path):
     async with engine(servers) as odar, engine(servers, fusion__surrogate="") as alone:
-        worst = worst_cost(odar, ITEMS[:1])
-        assert worst > worst_cost(alone, ITEMS[:1])
-        entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
-    paid = [a.cost_usd + a.score.cost_usd for a in (entries[0].fast, entries[0].verify, *entries[0].solves)]
-    assert sum(paid) <= worst
+        worst = worst_cost(odar, JOBS[:1])
+        assert worst > worst_cost(alone, JOBS[:1])
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
+    assert 0 < total_cost(entries[0].attempts) <= worst
 
 
 async def test_a_price_that_is_unknown_makes_the_bill_unknown(servers, tmp_path):
     async with engine(servers, judge_price={}) as odar:
-        assert worst_cost(odar, ITEMS[:1]) is None
-        entries, _ = await recorded(odar, tmp_path / "r.jsonl", ITEMS[:1])
-    assert entries[0].fast.score.cost_usd is None
+        assert worst_cost(odar, JOBS[:1]) is None
+        entries, _ = await recorded(odar, tmp_path / "r.jsonl", JOBS[:1])
+    assert entries[0].attempts[0].surrogate.cost_usd is None
     found = setup(samples=3).outcomes(evidence_of(entries, 0.1))
     assert np.isnan(found.cost[0]).tolist() == [False, True, True]
 
@@ -115,12 +114,12 @@ async def test_what_was_fitted_aligns_the_engine(servers, tmp_path):
     """Before, the surrogate's energies are compared raw; after, by the μ and σ of its own scores."""
     async with engine(servers) as odar:
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
-        before = (await odar.aask(ITEMS[0].query, path="medium")).trace.verdict
+        before = (await odar.aask(TASKS[0].query, path="medium")).trace.verdict
         fitted = fit(evidence_of(entries, 0.1), incumbents(odar))
         calibration = to_calibration(odar, replace(fitted, setup=_skilled(odar, entries)), {})
     (tmp_path / "c.json").write_text(calibration.to_json())
     async with engine(servers, calibration=str(tmp_path / "c.json")) as odar:
-        trace = (await odar.aask(ITEMS[0].query, path="medium")).trace
+        trace = (await odar.aask(TASKS[0].query, path="medium")).trace
         known = incumbents(odar).setup
     assert before.scorer == "fep by surrogate judge (uncalibrated)"
     assert trace.verdict.scorer == "fep by surrogate judge"
@@ -149,20 +148,16 @@ async def test_statistics_alone_hold_the_surrogates_too(servers, tmp_path):
 
 def scored(attempt, shift):
     """Half of its log-probabilities are missing, so that a surrogate decides."""
-    score = Score(attempt.energy + shift, attempt.varentropy, 0.001)
-    return replace(attempt, score=score, counted=10, missing=5)
+    score = SurrogateScore("judge", -attempt.logprobs[0] / 10 + shift, 0.0, 0.001)
+    half = len(attempt.tokens) // 2
+    return replace(attempt, surrogate=score, logprobs=((None,) * half + attempt.logprobs)[: len(attempt.tokens)])
 
 
 def twice_measured(size=60):
-    """Made-up records whose surrogate says the same on another scale."""
+    """Made-up items whose surrogate says the same on another scale."""
     return [
-        replace(
-            r,
-            fast=scored(r.fast, 5.0),
-            verify=scored(r.verify, 7.0),
-            solves=tuple(scored(solve, 7.0) for solve in r.solves),
-        )
-        for r in population(size=size)
+        replace(item, attempts=tuple(scored(each, 5.0 if i == 0 else 7.0) for i, each in enumerate(item.attempts)))
+        for item in population(size=size)
     ]
 
 
@@ -187,7 +182,7 @@ def test_votes_are_aligned_by_who_scored_them():
 
 def test_the_fast_answers_posterior_hears_its_own_model():
     plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
-    assert found.fast.energy.tolist() == plain.fast.energy.tolist()
+    assert found.fast.energy == pytest.approx(plain.fast.energy)
     fitted = fit(found, made_up_incumbents())
     assert fitted.setup.surrogate is None or fitted.setup.surrogate[0].mean > 4
     assert fitted.before.calls.value > fit(plain, made_up_incumbents()).before.calls.value
@@ -201,10 +196,10 @@ async def test_scores_are_asked_for_through_a_provider_that_remembers(servers, t
     """As `odar calibrate` opens the engine: its guard must let a surrogate score."""
     async with engine(servers) as odar:
         settings = odar.settings
-    made_by = provenance(odar)
+    header = header_of(odar)
     for _ in range(2):
-        work = WithEngine(settings, partial(recording, record))
-        with Journal(tmp_path / "r.jsonl", made_by.header(FORMAT), made_by.since) as journal:
-            await run(work_items(odar, ITEMS[:1], STEPS, scored=True), lambda: LocalExecutor(work), journal)  # noqa: B023
-            (entry,) = map(record_of, journal.rows())
-    assert entry.fast.score is not None
+        work = WithEngine(settings, collect_work)
+        with Journal(tmp_path / "r.jsonl", header.to_row()) as journal:
+            await collect(make_items(odar, JOBS[:1]), journal, lambda: LocalExecutor(work))  # noqa: B023
+            (entry,) = map(item_from_json, journal.rows())
+    assert entry.attempts[0].surrogate is not None

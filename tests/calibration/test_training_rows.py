@@ -50,8 +50,8 @@ def test_effort_does_not_touch_a_given_difficulty() -> None:
     [
         ("not json", "line 1"),
         ("[]", "line 1"),
-        ({"difficulty": 0.5}, "lacks 'query'"),
-        ({"query": " ", "difficulty": 0.5}, "query is ' '"),
+        ({"difficulty": 0.5}, "must have either query or messages"),
+        ({"query": " ", "difficulty": 0.5}, "the question is empty"),
         ({"query": "a"}, "either difficulty or correct"),
         ({"query": "a", "difficulty": 0.5, "correct": True}, "either difficulty or correct"),
         ({"query": "a", "difficulty": 1.5}, r"difficulty is 1\.5"),

@@ -26,7 +26,7 @@ def data(tmp_path, provider):
 
 
 def test_calibrate_writes_a_file_that_changes_what_odar_does(odar, data, tmp_path):
-    result = odar("calibrate", str(data), "--records", "r.jsonl")
+    result = odar("calibrate", str(data), "--recording", "r.jsonl")
     assert result.code == 0
     assert "of the items take another path" in result.out
     assert "always hard     1.000" in result.out
@@ -45,16 +45,16 @@ def test_calibrate_writes_a_file_that_changes_what_odar_does(odar, data, tmp_pat
 
 
 def test_a_second_run_asks_nobody(odar, data, provider):
-    odar("calibrate", str(data), "--records", "r.jsonl", "--json")
+    odar("calibrate", str(data), "--recording", "r.jsonl", "--json")
     asked = len(provider.requests)
-    body = json.loads(odar("calibrate", str(data), "--records", "r.jsonl", "--json").out)
+    body = json.loads(odar("calibrate", str(data), "--recording", "r.jsonl", "--json").out)
     assert len(provider.requests) == asked
     assert body["written"] == "calibration.json"
     assert body["after"]["accuracy"]["value"] >= body["before"]["accuracy"]["value"] - 0.005
 
 
 def test_statistics_alone_leave_everything_else_as_it_is(odar, data, tmp_path):
-    assert odar("calibrate", str(data), "--records", "r.jsonl", "--statistics-only").code == 0
+    assert odar("calibrate", str(data), "--recording", "r.jsonl", "--statistics-only").code == 0
     body = json.loads((tmp_path / "calibration.json").read_text())
     assert (body["settings"], body["posterior"], body["estimator"]) == ({}, None, None)
     fast = next(row for row in body["sources"] if row["model"] == "m")
@@ -65,16 +65,16 @@ def test_statistics_alone_leave_everything_else_as_it_is(odar, data, tmp_path):
 def test_money_is_not_spent_unasked(odar, data, provider, tmp_path):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
-    result = odar("calibrate", str(data), "--records", "r.jsonl", stdin=b"")
+    result = odar("calibrate", str(data), "--recording", "r.jsonl", stdin=b"")
     assert (result.code, "add --budget USD or --yes to go on" in result.err) == (2, True)
-    assert "40 of 40 items to answer, 5 to 7 calls each, at most $" in result.err
+    assert "40 of 40 items to answer, 7 calls each, at most $" in result.err
     assert provider.requests == []
-    assert odar("calibrate", str(data), "--records", "r.jsonl", "--yes", stdin=b"").code == 0
+    assert odar("calibrate", str(data), "--recording", "r.jsonl", "--yes", stdin=b"").code == 0
 
 
 def test_too_few_items_are_refused(odar, data, tmp_path):
     (tmp_path / "few.jsonl").write_text("\n".join(data.read_text().split("\n")[:5]))
-    result = odar("calibrate", "few.jsonl", "--records", "few-records.jsonl")
+    result = odar("calibrate", "few.jsonl", "--recording", "few-records.jsonl")
     assert (result.code, "at least 30 are needed" in result.err) == (2, True)
 
 
@@ -91,7 +91,7 @@ def test_too_few_questions_are_refused_before_anybody_is_asked(odar, data, provi
     few = tmp_path / "few.jsonl"
     few.write_text("\n".join(data.read_text().splitlines()[:29]))
     for arguments in ([str(few)], ["--limit", "8"]):
-        result = odar("calibrate", *arguments, "--records", "r.jsonl")
+        result = odar("calibrate", *arguments, "--recording", "r.jsonl")
         assert result.code == 2
         assert "items are too few; at least 30 are needed to fit anything" in result.err
     assert provider.requests == []
@@ -99,12 +99,12 @@ def test_too_few_questions_are_refused_before_anybody_is_asked(odar, data, provi
 
 
 def test_what_is_saved_is_told_with_an_interval(odar, data):
-    result = odar("calibrate", str(data), "--records", "r.jsonl")
+    result = odar("calibrate", str(data), "--recording", "r.jsonl")
     gain = next(line for line in result.out.splitlines() if line.startswith("gain"))
     assert gain.count("[") == 2
     assert "; calls " in gain
     assert all(len(line) <= 80 for line in result.out.splitlines() if "calibration.json" not in line)
-    body = json.loads(odar("calibrate", str(data), "--records", "r.jsonl", "--json").out)
+    body = json.loads(odar("calibrate", str(data), "--recording", "r.jsonl", "--json").out)
     assert body["calls_gain"]["low"] <= body["calls_gain"]["value"] <= body["calls_gain"]["high"]
     assert body["cost_usd_gain"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     assert body["tolerance"] == 0.05
@@ -113,7 +113,7 @@ def test_what_is_saved_is_told_with_an_interval(odar, data):
 def test_dollars_are_told_where_they_are_charged(odar, data, tmp_path):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
-    result = odar("calibrate", str(data), "--records", "r.jsonl", "--budget", "5")
+    result = odar("calibrate", str(data), "--recording", "r.jsonl", "--budget", "5")
     assert "        cost, $ " in result.out
     body = json.loads((tmp_path / "calibration.json").read_text())
     assert body["report"]["cost_usd_gain"] is not None
@@ -124,7 +124,7 @@ def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypat
     monkeypatch.setattr("odar.calibration.routing_fit.holds", lambda *_: True)
     monkeypatch.setattr("odar.calibration.routing_fit.points", lambda *_: [Thresholds(1.0, 1.0)])
     always_hard = ("--set", "routing.tau1=0", "--set", "routing.tau2=0")
-    arguments = ("calibrate", str(data), "--records", "r.jsonl", *always_hard)
+    arguments = ("calibrate", str(data), "--recording", "r.jsonl", *always_hard)
     result = odar(*arguments)
     assert result.code == 1
     assert "not written: on held-out folds it is clearly less often right than what is in use" in result.err
@@ -137,16 +137,16 @@ def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypat
 
 @pytest.mark.parametrize("value", ["-0.1", "2", "much"])
 def test_a_tolerance_is_a_share(odar, data, value):
-    result = odar("calibrate", str(data), "--records", "r.jsonl", "--tolerance", value)
+    result = odar("calibrate", str(data), "--recording", "r.jsonl", "--tolerance", value)
     assert (result.code, "--tolerance" in result.err) == (2, True)
 
 
 def test_a_place_that_cannot_be_written_costs_no_second_run(odar, data, provider, tmp_path):
-    result = odar("calibrate", str(data), "--records", "r.jsonl", "--out", "nowhere/c.json")
+    result = odar("calibrate", str(data), "--recording", "r.jsonl", "--out", "nowhere/c.json")
     assert result.code == 2
     assert "odar: nowhere/c.json cannot be written: No such file or directory" in result.err
     asked = len(provider.requests)
-    assert odar("calibrate", str(data), "--records", "r.jsonl", "--out", "c.json").code == 0
+    assert odar("calibrate", str(data), "--recording", "r.jsonl", "--out", "c.json").code == 0
     assert len(provider.requests) == asked  # the answers were kept
     assert sorted(path.name for path in tmp_path.glob("c.json*")) == ["c.json"]
 
@@ -158,7 +158,7 @@ def test_a_provider_that_mostly_fails_leaves_too_little_to_fit(odar, data, provi
         if int(request.messages[-1].text.split()[2]) < 10
         else ProviderError("overloaded", status=529)
     )
-    result = odar("calibrate", str(data), "--records", "r.jsonl")
+    result = odar("calibrate", str(data), "--recording", "r.jsonl")
     assert result.code == 2
     assert "30 failed with" in result.err and "overloaded; the same command tries again" in result.err
     assert "odar: 10 items have answers; at least 30 are needed to fit anything" in result.err
@@ -169,7 +169,43 @@ def test_a_provider_that_mostly_fails_leaves_too_little_to_fit(odar, data, provi
 def test_somebody_at_the_terminal_is_asked_before_money_is_spent(odar, data, provider, tmp_path, typed, code):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))
-    result = odar("calibrate", str(data), "--records", "r.jsonl", typed=typed)
+    result = odar("calibrate", str(data), "--recording", "r.jsonl", typed=typed)
     assert result.code == code
     assert "go on? [y/N]" in result.err
     assert bool(provider.requests) == (code == 0)
+
+
+def test_a_recording_that_was_paid_for_once_is_used_again(odar, data, provider, tmp_path):
+    assert odar("eval", "collect", str(data), "--out", "r.jsonl", "--quiet", "--yes").code == 0
+    asked = len(provider.requests)
+    fresh = odar("calibrate", str(data), "--recording", "own.jsonl", "--json")
+    asked_again, asked = len(provider.requests) - asked, len(provider.requests)
+    assert asked_again > 0
+    for file in ("r.jsonl", "r.jsonl.gz", "r.parquet"):
+        if file != "r.jsonl":
+            assert odar("eval", "convert", "r.jsonl", file).code == 0
+        used = odar("calibrate", "--from", file, "--json")
+        assert used.code == fresh.code == 0
+        assert json.loads(used.out)["after"]["accuracy"] == json.loads(fresh.out)["after"]["accuracy"]
+    assert len(provider.requests) == asked
+    assert odar("calibrate", "--from", "own.jsonl").code == 0  # what calibrate recorded is a recording too
+
+
+def test_a_recording_of_something_else_is_refused(odar, data, provider, tmp_path):
+    assert odar("eval", "collect", str(data), "--out", "r.jsonl", "--quiet", "--yes", "--samples", "3").code == 0
+    other = odar("calibrate", "--from", "r.jsonl", "--set", "fast.temperature=0.9")
+    assert (other.code, "(fast.temperature was 0.2 and is 0.9); calibrate with those" in other.err) == (2, True)
+    few = odar("calibrate", "--from", "r.jsonl")
+    assert (few.code, "add --set routing.samples=3" in few.err) == (2, True)
+    assert odar("calibrate", "--from", "r.jsonl", "--set", "routing.samples=3").code == 0
+    both = odar("calibrate", str(data), "--from", "r.jsonl")
+    assert (both.code, "does not go together" in both.err) == (2, True)
+
+
+def test_items_to_judge_with_take_no_part_in_a_fit(odar, data, provider, tmp_path):
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    split = [{**row, "split": "judge" if i < 5 else "calibrate"} for i, row in enumerate(rows)]
+    (tmp_path / "split.jsonl").write_text("\n".join(map(json.dumps, split)))
+    assert odar("eval", "collect", "split.jsonl", "--out", "r.jsonl", "--quiet", "--yes").code == 0
+    assert odar("calibrate", "--from", "r.jsonl").code == 0
+    assert json.loads((tmp_path / "calibration.json").read_text())["made"]["items"] == len(rows) - 5

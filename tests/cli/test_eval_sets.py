@@ -76,15 +76,15 @@ def test_what_was_left_out_is_said_beside_the_figures(odar, responses):
 
 
 def test_figures_and_strata_of_their_own_are_listed(odar, tmp_path):
-    from odar.calibration.items import starter_items
+    from odar.recording.questions import starter_questions
 
-    picked = [*starter_items()[:2], *starter_items()[-2:]]
+    picked = [*starter_questions()[:2], *starter_questions()[-2:]]
     file = tmp_path / "r.jsonl"
     file.write_text("\n".join(json.dumps({"id": i.id, "response": f"Answer: {i.answers[0]}"}) for i in picked))
     lines = score(odar, "starter", file).out.splitlines()
     assert lines[0] == "starter: accuracy 100.00 over 4 tasks"
     strata = {line.split()[0]: line.split()[-2:] for line in lines[1:]}
-    assert strata == {domain: ["100.00", "2"] for domain in {item.domain for item in picked}}
+    assert strata == {domain: ["100.00", "2"] for domain in {item.stratum for item in picked}}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ PRICE, FREE = "price = { input = 1, output = 2 }", "price = { input = 0, output 
 COMMANDS = {
     "batch": ("batch", "data.jsonl", "out.jsonl", "--concurrency", "1"),
     "sample": ("sample", "qa.jsonl", "--out", "out.jsonl", "--concurrency", "1"),
-    "calibrate": ("calibrate", "qa.jsonl", "--records", "out.jsonl", "--concurrency", "1", "--force"),
+    "calibrate": ("calibrate", "qa.jsonl", "--recording", "out.jsonl", "--concurrency", "1", "--force"),
     "eval collect": ("eval", "collect", "sums", "--out", "panel.jsonl", "--concurrency", "1"),
 }
 

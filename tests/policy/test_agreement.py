@@ -23,8 +23,6 @@ from hypothesis import strategies as st
 
 from odar.calibration.evidence import evidence_of
 from odar.calibration.install import incumbents
-from odar.calibration.items import Item
-from odar.calibration.records import Record, Score, attempt
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
@@ -38,7 +36,7 @@ from odar.policy.path import PATHS
 from odar.providers.base import Completion, Reply
 from odar.recording.files import write_recording
 from odar.recording.header import header_of
-from odar.recording.schema import Bill, ItemKey, RecordedItem, attempt_of
+from odar.recording.schema import Bill, ItemKey, RecordedItem, SurrogateScore, attempt_of
 from odar.types import Candidate, Estimate, Query, Step, Token, Usage
 
 INF = math.inf
@@ -245,38 +243,22 @@ async def candidates_of(odar: Odar, samples: int) -> tuple[list[Candidate], list
     return said, await surrogate.weigh(said, team) if surrogate else [], team
 
 
-def by_calibration(setting: Setting, asked: Sequence[Question]) -> Decisions:
+def recorded(setting: Setting, asked: Sequence[Question]) -> list[RecordedItem]:
+    """The questions as items of a recording."""
     odar, speaker, estimator = engine(setting)
-    item, records = Item("1", Query("How many?"), ("4",)), []
-    for question in asked:
-        speaker.question, estimator.value = question, question.prior
-        said, scored, team = asyncio.run(candidates_of(odar, setting.samples))
-        scores = [Score(each.energy.energy, each.energy.varentropy, 0.0) for each in scored] or [None] * len(said)
-        kept = [
-            attempt(item, odar.scales.weigh(each, team), 0.0, score)
-            for each, score in zip(said, scores, strict=True)
-        ]
-        records.append(Record("1", "How many?", question.prior, kept[0], kept[1], tuple(kept[2:]), len(kept) - 2))
-    weight, features = odar.settings.fusion.varentropy_weight, np.zeros((len(asked), len(FEATURES)))
-    setup, evidence = incumbents(odar).setup, evidence_of(records, weight, features)
-    run = setup.simulate(evidence, setup.route(evidence.fast).path)
-    every = [[record.fast, record.verify, *record.solves] for record in records]
-    return [
-        (str(PATHS[path]), int(calls), row[winner].answer)
-        for path, calls, winner, row in zip(run.path, run.calls, run.winner, every, strict=True)
-    ]
-
-
-def by_replay(setting: Setting, asked: Sequence[Question]) -> Decisions:
-    odar, speaker, estimator = engine(setting)
-    entries = []
+    items = []
     for i, question in enumerate(asked):
         speaker.question, estimator.value = question, question.prior
-        said, _, _ = asyncio.run(candidates_of(odar, setting.samples))
+        said, scored, _ = asyncio.run(candidates_of(odar, setting.samples))
         bill = Bill(0, Usage(10, 0, 5, 0), None, 0.1)
         places = [max(0, place - SOLVE) for place in range(len(said))]
         kept = [attempt_of(each, k, bill, 5) for k, each in zip(places, said, strict=True)]
-        entries.append(
+        energies = [each.energy for each in scored] or [None] * len(said)
+        scores = [each and SurrogateScore("judge", each.energy, each.varentropy, 0.0) for each in energies]
+        attempts = [
+            dataclasses.replace(each, score=0.0, surrogate=score) for each, score in zip(kept, scores, strict=True)
+        ]
+        items.append(
             RecordedItem(
                 key=ItemKey("set", str(i), 42),
                 category="c",
@@ -289,16 +271,34 @@ def by_replay(setting: Setting, asked: Sequence[Question]) -> Decisions:
                 features=(0.0,) * 24,
                 difficulty=question.prior,
                 expert="general",
-                attempts=tuple(dataclasses.replace(each, score=0.0) for each in kept),
+                attempts=tuple(attempts),
             )
         )
+    return items
+
+
+def by_calibration(setting: Setting, asked: Sequence[Question]) -> Decisions:
+    odar, _, _ = engine(setting)
+    items = recorded(setting, asked)
+    weight, features = odar.settings.fusion.varentropy_weight, np.zeros((len(asked), len(FEATURES)))
+    setup, evidence = incumbents(odar).setup, evidence_of(items, weight, features)
+    run = setup.simulate(evidence, setup.route(evidence.fast).path)
+    return [
+        (str(PATHS[path]), int(calls), item.attempts[winner].answer)
+        for path, calls, winner, item in zip(run.path, run.calls, run.winner, items, strict=True)
+    ]
+
+
+def by_replay(setting: Setting, asked: Sequence[Question]) -> Decisions:
+    odar, _, _ = engine(setting)
+    items = recorded(setting, asked)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording.jsonl"
-        write_recording(path, header_of(odar, setting.samples), entries)
+        write_recording(path, header_of(odar, setting.samples), items)
         found = run(load_tape(path), "odar")
     return [
-        (str(PATHS[path]), int(calls), entry.attempts[winner].answer)
-        for path, calls, winner, entry in zip(found.path, found.calls, found.winner, entries, strict=True)
+        (str(PATHS[path]), int(calls), item.attempts[winner].answer)
+        for path, calls, winner, item in zip(found.path, found.calls, found.winner, items, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Made-up records: easy items need no slow agent, hard ones do, and the fast answer's energy tells a little."""
+"""Made-up items: easy items need no slow agent, hard ones do, and the fast answer's energy tells a little."""
 
 from __future__ import annotations
 
@@ -7,41 +7,48 @@ import numpy as np
 from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import Incumbents
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.records import Attempt, Record
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
+from odar.recording.schema import Attempt, ItemKey, RecordedItem
 from odar.types import Step
 
 SIZE = 240
 
 
-def attempt(rng, step, chance, cost):
+def attempt(rng, step, chance, cost, index=0):
+    """An answer of some tokens, each of ten characters and of the same log-probability: V is 0, E is drawn."""
     correct = bool(rng.random() < chance)
     answer = "right" if correct else f"wrong {rng.integers(3)}"
-    energy = rng.normal(0.2 if correct else 0.3, 0.1)
-    return Attempt(step, "m", answer, correct, float(energy), 0.1, int(rng.integers(5, 60)), None, cost)
+    energy, count = float(rng.normal(0.2 if correct else 0.3, 0.1)), int(rng.integers(5, 60))
+    return Attempt(
+        step=step, index=index, model="m", text=f"{answer}·{index}", answer=answer, score=float(correct),
+        tokens=("x" * 10,) * count, logprobs=(-10 * energy,) * count, control=(False,) * count,
+        request=list(Step).index(step) + index, prompt_usd=0.0, output_usd=cost, seconds=1.0,
+    )  # fmt: skip
 
 
 def population(seed=0, size=SIZE, fast=0.5, solve=0.75):
     """Items with d < 0.35 are always right; the others with these chances."""
     rng = np.random.default_rng(seed)
-    records = []
+    items = []
     for i in range(size):
         d = float(rng.random())
-        records.append(
-            Record(
-                id=str(i),
-                query=f"q{i}",
-                difficulty=d,
-                fast=attempt(rng, Step.ANSWER, 1.0 if d < 0.35 else fast, 0.001),
-                verify=attempt(rng, Step.VERIFY, 1.0 if d < 0.35 else solve, 0.004),
-                solves=tuple(attempt(rng, Step.SOLVE, 1.0 if d < 0.35 else solve, 0.004) for _ in range(5)),
-                solve_calls=5,
-            )
+        slow = 1.0 if d < 0.35 else solve
+        attempts = (
+            attempt(rng, Step.ANSWER, 1.0 if d < 0.35 else fast, 0.001),
+            attempt(rng, Step.VERIFY, slow, 0.004),
+            *(attempt(rng, Step.SOLVE, slow, 0.004, index) for index in range(5)),
         )
-    return records
+        items.append(
+            RecordedItem(
+                key=ItemKey("made-up", str(i), 42), category="", metric="accuracy", stratum="", fold=i % 5,
+                query=f"q{i}", gold=["right"], effort=None, features=(), difficulty=d, expert="general",
+                attempts=attempts,
+            )
+        )  # fmt: skip
+    return items
 
 
 def evidence(**options):

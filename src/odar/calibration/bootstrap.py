@@ -40,12 +40,18 @@ class Interval(NamedTuple):
 
 
 def bootstrap_mean(
-    values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES, strata: Sequence[Hashable] | None = None
+    values: ArrayLike,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    strata: Sequence[Hashable] | None = None,
+    *,
+    shares: bool = True,
 ) -> Interval:
     """Return the mean with its percentile bootstrap interval; give it paired differences to compare two rules.
 
     The interval is widened by the ratio of the t to the normal quantile, which matters below about 100 values.
-    Where all values are 0 or 1 and fewer than 10 of either occur, it is Wilson's interval instead.
+    Where all values are 0 or 1 and fewer than 10 of either occur, it is Wilson's interval instead; not so with
+    `shares=False`, for differences, calls and costs, which happen to be 0 or 1.
 
     >>> print(bootstrap_mean([0.5, 0.5, 0.5, 0.5]), bootstrap_mean([1] * 16))
     0.500 [0.500, 0.500] 1.000 [0.806, 1.000]
@@ -54,7 +60,7 @@ def bootstrap_mean(
     if data.size == 0:
         return Interval(float("nan"), float("nan"), float("nan"))
     mean, ones = float(data.mean()), int((data == 1).sum())
-    if np.isin(data, (0, 1)).all() and min(ones, data.size - ones) < 10:
+    if shares and np.isin(data, (0, 1)).all() and min(ones, data.size - ones) < 10:
         return _wilson(ones, data.size)
     low, high = np.percentile(resampled_means(data, seed, resamples, strata), [2.5, 97.5])
     wider = 1 + (_Z**2 + 1) / (4 * max(1, data.size - 1))  # t/z to first order (Cornish-Fisher)

@@ -1,19 +1,22 @@
-"""Records as arrays: what was asked, what each candidate said, what it cost."""
+"""Recorded items as arrays: what was asked, what each candidate said, what it cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from odar.calibration.records import Attempt, Record, Score
 from odar.difficulty.training import d_star
 from odar.policy.energy import free_energy
 from odar.policy.equivalence import AnswerGroups
 from odar.policy.fusion import CandidateArrays, is_complete, tie_order
 from odar.policy.rules import Array, Bools, Ints
-from odar.types import Candidate
+from odar.recording.schema import Attempt, RecordedItem, figures_of
+from odar.types import Step
+
+RIGHT = 0.5
+"""An answer with this score or more counts as right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,73 +92,136 @@ class Evidence:
         )
 
 
-def evidence_of(records: Sequence[Record], varentropy_weight: float, features: Array | None = None) -> Evidence:
-    """Turn records into arrays; `features` are φ of their queries, in the same order."""
-    fast = [record.fast for record in records]
-    answers = FastAnswers(
-        prior=np.array([record.difficulty for record in records]),
-        energy=np.array([free_energy_of(attempt, varentropy_weight) for attempt in fast]),
-        log_tokens=np.array([np.log1p(attempt.tokens) if attempt.tokens else np.nan for attempt in fast]),
-        unanswered=np.array([not attempt.stated for attempt in fast]),
-        wrong=np.array([not attempt.correct for attempt in fast]),
-        effort=np.array([np.nan if record.effort is None else record.effort for record in records]),
-        features=features,
-    )
-    rows = [[record.fast, record.verify, *record.solves] for record in records]
+def evidence_of(
+    items: Sequence[RecordedItem],
+    varentropy_weight: float,
+    features: Array | None = None,
+    prior: Array | None = None,
+) -> Evidence:
+    """Turn recorded items into arrays.
+
+    Args:
+        items: each with a fast answer, its verification and slow samples, all scored.
+        varentropy_weight: λ.
+        features: φ of their questions, in the same order.
+        prior: d(x) of each; by default as it was recorded.
+    """
+    rows = [_columns(item) for item in items]
     width = max(map(len, rows))
+    cells = [[_Cell.of(each, row, varentropy_weight) for each in row] for row in rows]
+    cells = [[*row, *[_ABSENT] * (width - len(row))] for row in cells]
 
-    def table(of: Callable[[Attempt], float], absent: float = np.nan) -> Array:
-        return np.array([[*map(of, row), *[absent] * (width - len(row))] for row in rows], dtype=np.float64)
-
-    def score(attempt: Attempt) -> float:
-        return np.nan if attempt.score is None else free_energy_of(attempt.score, varentropy_weight)
+    def table(name: str) -> Array:
+        return np.array([[getattr(cell, name) for cell in row] for row in cells], dtype=np.float64)
 
     unknown = np.full((len(rows), width), np.nan)
+    fast = [row[0] for row in cells]
+    answers = FastAnswers(
+        prior=np.array([item.difficulty for item in items]) if prior is None else prior,
+        energy=np.array([cell.energy for cell in fast]),
+        log_tokens=np.array([np.log1p(cell.length) if cell.length else np.nan for cell in fast]),
+        unanswered=np.array([not cell.stated for cell in fast]),
+        wrong=np.array([not cell.correct for cell in fast]),
+        effort=np.array([np.nan if item.effort is None else item.effort for item in items]),
+        features=features,
+    )
     candidates = CandidateArrays(
-        present=table(lambda _: 1.0, 0.0) > 0,
-        energy=table(lambda each: free_energy_of(each, varentropy_weight)),
+        present=table("present") > 0,
+        energy=table("energy"),
         aligned=unknown,
-        surrogate=table(score),
+        surrogate=table("surrogate"),
         surrogate_aligned=unknown,
-        total=table(lambda each: each.counted or each.tokens, 0.0),
-        missing=table(_missing, 0.0),
-        complete=table(lambda each: is_complete(_candidate(each)), 0.0) > 0,
+        total=table("total"),
+        missing=table("missing"),
+        complete=table("complete") > 0,
         skills=np.ones(unknown.shape),
         order=np.array([_order(row, width) for row in rows]),
-        mean_logprob=unknown,
-        mean_probability=unknown,
-        lowest_window=unknown,
-        groups=AnswerGroups.of_answers([[each.answer for each in row] for row in rows]),
+        mean_logprob=table("mean_logprob"),
+        mean_probability=table("mean_probability"),
+        lowest_window=table("lowest_window"),
+        groups=AnswerGroups.of_answers([["" if each is None else each.answer for each in row] for row in rows]),
     )
     return Evidence(
         fast=answers,
         candidates=candidates,
-        correct=table(lambda each: each.correct, 0.0) > 0,
-        cost=table(lambda each: _price(each), 0.0),
-        scoring_cost=table(lambda each: _price(each.score), 0.0),
+        correct=table("correct") > 0,
+        cost=table("cost"),
+        scoring_cost=table("scoring_cost"),
     )
 
 
-def free_energy_of(attempt: Attempt | Score, varentropy_weight: float) -> float:
-    """F = E + λ·V of a recorded attempt; NaN where it had no log-probabilities."""
-    if attempt.energy is None or attempt.varentropy is None:
-        return float("nan")
-    return free_energy(attempt.energy, attempt.varentropy, varentropy_weight)
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One recorded answer in numbers."""
+
+    present: bool = False
+    energy: float = np.nan
+    surrogate: float = np.nan
+    total: float = 0.0
+    missing: float = 0.0
+    complete: bool = False
+    correct: bool = False
+    cost: float = 0.0
+    scoring_cost: float = 0.0
+    mean_logprob: float = np.nan
+    mean_probability: float = np.nan
+    lowest_window: float = np.nan
+    length: int = 0
+    stated: bool = True
+
+    @classmethod
+    def of(cls, attempt: Attempt | None, row: Sequence[Attempt | None], weight: float) -> _Cell:
+        """Measure an attempt; samples of one request share the price of its prompt."""
+        if attempt is None:
+            return _ABSENT
+        figures, score = figures_of(attempt), attempt.surrogate
+        together = sum(each is not None and each.request == attempt.request for each in row)
+        known = attempt.prompt_usd is not None and attempt.output_usd is not None
+        paid = (attempt.prompt_usd or 0.0) / together + (attempt.output_usd or 0.0)
+        return cls(
+            present=True,
+            energy=_free_energy(figures.energy, figures.varentropy, weight),
+            surrogate=np.nan if score is None else free_energy(score.energy, score.varentropy, weight),
+            total=figures.total,
+            missing=figures.missing,
+            complete=is_complete(attempt.candidate),
+            correct=(attempt.score or 0.0) >= RIGHT,
+            cost=paid if known else np.nan,
+            scoring_cost=np.nan if score is None or score.cost_usd is None else score.cost_usd,
+            mean_logprob=_number(figures.mean_logprob),
+            mean_probability=_number(figures.mean_probability),
+            lowest_window=_number(figures.lowest_window),
+            length=figures.length,
+            stated=attempt.stated,
+        )
 
 
-def _candidate(attempt: Attempt) -> Candidate:
-    said = (attempt.step, attempt.model, attempt.text, attempt.answer)
-    return Candidate(*said, finish=attempt.finish, stated=attempt.stated)
+_ABSENT = _Cell()
 
 
-def _order(row: Sequence[Attempt], width: int) -> list[int]:
-    return [*tie_order([*map(_candidate, row)]), *range(len(row), width)]
+def is_complete_item(item: RecordedItem) -> bool:
+    """Return whether an item has what every path needs: a fast answer, its verification and a slow sample."""
+    return {each.step for each in item.attempts if each.score is not None} == set(Step)
 
 
-def _missing(attempt: Attempt) -> float:
-    """Tokens without a log-probability; all of them where it has no energy."""
-    return (attempt.counted or attempt.tokens) if attempt.energy is None else attempt.missing
+def _columns(item: RecordedItem) -> list[Attempt | None]:
+    """The attempts of an item by column: the fast answer, the verification, the slow samples."""
+    by_step = {step: [each for each in item.attempts if each.step is step] for step in Step}
+    single = [next(iter(by_step[step]), None) for step in (Step.ANSWER, Step.VERIFY)]
+    return [*single, *sorted(by_step[Step.SOLVE], key=lambda each: each.index)]
 
 
-def _price(part: Attempt | Score | None) -> float:
-    return np.nan if part is None or part.cost_usd is None else part.cost_usd
+def _free_energy(energy: float | None, varentropy: float | None, weight: float) -> float:
+    return np.nan if energy is None or varentropy is None else free_energy(energy, varentropy, weight)
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _order(row: Sequence[Attempt | None], width: int) -> list[int]:
+    """Columns in the order in which fusion breaks exact ties; those without an answer last."""
+    there = [i for i, each in enumerate(row) if each is not None]
+    ranks = tie_order([each.candidate for each in row if each is not None])
+    ordered = [there[rank] for rank in ranks]
+    return [*ordered, *(i for i in range(width) if i not in ordered)]

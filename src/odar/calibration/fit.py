@@ -110,9 +110,9 @@ def fit(evidence: Evidence, today: Incumbents, seed: int = 42, tolerance: float 
         parts=parts,
         before=_expectation(before, path_before),
         after=_expectation(after, path_after),
-        accuracy_gain=bootstrap_mean(right),
-        calls_gain=bootstrap_mean(calls),
-        cost_gain=None if np.isnan(cost).any() else bootstrap_mean(cost),
+        accuracy_gain=bootstrap_mean(right, shares=False),
+        calls_gain=bootstrap_mean(calls, shares=False),
+        cost_gain=None if np.isnan(cost).any() else bootstrap_mean(cost, shares=False),
         baselines={name: bootstrap_mean(always[:, column]) for column, name in enumerate(names)},
         moved=float((path_before != path_after).mean()),
         looks_first=today.looks_first,
@@ -197,7 +197,7 @@ def _expectation(values: tuple[Array, ...], path: Ints) -> Expectation:
     shares = np.bincount(path, minlength=3) / len(path)
     return Expectation(
         accuracy=bootstrap_mean(right),
-        calls=bootstrap_mean(calls),
-        cost_usd=None if np.isnan(cost).any() else bootstrap_mean(cost),
+        calls=bootstrap_mean(calls, shares=False),
+        cost_usd=None if np.isnan(cost).any() else bootstrap_mean(cost, shares=False),
         mix=(float(shares[0]), float(shares[1]), float(shares[2])),
     )

@@ -37,7 +37,7 @@ class Part(Generic[M]):
 
 def compare(errors: Array, errors_in_use: Array) -> Interval:
     """The gain of one model over another, paired by item."""
-    return bootstrap_mean(errors_in_use - errors)
+    return bootstrap_mean(errors_in_use - errors, shares=False)
 
 
 def folds(count: int, seed: int, number: int = 5) -> Ints:

@@ -77,11 +77,11 @@ def difficulty(data: str | None, as_json: bool) -> None:
 
 def _questions(data: str | None) -> list[Query]:
     """GSM8K's test questions from the folder, or else the starter questions."""
-    from odar.calibration.items import starter_items
+    from odar.recording.questions import starter_questions
     from odar.types import Query
 
     if not data:
-        return [item.query for item in starter_items()]
+        return [item.query for item in starter_questions()]
     file = Path(data) / "gsm8k" / "test.jsonl"
     try:
         lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line]

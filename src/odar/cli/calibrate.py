@@ -8,27 +8,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, command_line, settings_options
 from odar.errors import InputError
 from odar.files import cache_folder, written_whole
 from odar.settings import Settings
+from odar.types import Query
 
 if TYPE_CHECKING:
     from odar.calibration.evidence import Evidence
     from odar.calibration.fit import Fitted
-    from odar.calibration.items import Item
-    from odar.calibration.provenance import Provenance
-    from odar.calibration.records import Record
     from odar.engine import Odar
+    from odar.recording.header import Header
+    from odar.recording.questions import Question
+    from odar.recording.schema import RecordedItem
 
+SEED = 42
 FEWEST = 30
 """Fewer items than this say nothing about thresholds."""
 
 
 @click.command("calibrate")
 @click.argument("data", type=UserPath(), required=False)
+@click.option(
+    "--from",
+    "source",
+    type=UserPath(),
+    metavar="RECORDING",
+    help="Fit to recorded answers; no call is made.",
+)
 @click.option("--from-traces", is_flag=True, help="Fit to recorded traffic with feedback; calls nobody.")
 @click.option(
     "--out",
@@ -39,7 +49,10 @@ FEWEST = 30
     help="Where the result is written.",
 )
 @click.option(
-    "--records", type=UserPath(), metavar="FILE", help="Where answers are kept. Default: in ODAR's cache."
+    "--recording",
+    type=UserPath(),
+    metavar="FILE.jsonl",
+    help="Where answers are recorded. Default: in ODAR's cache.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=160, show_default=True, help="Starter questions to use."
@@ -59,14 +72,22 @@ FEWEST = 30
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @settings_options
 def command(
-    data: str | None, from_traces: bool, limit: int, as_json: bool, settings: Settings, **options: Any
+    data: str | None,
+    source: str | None,
+    from_traces: bool,
+    recording: str | None,
+    limit: int,
+    as_json: bool,
+    settings: Settings,
+    **options: Any,
 ) -> int:
     """Run both agents on questions with known answers, and fit ODAR to them.
 
     DATA is a JSONL file with query and answer on each line (optionally id, accept, time, reasoning, image);
     without it, ODAR's own starter questions are used. Fitted are the estimator, the posterior, τ1 and τ2, μ and
     σ, β and skills; each takes the place of what is in use only where it is clearly better on questions it was
-    not fitted to. Interrupt it whenever you like: the same command goes on from there.
+    not fitted to. Interrupt it at any time: the same command continues. With --from, answers that were recorded
+    once are used in place of new ones; of a recording with a split, only the items to calibrate with.
 
     The whole is judged on questions it was not fitted to, and written unless it is worse: clearly less often right
     (the 95% interval of the difference ends below 0); less often right and not clearly cheaper; less often right
@@ -78,6 +99,7 @@ def command(
     \b
     odar calibrate questions.jsonl --budget 5
     odar calibrate                       # the local model, for nothing
+    odar calibrate --from runs/mine.jsonl
     odar calibrate --from-traces         # after `odar feedback`
     """
     if from_traces:
@@ -86,27 +108,38 @@ def command(
         if data:
             raise InputError(f"--from-traces reads the store; it does not go together with {data}")
         return calibrate_from_traces(settings, options["out"], as_json=as_json)
-    from odar.calibration.items import load_items, starter_items
+    given = [name for name in (data, source, recording) if name]
+    if source and len(given) > 1:
+        raise InputError(f"--from reads a recording; it does not go together with {' or '.join(given[:1])}")
+    if source:
+        odar, items = _from_recording(settings, source)
+        return _fit_and_write(odar, items, source, as_json=as_json, **_only_fit(options))
+    from odar.recording.questions import load_questions, starter_questions
 
-    items = load_items(data) if data else starter_items(limit)
-    if len(items) < FEWEST:  # before anybody is paid to answer them
-        raise InputError(f"{len(items)} items are too few; at least {FEWEST} are needed to fit anything")
+    questions = load_questions(data, answers=True) if data else starter_questions(limit)
+    if any(question.gold is not None for question in questions):
+        raise InputError(
+            "calibrate compares answers: give the right one as answer, or record with `odar eval collect`"
+        )
+    if len(questions) < FEWEST:  # before anybody is paid to answer them
+        raise InputError(f"{len(questions)} items are too few; at least {FEWEST} are needed to fit anything")
     if not as_json:
         announce_profile(settings)
     fetch_weights(settings, quiet=as_json)
-    return _run(settings, items, data or "starter", as_json=as_json, **options)
+    odar, items = _collect(settings, questions, data or "starter", recording, options, quiet=as_json)
+    return _fit_and_write(odar, items, data or "starter", as_json=as_json, **_only_fit(options))
 
 
-def _run(
-    settings: Settings,
-    items: list[Item],
+def _only_fit(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("out", "tolerance", "force", "statistics_only")}
+
+
+def _fit_and_write(
+    odar: Odar,
+    items: list[RecordedItem],
     data: str,
     *,
     out: str,
-    records: str | None,
-    concurrency: int,
-    budget: float | None,
-    yes: bool,
     tolerance: float,
     force: bool,
     statistics_only: bool,
@@ -114,14 +147,11 @@ def _run(
 ) -> int:
     from odar.calibration.install import report, statistics_alone, to_calibration
     from odar.cli.calibrate_view import show
-    from odar.engine import Odar
 
-    odar = Odar(settings)  # opens nothing: says what an item may take, and is what is fitted
-    kept = _collect(odar, items, records, concurrency, budget, yes, quiet=as_json)
-    if len(kept) < FEWEST:
-        raise InputError(f"{len(kept)} items have answers; at least {FEWEST} are needed to fit anything")
-    evidence, fitted = _fit(odar, kept, tolerance)
-    made = {"command": command_line(), "data": data, "items": len(kept)}
+    if len(items) < FEWEST:
+        raise InputError(f"{len(items)} items have answers; at least {FEWEST} are needed to fit anything")
+    evidence, fitted = _fit(odar, items, tolerance)
+    made = {"command": command_line(), "data": data, "items": len(items)}
     refused = bool(fitted.worse) and not force and not statistics_only
     if statistics_only:
         calibration = statistics_alone(odar, evidence, fitted, made)
@@ -130,7 +160,7 @@ def _run(
     if as_json:
         click.echo(json.dumps({**report(fitted), "written": None if refused else out}, ensure_ascii=False))
     else:
-        show(odar, fitted, len(kept))
+        show(odar, fitted, len(items))
     if refused:
         click.echo(f"odar: not written: {fitted.worse} (--force writes it anyway)", err=True)
         return 1
@@ -142,67 +172,96 @@ def _run(
 
 
 def _collect(
-    odar: Odar,
-    items: list[Item],
-    records: str | None,
-    concurrency: int,
-    budget: float | None,
-    yes: bool,
+    settings: Settings,
+    questions: list[Question],
+    data: str,
+    recording: str | None,
+    options: dict[str, Any],
     *,
     quiet: bool,
-) -> list[tuple[Item, Record]]:
-    """The items that were answered, now or earlier, with what was said."""
-    from odar.calibration.collect import record, work_items
-    from odar.calibration.provenance import provenance
-    from odar.calibration.records import FORMAT, record_of
-    from odar.cli.collecting import collect, confirm
+) -> tuple[Odar, list[RecordedItem]]:
+    """Record the answers that are missing, and return all items that have them."""
+    from odar.cli.collecting import confirm, record
+    from odar.engine import Odar
+    from odar.evals.selection import plan
+    from odar.recording.collect import Job, make_items
+    from odar.recording.header import header_of
     from odar.recording.journal import Journal
-    from odar.types import Step
+    from odar.recording.questions import QuestionSet
+    from odar.recording.schema import item_from_json
 
-    settings, made_by = odar.settings, provenance(odar)
-    samples, fusion = settings.routing.samples, settings.fusion
-    at_least = min(fusion.first_wave if fusion.stop_confidence else samples, samples)
-    calls = f"{2 + samples}" if at_least == samples else f"{2 + at_least} to {2 + samples}"
-    work = work_items(odar, items, ((Step.ANSWER, 1), (Step.VERIFY, 1), (Step.SOLVE, samples)), scored=True)
-    file = _records_path(records, made_by)
-    with Journal(file, made_by.header(FORMAT), made_by.since) as journal:
-        todo = journal.missing(work)
-        confirm(settings, todo, len(items), "items", f"{calls} calls each, ", budget, yes=yes)
-        collect(settings, record, work, journal, concurrency, budget, quiet=quiet)
-        known = {row["id"]: record_of(row) for row in journal.rows(item.key for item in work)}
-    return [(item, known[item.id]) for item in items if item.id in known]
+    # Only the default pair is fitted: alternatives that dispatch may choose have statistics of their own.
+    recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
+    asking = Odar(recorded)  # opens nothing: says what an item may take
+    header = header_of(asking)
+    source = QuestionSet(Path(data).stem)
+    tasks = [question.task for question in questions]
+    drawn = plan(tasks)
+    folds = {task.id: fold for task, fold in zip(drawn.tasks, drawn.folds, strict=True)}
+    items = make_items(asking, [Job(source, task, folds.get(task.id, 0), SEED) for task in tasks])
+    budget, calls = options["budget"], f"{2 + settings.routing.samples} calls each, "
+    with Journal(_recording_path(recording, header), header.to_row(), header.changes_since) as journal:
+        confirm(settings, journal.missing(items), len(items), "items", calls, budget, yes=options["yes"])
+        record(recorded, items, journal, options["concurrency"], budget, quiet=quiet)
+        found = [item_from_json(row) for row in journal.rows(item.key for item in items)]
+    return Odar(settings), found
 
 
-def _fit(odar: Odar, kept: list[tuple[Item, Record]], tolerance: float) -> tuple[Evidence, Fitted]:
+def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[RecordedItem]]:
+    """Read the items of a recording that may be used to calibrate these settings.
+
+    Raises:
+        InputError: its answers come from other models, prompts or sampling, or from another tool.
+    """
+    from odar.calibration.evidence import is_complete_item
+    from odar.engine import Odar
+    from odar.recording.files import open_recording
+    from odar.recording.header import describe_changes, facts_of, pair_facts
+
+    odar, recording = Odar(settings), open_recording(place)
+    if recording.header.imported:
+        raise InputError(
+            f"{place} was imported: its answers were made with other prompts, so nothing fitted to them would "
+            "hold; record your own with `odar eval collect`"
+        )
+    changes = describe_changes(pair_facts(facts_of(odar)), pair_facts(recording.header.facts))
+    if changes:
+        raise InputError(f"{place} was made with other settings{changes}; calibrate with those (--profile, --set)")
+    if recording.header.samples < settings.routing.samples:
+        raise InputError(
+            f"{place} holds {recording.header.samples} slow samples per item, and routing.samples is "
+            f"{settings.routing.samples}; add --set routing.samples={recording.header.samples}"
+        )
+    pair = {card.name for cards in odar.cards.values() for card in cards[:1]}
+    found = [item for item in recording.items("calibrate") if is_complete_item(item)]
+    return odar, [item for item in found if {each.model for each in item.attempts} <= pair]
+
+
+def _fit(odar: Odar, items: list[RecordedItem], tolerance: float) -> tuple[Evidence, Fitted]:
     from odar.calibration.evidence import evidence_of
     from odar.calibration.fit import fit
     from odar.calibration.install import incumbents
-    from odar.difficulty.training import extract
 
     today = incumbents(odar)
-    queries = [item.query for item, _ in kept]
-    records = [
-        replace(record, difficulty=odar.estimator.estimate(query).difficulty)
-        for query, (_, record) in zip(queries, kept, strict=True)
-    ]
-    features = None if today.estimator is None else extract(queries)
-    evidence = evidence_of(records, odar.settings.fusion.varentropy_weight, features)
+    prior = np.array([odar.estimator.estimate(Query(item.query)).difficulty for item in items])
+    features = None if today.estimator is None else np.array([item.features for item in items])
+    evidence = evidence_of(items, odar.settings.fusion.varentropy_weight, features, prior)
     return evidence, fit(evidence, today, tolerance=tolerance)
 
 
-def _records_path(named: str | None, made_by: Provenance) -> Path:
-    """The file named, or the one for these settings in ODAR's cache; where that is new, what is left is told."""
+def _recording_path(named: str | None, header: Header) -> Path:
+    """Return the file named, or the one for these settings in ODAR's cache; say if it starts a new one."""
     if named:
         return Path(named)
-    from odar.calibration.provenance import latest, told
+    from odar.recording.header import latest_header
 
     folder = cache_folder() / "calibration"
-    file = folder / f"{made_by.digest}.jsonl"
-    if not file.exists() and (found := latest(folder)):
-        before, by = found
+    file = folder / f"{header.made_by}.jsonl"
+    if not file.exists() and (found := latest_header(folder)):
+        before, old = found
         click.echo(
-            f"odar: the answers in {before} were made with other models, prompts or settings{told(made_by, by)}; "
-            "beginning anew",
+            f"odar: the answers in {before} were made with other models, prompts or settings"
+            f"{header.changes_since(old)}; starting a new recording",
             err=True,
         )
     return file

@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -23,21 +22,20 @@ from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import EXIT_CODES
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
-from odar.recording.executor import Executor, Item, LocalExecutor, OpenWork, Progress, run
+from odar.recording.executor import Executor, Item, LocalExecutor, OpenWork, Progress
 from odar.recording.journal import Journal
 from odar.recording.limits import check_needs, rates_of
 from odar.recording.work import WithEngine
 from odar.settings import Settings
 from odar.types import Query
 
-if TYPE_CHECKING:
-    from odar.calibration.collect import Recorder
-
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_COPIES = 4
 """Of the local models."""
 PATIENCE = 10.0
 """Nobody waits for these answers: on a busy machine the local model may take this many times its usual time."""
+REQUESTS = 3
+"""An item is answered, verified and solved one after the other, each within the deadline of a request."""
 DEADLINES = 2
 """An item's ticket is given up after this many deadlines."""
 
@@ -132,9 +130,8 @@ def confirm(
         click.confirm("go on?", abort=True, err=True)
 
 
-def collect(
+def record(
     settings: Settings,
-    recorder: Recorder,
     items: Sequence[Item],
     journal: Journal,
     concurrency: int,
@@ -142,20 +139,20 @@ def collect(
     *,
     quiet: bool,
 ) -> None:
-    """Have every item recorded in this process, with a progress bar, and a word on what failed.
+    """Record both agents on every item in this process, with a progress bar; then report what failed.
 
-    Local models run once on each core.
+    A local model runs once on each core.
     """
-    from odar.calibration.collect import recording
+    from odar.recording.collect import collect, collect_work
 
     open_providers = None
     if uses_local_model(settings):
         settings, concurrency, open_providers = patient(settings), copies(settings), open_copies
-    work = WithEngine(settings, partial(recording, recorder), open_providers)
+    work = WithEngine(settings, collect_work, open_providers)
     before = len(items) - len(journal.missing(items))
     with shown(len(items), before, quiet=quiet) as show:
-        opened = open_engine("local", work, settings)
-        doing = run(items, opened, journal, concurrency=concurrency, budget_usd=budget, on_progress=show)
+        opened = open_engine("local", work, settings, requests=REQUESTS)
+        doing = collect(items, journal, opened, concurrency=concurrency, budget_usd=budget, on_progress=show)
         done = asyncio.run(doing)
     report_failures(failures(journal, items), done)
 

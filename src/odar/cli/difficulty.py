@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from odar.calibration.jsonl import load_lines, query_of
 from odar.calibration_file import load_calibration
 from odar.cli.explain import describe_difficulty
 from odar.cli.options import UserPath, settings_options
@@ -16,6 +15,7 @@ from odar.errors import InputError, one_line
 from odar.policy.experts import route_expert
 from odar.policy.path import Routing
 from odar.question import check_text
+from odar.recording.questions import load_lines, query_of
 from odar.settings import Settings
 from odar.types import Assignment, Decision, Query
 
@@ -58,9 +58,7 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
 
 
 def _queries(file: str) -> list[Query]:
-    return load_lines(
-        file, lambda row, _, folder: query_of(row, folder), "is not a JSON object with a query", "queries"
-    )
+    return load_lines(file, lambda row, _, folder: query_of(row, folder), "queries")
 
 
 def _data(query: Query, decision: Decision) -> dict[str, Any]:

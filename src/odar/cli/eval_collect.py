@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from odar.cli.collecting import (
+    REQUESTS,
     confirm,
     copies,
     engine_options,
@@ -39,8 +40,6 @@ from odar.settings import Settings
 
 MOST_SAMPLES = 9
 """The longest best-of-N curve of SPEC 7.3."""
-REQUESTS = 3
-"""An item is answered, verified and solved one after the other, each within the deadline of a request."""
 Sets = list[tuple[TaskSet, list[Task]]]
 
 

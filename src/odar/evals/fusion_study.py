@@ -105,8 +105,8 @@ def apply_rules(
         RuleResult(
             name,
             bootstrap_mean(each, seed),
-            bootstrap_mean(each - right["majority"], seed),
-            bootstrap_mean(each - right[argmin], seed),
+            bootstrap_mean(each - right["majority"], seed, shares=False),
+            bootstrap_mean(each - right[argmin], seed, shares=False),
         )
         for name, each in right.items()
     ]
@@ -141,7 +141,7 @@ def stop_early(
         slow_calls=float(np.mean(looked)),
         saved=1 - sum(looked) / max(1, sum(all_slow)),
         accuracy=float(np.mean(right)),
-        against_all=bootstrap_mean(np.array(right, dtype=float) - right_by(questions, fusion), seed),
+        against_all=bootstrap_mean(np.array(right, dtype=float) - right_by(questions, fusion), seed, shares=False),
     )
 
 

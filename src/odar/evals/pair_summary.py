@@ -116,7 +116,7 @@ def _row(name: str, pair: _Pair, escalated: Bools, *, fast_first: bool = True) -
     return PairRow(
         name=name,
         accuracy=bootstrap_mean(right),
-        gain=bootstrap_mean(right - pair.fast),
+        gain=bootstrap_mean(right - pair.fast, shares=False),
         calls=1 + share if fast_first else 1.0,
         cost_usd=None if np.isnan(paid).any() else float(paid.mean()),
         slow_share=share,

@@ -143,6 +143,17 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     return dict(json.loads(json.dumps(facts)))
 
 
+def pair_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about the default pair of models alone, whatever dispatch and the number of samples were."""
+    agents = {role.value: dict(facts.get(role.value) or {}) for role in Role}
+    for agent in agents.values():
+        agent.pop("alternatives", None)
+    names = {agent.get("model") for agent in agents.values()}
+    models = {name: card for name, card in (facts.get("models") or {}).items() if name in names}
+    rest = {name: value for name, value in facts.items() if name not in ("samples", "dispatch", "models", *agents)}
+    return {**rest, **agents, "models": models}
+
+
 def describe_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     """Return the differences of two sets of facts in parentheses, the first three by name.
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from odar.calibration.items import starter_items
 from odar.errors import OdarError
 from odar.gateway.bench.load import Load, measure
 from odar.gateway.bench.loop import run_fast
 from odar.gateway.bench.processes import cpu_s, gateway, memory_mb, stub
+from odar.recording.questions import starter_questions
 
 _WARM_UP_S = 2.0
 
@@ -87,7 +87,7 @@ def bodies(model: str) -> Iterator[bytes]:
     >>> json.loads(first)["messages"] == json.loads(second)["messages"]
     False
     """
-    questions = [item.query.text for item in starter_items()]
+    questions = [item.query.text for item in starter_questions()]
     for number, question in enumerate(itertools.cycle(questions)):
         content = f"{question} (No. {number})"
         yield json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
