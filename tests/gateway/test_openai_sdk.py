@@ -197,7 +197,8 @@ async def test_logprobs(live, model):
     assert "".join(entry.token for entry in entries) == "It is four."
 
 
-async def test_everything_asked_for_is_sent_on(live, up):
+async def test_everything_asked_for_is_sent_on(start, up):
+    live = await start(providers__f__forward=["my_field"])
     await live.openai.chat.completions.create(
         model="quick",
         messages=[{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi", "name": "ann"}],
