@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
 import socket
@@ -53,7 +54,7 @@ async def status_of(scene: Scene, path: str, body: Any) -> int | str:
     """The status of one request; the name of the error where there is none."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
-        async with asyncio.timeout(30), scene.http.post(scene.url + path, data=data) as response:
+        async with asyncio.timeout(30), scene.http.post(scene.url + path, data=io.BytesIO(data)) as response:
             await response.read()
             return response.status
     except (aiohttp.ClientError, OSError) as error:

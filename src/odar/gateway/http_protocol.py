@@ -7,7 +7,7 @@ client that does not read may hold an answer. All of that happens before a key i
 |---|---|---|
 | bytes and number of headers (trailers too) | `max_header_kb`, `max_headers` | 431, closed |
 | time to send the headers | `header_timeout_s` | 408, closed |
-| time to send the body | `body_timeout_s` | 408 from the endpoint; closed |
+| time to send the body | `body_timeout_s` | 408 from the endpoint; closed 2 s after any answer |
 | time between requests | `idle_timeout_s` | closed |
 | time to take what was written | `write_timeout_s` | closed |
 | connections of one address | `max_connections_per_peer` | 429, closed |
@@ -51,7 +51,6 @@ class ConnectionLimits:
         self.header_bytes = int(gateway.max_header_kb * 1000)
         self.headers = gateway.max_headers
         self.header_timeout_s = gateway.header_timeout_s
-        self.body_timeout_s = gateway.body_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer
         self.refused: Counter[str] = Counter()
@@ -254,13 +253,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _watch_reading(self) -> None:
-        """Give the rest of a request its time, where it has not come at once."""
-        if self._read_timer is None:
-            if self._in_head:
-                self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._read_too_slow)
-            elif self._in_body:
-                # The endpoint has the same time, and tells the client; this is for those that never read a body.
-                self._read_timer = self.loop.call_later(self._limits.body_timeout_s + 1.0, self._read_too_slow)
+        """Give the rest of a head its time, where it has not come at once; endpoints do so for bodies."""
+        if self._read_timer is None and self._in_head:
+            self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._read_too_slow)
 
     def _stop_read_timer(self) -> None:
         if self._read_timer is not None:
@@ -274,7 +269,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self._in_head:
             self._refuse(408, "header_timeout", f"no whole head within {self._limits.header_timeout_s:g} s")
         else:
-            self.abort("silent" if self.cycle is None else "body_timeout")
+            self.abort("silent")
 
     def _write_too_slow(self) -> None:
         self._write_timer = None
