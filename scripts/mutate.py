@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "records: another way of sampling unseen (5.12)",
         "calibration/provenance.py",
-        '"procedure": PROCEDURE,',
+        '"procedure": SAMPLING_PROCEDURE,',
         "",
         "calibration/test_provenance.py"),
     Mutant(

@@ -9,9 +9,9 @@ import pytest
 from odar.config import load_settings
 from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice
 from odar.difficulty.baselines import ConstantEstimator
-from odar.engine import Odar
+from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderError
-from odar.providers.base import Completion
+from odar.providers.base import Completion, Delta
 from odar.types import Path, Query
 from support.scripted import ScriptedProvider, completion
 
@@ -134,7 +134,7 @@ async def test_n(path, fast_n, slow_n):
 class TestPlain:
     async def test_nothing_of_ours_is_sent(self):
         odar, fast, slow = engine(say("4"), say("4"))
-        answer = await odar.aask(Query.of(TURNS), model="quick")
+        answer = await odar.aask(Query.of(TURNS), serving=ServingOptions(model="quick"))
         (request,) = fast.requests
         sampling, quirks = request.sampling, request.quirks
         assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.stop) == (None, None, None, ())
@@ -146,7 +146,7 @@ class TestPlain:
     async def test_a_failure_is_the_providers_own_and_nobody_stands_in(self):
         odar, _, slow = engine(lambda request, index: DOWN, say("4"))
         with pytest.raises(ProviderError) as caught:
-            await odar.aask(Query.of(TURNS), model="quick")
+            await odar.aask(Query.of(TURNS), serving=ServingOptions(model="quick"))
         assert caught.value is DOWN
         assert slow.requests == []
 
@@ -159,12 +159,12 @@ async def test_what_was_handed_over_for_good_is_not_followed_by_another_answer()
     original = fast.complete
 
     async def hand_over_then_break(request, on_text=None):
-        on_text("Fo")
+        on_text(Delta("Fo"))
         return await original(request, on_text)
 
     fast.complete = hand_over_then_break
     pieces: list[str] = []
     with pytest.raises(ProviderError):
-        await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append, final=True)
+        await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append, serving=ServingOptions(final=True))
     assert (pieces, slow.requests) == (["Fo"], [])
     assert (await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append)).degraded

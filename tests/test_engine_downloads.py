@@ -7,7 +7,7 @@ import pytest
 from odar.agents.ledger import Ledger, Limits
 from odar.config import load_settings
 from odar.difficulty.baselines import ConstantEstimator
-from odar.engine import Odar
+from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderUnreachable
 from odar.providers.base import Completion, Reply, Request
 
@@ -60,7 +60,9 @@ async def test_a_download_does_not_count_against_the_deadline():
     provider = Downloading(seconds=500)
     ledger = Ledger(Limits(deadline_s=120), clock=lambda: provider.now)
     async with engine(provider) as odar:
-        answer = await odar.aask("How many legs does a spider have?", path="hard", ledger=ledger)
+        answer = await odar.aask(
+            "How many legs does a spider have?", path="hard", serving=ServingOptions(ledger=ledger)
+        )
     assert provider.now == 1000
     assert len(answer.trace.candidates) == 6
     assert not answer.trace.degradations

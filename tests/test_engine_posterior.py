@@ -9,7 +9,7 @@ import pytest
 
 from odar.config import load_settings
 from odar.difficulty.baselines import ConstantEstimator
-from odar.engine import Odar
+from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderError, UnknownName
 from odar.policy.alignment import Statistics, StatisticsTable
 from odar.types import Path, Step
@@ -146,7 +146,7 @@ async def test_a_fast_agent_that_is_down_leaves_the_prior_and_is_not_asked_twice
 async def test_text_that_is_out_for_good_stands():
     odar, _, slow = engine(0.2, UNSURE)
     seen = []
-    answer = await odar.aask("What is 2 + 2?", on_text=seen.append, final=True)
+    answer = await odar.aask("What is 2 + 2?", on_text=seen.append, serving=ServingOptions(final=True))
     assert (answer.path, steps(slow), "".join(seen)) == (Path.SIMPLE, [], "Answer: 4")
 
 
@@ -159,7 +159,7 @@ async def test_text_on_a_screen_may_be_followed_by_a_better_answer():
 
 async def test_only_allowed_paths_are_taken():
     odar, _, slow = engine(0.2, UNSURE)
-    answer = await odar.aask("What is 2 + 2?", paths={"simple"})
+    answer = await odar.aask("What is 2 + 2?", serving=ServingOptions(paths={"simple"}))
     assert (answer.path, steps(slow)) == (Path.SIMPLE, [])
     assert "is not allowed" in answer.trace.decision.reason
 
@@ -167,7 +167,7 @@ async def test_only_allowed_paths_are_taken():
 async def test_a_change_of_path_is_told():
     odar, _, _ = engine(0.45, SURE)
     told = []
-    await odar.aask("What is 2 + 2?", on_decision=told.append)
+    await odar.aask("What is 2 + 2?", serving=ServingOptions(on_decision=told.append))
     assert [decision.path for decision in told] == [Path.MEDIUM, Path.SIMPLE]
 
 

@@ -13,10 +13,12 @@ from odar.observer import observed, observing, outgoing_headers, tell
 class Witness:
     def __init__(self):
         self.seen = []
+        self.fields = {}
 
     @contextmanager
-    def watch(self, step, *subject):
+    def watch(self, step, fields):
         self.seen.append(f"<{step}")
+        self.fields[step] = dict(fields)
         try:
             yield
         except ValueError:
@@ -58,6 +60,8 @@ async def test_steps_nest_and_tell_what_came_of_them():
     witness = Witness()
     assert await Work(witness).run() == 3
     assert witness.seen == ["<whole", "<part", {"x": 1}, 1, "part>", "<quick", 2, "quick>", 3, "whole>"]
+    assert witness.fields["part"].keys() == {"self", "x"}
+    assert witness.fields["quick"] | {"self": None} == {"self": None, "x": 2, "fail": False}
 
 
 async def test_a_failure_passes_through():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections.abc import Callable
@@ -12,10 +11,11 @@ import numpy as np
 
 from docsite.markdown import ROOT
 from odar.difficulty.estimator import LearnedEstimator
-from odar.evals.fusion_file import load_questions
+from odar.evals.fusion_study import load_fusion_items
 from odar.policy.fusion import Fusion
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Ballot, free_energy_rule
+from odar.recording.files import open_recording
 from odar.types import Query
 
 Data = dict[str, Any]
@@ -54,7 +54,7 @@ def free_energy() -> Data:
     for name, path in RECORDED.items():
         pairs = [
             (candidate.energy.free_energy, right)
-            for question in load_questions(path, LAMBDA)
+            for question in load_fusion_items(path, LAMBDA)
             for candidate, right in zip(question.candidates, question.correct, strict=True)
             if candidate.energy is not None
         ]
@@ -67,10 +67,8 @@ def free_energy() -> Data:
 
 def tokens() -> Data:
     """Two recorded candidates of one question, token by token: the surest right one and the least sure wrong one."""
-    with gzip.open(RECORDED["numbers"], "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file][1:]
-    questions = load_questions(RECORDED["numbers"], LAMBDA)
-    for row, question in zip(rows, questions, strict=True):
+    texts = [item.query for item in open_recording(RECORDED["numbers"]).items()]
+    for text, question in zip(texts, load_fusion_items(RECORDED["numbers"], LAMBDA), strict=True):
         scored = [
             (candidate.energy.free_energy, right, index)
             for index, (candidate, right) in enumerate(zip(question.candidates, question.correct, strict=True))
@@ -80,18 +78,20 @@ def tokens() -> Data:
             min((s for s in scored if s[1]), default=None),
             max((s for s in scored if not s[1]), default=None),
         )
-        if right and wrong and right[0] < 0.03 < 0.3 < wrong[0] and len(row["candidates"][wrong[2]]["tokens"]) < 24:
+        if not (right and wrong and right[0] < 0.03 < 0.3 < wrong[0]):
+            continue
+        if len(question.candidates[wrong[2]].tokens) < 24:
             picked = [("right", right[2]), ("wrong", wrong[2])]
-            return {"question": row["query"]} | {
-                name: _token_figures(row, question, index) for name, index in picked
-            }
+            figures = {name: _token_figures(question, index) for name, index in picked}
+            return {"question": text} | figures
     raise LookupError("no recorded question has a sure right and an unsure wrong candidate")
 
 
-def _token_figures(row: Data, question: Any, index: int) -> Data:
-    energy = question.candidates[index].energy
+def _token_figures(question: Any, index: int) -> Data:
+    candidate = question.candidates[index]
+    energy = candidate.energy
     return {
-        "tokens": row["candidates"][index]["tokens"],
+        "tokens": [[token.text, token.logprob] for token in candidate.tokens],
         "E": round(energy.energy, 4),
         "V": round(energy.varentropy, 3),
         "F": round(energy.free_energy, 4),
@@ -117,7 +117,7 @@ def answer_energy() -> Data:
         shares.append(round(float(free_energy_rule(ballot)[0][0]), 4))
     accuracy = {}
     for name, path in RECORDED.items():
-        questions = load_questions(path, LAMBDA)
+        questions = load_fusion_items(path, LAMBDA)
         accuracy[name] = [
             round(
                 float(np.mean([q.correct[Fusion("fep", beta).choose(q.candidates).winner] for q in questions])), 4

@@ -112,7 +112,7 @@ def _shortened(parameter: str) -> str:
         annotation, _, default = rest[1:].partition("'")
         parameter = f"{name}: {annotation}{default}"
     parameter = re.sub(r"ForwardRef\('(.*?)'\)", r"\1", parameter)
-    parameter = re.sub(r"<factory>", "…", parameter)
+    parameter = re.sub(r"<factory>|<function .* at 0x[0-9a-f]+>", "…", parameter)
     parameter = re.sub(r" = [A-Z]\w+\(.*\)$", " = …", parameter)
     return re.sub(r" = \(<Path.*\)$", " = (simple, medium, hard)", parameter)
 

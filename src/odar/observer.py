@@ -1,7 +1,7 @@
-"""Who watches a query at work: its steps report to an observer, where there is one, and otherwise to nobody.
+"""Observers of a question at work: an observer receives an event for every step of a question, if there is one.
 
-The steps are marked with `observed`; what is inside one another is nested. `telemetry` has the observer that makes
-OpenTelemetry spans of it; any other object of this shape does as well.
+Steps are marked with `observed`; they nest as their calls do. `telemetry` has an observer that turns steps into
+OpenTelemetry spans; any other object of this shape works too.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ R = TypeVar("R")
 
 
 class Observer(Protocol):
-    """Watches steps. Its methods are quick and never raise."""
+    """Receives the steps of questions. Its methods are quick and never raise."""
 
-    def watch(self, step: str, *subject: Any) -> AbstractContextManager[Any]:
-        """Around one step.
+    def watch(self, step: str, fields: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        """Return a context manager for the duration of one step.
 
         Args:
-            step: request · query · difficulty · dispatch · agent · chat · posterior · fusion.
-            subject: the arguments of the function that does it.
+            step: request · query · difficulty · dispatch · agent · chat · score · posterior · fusion.
+            fields: the arguments of the function that does the step, by name; `self` is its object.
         """
         ...
 
     def tell(self, fact: Any) -> None:
-        """Something about the step that is being watched: what came of it, or a table of figures."""
+        """Receive something about the current step: its result, or a mapping of attributes."""
         ...
 
     def headers(self) -> Mapping[str, str]:
-        """What a request to a provider carries, so that the server's own spans can join ours."""
+        """Return headers for a request to a provider, so that the spans of the server can join ours."""
         ...
 
 
@@ -42,31 +42,31 @@ _CURRENT: ContextVar[Observer | None] = ContextVar("odar_observer", default=None
 
 
 def observed(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark a function as a step of a query: whoever watches the query sees it begin, its result, and its end."""
+    """Mark a function as a step of a question: the observer sees its start, its result and its end."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        return _reporting(function, step, lambda subject: _CURRENT.get())
+        return _reporting(function, step, lambda args: _CURRENT.get())
 
     return decorate
 
 
 def observing(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark a method as a place where watching begins: by `self.observer`, down to the innermost step."""
+    """Mark a method as the outermost step: `self.observer` observes it and all steps inside."""
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
-        return _reporting(method, step, lambda subject: subject[0].observer)
+        return _reporting(method, step, lambda args: args[0].observer)
 
     return decorate
 
 
 def tell(fact: Any) -> None:
-    """Tell whoever watches the present step."""
+    """Tell the observer of the current step, if there is one."""
     if (observer := _CURRENT.get()) is not None:
         observer.tell(fact)
 
 
 def outgoing_headers() -> Mapping[str, str] | None:
-    """What a request to a provider carries for whoever watches it; None where nobody does."""
+    """Return the observer's headers for a request to a provider; None without an observer."""
     observer = _CURRENT.get()
     return None if observer is None else observer.headers()
 
@@ -74,12 +74,13 @@ def outgoing_headers() -> Mapping[str, str] | None:
 def _reporting(
     function: Callable[P, R], step: str, who: Callable[[tuple[Any, ...]], Observer | None]
 ) -> Callable[P, R]:
-    """The function, with what it does reported; where nobody watches, the cost is one look."""
+    """Wrap a function so that it reports; without an observer the cost is one look-up."""
+    signature = inspect.signature(function)
 
     async def watched(observer: Observer, *args: P.args, **kwargs: P.kwargs) -> Any:
         token = _CURRENT.set(observer)
         try:
-            with observer.watch(step, *args):
+            with observer.watch(step, signature.bind(*args, **kwargs).arguments):
                 result = await cast(Any, function(*args, **kwargs))
                 observer.tell(result)
                 return result
@@ -89,7 +90,7 @@ def _reporting(
     @functools.wraps(function)
     def later(*args: P.args, **kwargs: P.kwargs) -> Any:
         observer = who(args)
-        # the coroutine itself: one around it would be in the way at every turn of the event loop
+        # the coroutine itself: a wrapper around it would cost time at every step of the event loop
         return function(*args, **kwargs) if observer is None else watched(observer, *args, **kwargs)
 
     @functools.wraps(function)
@@ -97,7 +98,7 @@ def _reporting(
         observer = who(args)
         if observer is None:
             return function(*args, **kwargs)
-        with observer.watch(step, *args):
+        with observer.watch(step, signature.bind(*args, **kwargs).arguments):
             result = function(*args, **kwargs)
             observer.tell(result)
             return result

@@ -99,7 +99,7 @@ def test_places_are_where_they_say():
 
 def test_lines_are_on_the_site_only():
     committed, on_site = equations_page(lines=False), equations_page(lines=True)
-    assert "#L" not in committed and "fusion/energy.py:" in on_site
+    assert "#L" not in committed and "policy/energy.py:" in on_site
     assert committed.count("\n") == on_site.count("\n")
 
 

@@ -8,12 +8,12 @@ to write the file again, look at the difference, and explain each changed line i
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.providers.base import Completion, Reply
+from odar.recording.files import open_recording
 from odar.types import Estimate, Query, Step, Token, Usage
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
@@ -63,16 +64,14 @@ class Question:
 
 def recorded(name: str, count: int) -> Iterator[Question]:
     """Questions with real answers of a small model; its first slow sample serves as the verification too."""
-    with gzip.open(DATA / f"embedded-{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [row for row in map(json.loads, lines) if "candidates" in row]
-    for row in rows[:count]:
+    for item in islice(open_recording(DATA / f"embedded-{name}.jsonl.gz").items(), count):
         said = [
-            Completion("".join(text for text, _ in each["tokens"]), tuple(Token(*pair) for pair in each["tokens"]))
-            for each in row["candidates"]
+            Completion("".join(each.tokens), tuple(map(Token, each.tokens, each.logprobs)))
+            for each in item.attempts
         ]
-        judged = Token(("Judgment: CORRECT\n", "Judgment: INCORRECT\n", "")[number(row["id"]) % 3], -0.05)
+        judged = Token(("Judgment: CORRECT\n", "Judgment: INCORRECT\n", "")[number(item.key.id) % 3], -0.05)
         verify = Completion(judged.text + said[1].text, (judged, *said[1].tokens))
-        yield Question(row["id"], row["query"], said[0], verify, tuple(said[1:]))
+        yield Question(item.key.id, item.query, said[0], verify, tuple(said[1:]))
 
 
 def made_up(count: int) -> Iterator[Question]:

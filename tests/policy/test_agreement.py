@@ -240,7 +240,7 @@ async def candidates_of(odar: Odar, samples: int) -> tuple[list[Candidate], list
     fast = await team.answer()
     said = [*fast, *await team.verify(fast[0]), *await team.solve(samples)]
     surrogate = odar.judge.surrogate
-    return said, await surrogate.weigh(said, team) if surrogate else [], team
+    return said, await surrogate.score(said, team) if surrogate else [], team
 
 
 def recorded(setting: Setting, asked: Sequence[Question]) -> list[RecordedItem]:

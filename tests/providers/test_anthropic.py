@@ -215,7 +215,7 @@ class TestStreaming:
     async def test_text_is_handed_over_as_it_comes(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
         server.behave(faults.anthropic_ok("one two three"))
         texts: list[str] = []
-        reply = await anthropic.complete(ask(), texts.append)
+        reply = await anthropic.complete(ask(), lambda delta: texts.append(delta.text))
         assert texts == ["one ", "two ", "three"]
         assert reply.completions[0].text == "one two three"
         assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0, 0, 0), "claude")
@@ -228,7 +228,7 @@ class TestStreaming:
         start, *rest = message_events("4")
         server.behave(faults.events([start, *thinking, *rest], done=False))
         texts: list[str] = []
-        reply = await anthropic.complete(ask(), texts.append)
+        reply = await anthropic.complete(ask(), lambda delta: texts.append(delta.text))
         assert (texts, reply.usage.reasoning) == (["4"], None)
 
     async def test_an_error_in_the_middle_is_not_retried(
@@ -238,7 +238,7 @@ class TestStreaming:
         server.behave(faults.events([*message_events("one two")[:4], error], done=False))
         texts: list[str] = []
         with pytest.raises(ProviderError, match="overloaded_error") as caught:
-            await anthropic.complete(ask(), texts.append)
+            await anthropic.complete(ask(), lambda delta: texts.append(delta.text))
         assert (texts, caught.value.status, caught.value.retryable) == (["one "], 529, True)
         assert len(server.requests) == 1
 

@@ -80,7 +80,7 @@ async def test_every_fault_is_the_right_error_when_streaming_too(
     server.behave(behaviour)
     texts: list[str] = []
     with pytest.raises(ProviderError) as caught:
-        await openai.complete(ask(timeout_s=0.4), texts.append)
+        await openai.complete(ask(timeout_s=0.4), lambda delta: texts.append(delta.text))
     assert (type(caught.value), caught.value.retryable, texts) == (kind, retryable, [])
 
 
@@ -178,8 +178,8 @@ async def test_cancelling_between_attempts(server: FaultServer) -> None:
 
 
 async def test_connections_are_used_again(server: FaultServer, openai: OpenAIProvider) -> None:
-    for on_text in (None, lambda _: None, None):
-        await openai.complete(ask(), on_text)
+    for on_delta in (None, lambda _: None, None):
+        await openai.complete(ask(), on_delta)
     assert (len(server.requests), server.connections) == (3, 1)
 
 
@@ -328,11 +328,11 @@ class CallersError(Exception):
 async def test_what_on_text_raises_is_the_callers(
     error: Exception, server: FaultServer, openai: OpenAIProvider
 ) -> None:
-    def on_text(_: str) -> None:
+    def on_delta(_: str) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        await openai.complete(ask(), on_text)
+        await openai.complete(ask(), on_delta)
     assert len(server.requests) == 1
     await server.until_idle()
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import Message, Quirks, Reply, Request, Sampling
+from odar.providers.base import Delta, Message, Quirks, Reply, Request, Sampling
 from odar.providers.llamacpp import Engine
 from odar.providers.local import LocalProvider
 from odar.providers.weights import find_weights
@@ -133,11 +133,11 @@ async def test_text_is_handed_over_in_order(provider: LocalProvider) -> None:
     pieces: list[str] = []
     here = threading.get_ident()
 
-    def on_text(text: str) -> None:
+    def on_delta(delta: Delta) -> None:
         assert threading.get_ident() == here
-        pieces.append(text)
+        pieces.append(delta.text)
 
-    reply = await provider.complete(request(), on_text)
+    reply = await provider.complete(request(), on_delta)
     assert "".join(pieces) == texts(reply)[0]
     assert len(pieces) > 1
 

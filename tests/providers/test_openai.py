@@ -45,7 +45,7 @@ async def test_without_a_key_and_with_a_trailing_slash(server: FaultServer) -> N
 async def test_n_samples(behaviour: Behaviour, got: int, server: FaultServer, openai: OpenAIProvider) -> None:
     server.behave(behaviour)
     texts: list[str] = []
-    reply = await openai.complete(ask(n=5), texts.append)
+    reply = await openai.complete(ask(n=5), lambda delta: texts.append(delta.text))
     assert (len(reply.completions), texts) == (got, [])
     assert server.requests[0].json["n"] == 5
     assert "stream" not in server.requests[0].json
@@ -78,7 +78,7 @@ class TestStreaming:
     async def test_text_is_handed_over_as_it_comes(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.ok("one two 😀"))
         texts: list[str] = []
-        reply = await openai.complete(ask(), texts.append)
+        reply = await openai.complete(ask(), lambda delta: texts.append(delta.text))
         assert texts == ["one ", "two ", "😀"]
         assert reply.completions[0].text == "one two 😀"
         assert [token.text for token in reply.completions[0].tokens] == texts
@@ -92,20 +92,22 @@ class TestStreaming:
     async def test_a_server_that_does_not_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.answer(chat_payload("Answer: 4")))
         texts: list[str] = []
-        assert (await openai.complete(ask(), texts.append)).completions[0].text == "Answer: 4"
+        assert (await openai.complete(ask(), lambda delta: texts.append(delta.text))).completions[
+            0
+        ].text == "Answer: 4"
         assert texts == ["Answer: 4"]
 
     async def test_dying_after_text_is_not_retried(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.behave(faults.dies_mid_stream("one two three", after=3))
         texts: list[str] = []
         with pytest.raises(ProviderUnreachable) as caught:
-            await openai.complete(ask(), texts.append)
+            await openai.complete(ask(), lambda delta: texts.append(delta.text))
         assert (texts, caught.value.retryable, len(server.requests)) == (["one ", "two "], True, 1)
 
     async def test_dying_before_text_is_retried(self, server: FaultServer, openai: OpenAIProvider) -> None:
         server.enqueue(faults.dies_mid_stream(after=1))
         texts: list[str] = []
-        reply = await openai.complete(ask(), texts.append)
+        reply = await openai.complete(ask(), lambda delta: texts.append(delta.text))
         assert (reply.retries, "".join(texts)) == (1, "Answer: 4")
 
     async def test_an_end_before_the_end(self, server: FaultServer, openai: OpenAIProvider) -> None:
@@ -154,7 +156,7 @@ class TestStreaming:
         server.behave(faults.trickle("one two three four five six", every_s=0.1, stream=True))
         texts: list[str] = []
         with pytest.raises(ProviderTimeout):
-            await openai.complete(ask(timeout_s=0.35), texts.append)
+            await openai.complete(ask(timeout_s=0.35), lambda delta: texts.append(delta.text))
         assert texts
         await server.until_idle(connections=0)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.errors import ProviderError
-from odar.providers.base import Completion, Message, Quirks, Sampling
+from odar.providers.base import Completion, Delta, Message, Quirks, Sampling
 from odar.providers.openai_wire import StreamedReply, chat_body, read_reply
 from odar.types import Image, Token, Usage
 from support.payloads import chat_events, chat_payload
@@ -255,7 +255,7 @@ class TestStream:
         text = "one two three"
         usage = {"prompt_tokens": 10, "completion_tokens": 3}
         streamed = StreamedReply()
-        assert "".join(map(streamed.feed, chat_events(text))) == text
+        assert "".join(streamed.feed(event).text for event in chat_events(text)) == text
         assert streamed.finished
         assert streamed.reply() == read_reply(chat_payload(text, usage=usage))
 
@@ -266,13 +266,13 @@ class TestStream:
             {"choices": [{"delta": {"content": None}}]},
             *chat_events("<think> let us see </think> it is 4"),
         ]
-        assert "".join(map(streamed.feed, events)) == "it is 4"
+        assert "".join(streamed.feed(event).text for event in events) == "it is 4"
         assert streamed.reply().completions[0].text == "it is 4"
         assert streamed.reply().usage.reasoning is None
 
     def test_other_choices_are_left_out(self) -> None:
         streamed = StreamedReply()
-        assert streamed.feed({"choices": [{"index": 1, "delta": {"content": "no"}}]}) == ""
+        assert streamed.feed({"choices": [{"index": 1, "delta": {"content": "no"}}]}) == Delta()
 
     def test_a_stream_of_nothing(self) -> None:
         with pytest.raises(ValueError, match="no choices"):

@@ -80,9 +80,9 @@ async def test_repeat_starts_over() -> None:
 async def test_n_completions_and_on_text() -> None:
     provider = ReplayProvider("tape", [Recording("m", said("a", "b", "c"))], repeat=True)
     texts: list[str] = []
-    assert len((await provider.complete(ask(n=2), texts.append)).completions) == 2
+    assert len((await provider.complete(ask(n=2), lambda delta: texts.append(delta.text))).completions) == 2
     assert texts == []
-    assert len((await provider.complete(ask(), texts.append)).completions) == 1
+    assert len((await provider.complete(ask(), lambda delta: texts.append(delta.text))).completions) == 1
     assert texts == ["a"]
 
 

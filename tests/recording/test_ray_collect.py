@@ -101,7 +101,6 @@ CODE = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from odar.cli.main import main
-from odar.evals.benchmarks.base import BENCHMARKS
 from support.benchmarks import Sums
 BENCHMARKS.add("sums", Sums(9))
 main()

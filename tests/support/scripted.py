@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from odar.errors import ProviderError
-from odar.providers.base import Completion, OnText, Reply, Request
+from odar.providers.base import Completion, Delta, OnDelta, Reply, Request
 from odar.types import Token, Usage
 
 USAGE = Usage(10, 0, 5, 0)
@@ -32,7 +32,7 @@ class ScriptedProvider:
     most_in_flight: int = 0
     closed: bool = False
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         index = len(self.requests)
         self.requests.append(request)
         self.in_flight += 1
@@ -44,9 +44,9 @@ class ScriptedProvider:
         result = self.script(request, index)
         if isinstance(result, ProviderError):
             raise result
-        if on_text is not None:
+        if on_delta is not None:
             for token in result[0].tokens:
-                on_text(token.text)
+                on_delta(Delta(token.text))
         return Reply(tuple(result), self.usage, request.model)
 
     async def check(self) -> str:

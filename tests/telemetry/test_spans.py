@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from odar.config import load_settings
 from odar.difficulty.baselines import ConstantEstimator
-from odar.engine import Odar
+from odar.engine import Odar, ServingOptions
 from odar.errors import AllAgentsFailed, InputError, ProviderError, ProviderTimeout
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.types import Usage
@@ -105,7 +105,7 @@ async def test_queries_at_once_do_not_mix(book):
 
 
 async def test_what_the_root_says(book):
-    answer = await engine(book).aask("2 + 2?", trace_id="t1")
+    answer = await engine(book).aask("2 + 2?", serving=ServingOptions(trace_id="t1"))
     said = book.one("invoke_workflow odar").attributes
     assert said["gen_ai.operation.name"] == "invoke_workflow"
     assert said["gen_ai.workflow.name"] == "odar"

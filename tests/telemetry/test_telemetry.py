@@ -121,7 +121,7 @@ os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{server.server_po
 from odar import load_settings
 from odar.telemetry import telemetry_of
 observer = telemetry_of(load_settings("tiny"))
-with observer.watch("difficulty"): pass
+with observer.watch("difficulty", {}): pass
 from odar.telemetry.export import _own
 _own("http/protobuf").force_flush()
 (path, body), = received

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from odar.agents.billing import billed
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
-from odar.agents.terms import Terms, agent_terms, plain_terms
 from odar.catalogue import ModelCard
 from odar.conversation import Options
 from odar.errors import (
@@ -24,6 +23,7 @@ from odar.errors import (
     OdarError,
     ProviderError,
     ProviderProtocolError,
+    ProviderTimeout,
     SettingsError,
     UnknownName,
     one_line,
@@ -32,10 +32,10 @@ from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer
 from odar.policy.response_format import canonical_json, fault_of
-from odar.providers.base import Completion, Message, OnText, Quirks, Request, Sampling
+from odar.providers.base import Completion, Message, OnDelta, Quirks, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
-from odar.settings import Settings
-from odar.types import Candidate, Query, Role, Step
+from odar.settings import AgentSettings, Settings
+from odar.types import CANCELLED, NO_USAGE, Call, Candidate, Query, Role, Step, Usage
 
 Enough = Callable[[list[Candidate]], bool]
 """Looks at the answers so far and says whether they settle the question."""
@@ -75,26 +75,26 @@ class Team:
     """What was done otherwise than asked, though nothing failed."""
     _terms: dict[tuple[Role, str], Terms] = field(default_factory=dict)
 
-    async def answer(self, on_text: OnText | None = None, samples: int = 1) -> list[Candidate]:
+    async def answer(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
         """The fast agent's answer, or several."""
-        return await self._run(Step.ANSWER, samples, on_text=on_text)
+        return await self._run(Step.ANSWER, samples, on_delta=on_delta)
 
     async def verify(self, proposal: Candidate, samples: int = 1) -> list[Candidate]:
         """The slow agent's judgment of a proposal, and its own answer."""
         return await self._run(Step.VERIFY, samples, proposal)
 
     async def solve(
-        self, samples: int, on_text: OnText | None = None, *, first: int = 0, enough: Enough | None = None
+        self, samples: int, on_delta: OnDelta | None = None, *, first: int = 0, enough: Enough | None = None
     ) -> list[Candidate]:
         """Independent answers of the slow agent, sampled concurrently until there are `enough`.
 
         Args:
             samples: how many, at most.
-            on_text: gets the text as it is generated, where one sample is asked for.
+            on_delta: gets the text as it is generated, where one sample is asked for.
             first: the number of the first one, so that with a seed no sample is drawn twice.
             enough: asked after each answer; True cancels what is still in flight.
         """
-        return await self._run(Step.SOLVE, samples, on_text=on_text, first=first, enough=enough)
+        return await self._run(Step.SOLVE, samples, on_delta=on_delta, first=first, enough=enough)
 
     def check(self, *roles: Role) -> None:
         """Raise now what would otherwise be found out after the first agent has been paid."""
@@ -132,7 +132,7 @@ class Team:
         step: Step,
         samples: int,
         proposal: Candidate | None = None,
-        on_text: OnText | None = None,
+        on_delta: OnDelta | None = None,
         *,
         first: int = 0,
         enough: Enough | None = None,
@@ -140,7 +140,7 @@ class Team:
         models = list(self._models(step.role))
         for position, card in enumerate(models):
             before, last = len(self.failures), position == len(models) - 1
-            found = await self._sample(step, card, samples, proposal, on_text, first, enough, last=last)
+            found = await self._sample(step, card, samples, proposal, on_delta, first, enough, last=last)
             new = [failure.error for failure in self.failures[before:]]
             if found or not new or not all(getattr(error, "status", None) == 429 for error in new):
                 break
@@ -152,7 +152,7 @@ class Team:
         card: ModelCard,
         samples: int,
         proposal: Candidate | None,
-        on_text: OnText | None,
+        on_delta: OnDelta | None,
         first: int,
         enough: Enough | None,
         *,
@@ -185,7 +185,7 @@ class Team:
             options=self._options(card, terms.quirks),
         )
         candidates: dict[int, Candidate] = {}
-        async with aclosing(self._samples(step, card, request, on_text)) as found:
+        async with aclosing(self._samples(step, card, request, on_delta)) as found:
             async for index, completion in found:
                 candidates[index] = self._candidate(step, card, completion, proposed[0])
                 if enough is not None and enough(list(candidates.values())):
@@ -217,10 +217,10 @@ class Team:
         return chosen
 
     async def _samples(
-        self, step: Step, card: ModelCard, request: Request, on_text: OnText | None
+        self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> AsyncGenerator[tuple[int, Completion]]:
         """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
-        together = await self._call(step, card, request, on_text) if card.n or request.n == 1 else []
+        together = await self._call(step, card, request, on_delta) if card.n or request.n == 1 else []
         for index, completion in enumerate(together):
             yield index, completion
         if len(together) >= request.n or ((card.n or request.n == 1) and not together):
@@ -240,7 +240,7 @@ class Team:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _call(
-        self, step: Step, card: ModelCard, request: Request, on_text: OnText | None = None
+        self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None
     ) -> list[Completion]:
         """One request on the ledger. A failure is recorded, not raised."""
         provider = self.providers[card.provider]
@@ -250,7 +250,7 @@ class Team:
         read = self.read(request.messages)
         try:
             reply = await billed(
-                self.ledger, step, card, request, read, lambda: provider.complete(request, on_text)
+                self.ledger, step, card, request, read, lambda: provider.complete(request, on_delta)
             )
         except ProviderError as error:
             self.failures.append(Failure(step.role, error))
@@ -312,3 +312,109 @@ def _single(request: Request, index: int) -> Request:
 def _seeded(sampling: Sampling, index: int) -> Sampling:
     """The sampling of one sample among several: with a seed, each gets its own, or all would be the same."""
     return sampling if sampling.seed is None else dataclasses.replace(sampling, seed=sampling.seed + index)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Everything about a request but its conversation."""
+
+    sampling: Sampling
+    quirks: Quirks
+    logprobs: bool
+    timeout_s: float
+
+
+def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Terms:
+    """The agent's settings where the client has no wish; log-probabilities wherever the model has them (SPEC 5)."""
+    sampling = Sampling(
+        temperature=_either(options.temperature, agent.temperature),
+        top_p=_either(options.top_p, agent.top_p),
+        max_tokens=_either(options.max_tokens, _fitting(agent.max_tokens, card)),
+        stop=_either(options.stop, agent.stop),
+        seed=_either(options.seed, seed),
+    )
+    quirks = Quirks(card.max_tokens_field, card.drop, card.extra)
+    return Terms(sampling, quirks, card.logprobs, agent.timeout_s)
+
+
+def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Terms:
+    """The client's wishes and nothing else: what it did not set is the server's business.
+
+    Where money is limited (`priced`) the length limit goes by the name that this model is known to respect.
+    """
+    sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
+    field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
+    return Terms(sampling, Quirks(field), options.top_logprobs is not None, timeout_s)
+
+
+def _either(wish: T | None, default: T) -> T:
+    return default if wish is None else wish
+
+
+def _fitting(max_tokens: int, card: ModelCard) -> int:
+    """Our own limit leaves at least half of a small model's context to the conversation."""
+    return min(max_tokens, max(1, card.context // 2)) if card.context else max_tokens
+
+
+GRACE_S = 0.5
+"""A provider keeps its own time; one that does not is cut off this much later."""
+
+
+async def billed(
+    ledger: Ledger,
+    step: Step,
+    card: ModelCard,
+    request: Request,
+    read: Sequence[Message],
+    ask: Callable[[], Awaitable[Reply]],
+    *,
+    scoring: bool = False,
+) -> Reply:
+    """Ask, with the most it can cost held back before, and what it did cost written down after.
+
+    Args:
+        ledger: whose limits hold; ask it first whether this is affordable.
+        step: what it is for.
+        card: the model that is asked.
+        request: what is asked of it.
+        read: everything the model is billed for reading.
+        ask: sends the request.
+        scoring: whether a text is scored, rather than written.
+
+    Raises:
+        ProviderError: it failed; that is on the bill too.
+    """
+    held = ledger.reserve(card, read, request.sampling.max_tokens, request.n)
+    started = ledger.seconds()
+
+    def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
+        cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
+        seconds = ledger.seconds() - started
+        call = Call(step, card.provider, card.name, samples, usage, cost, seconds, retries, error, started, scoring)
+        ledger.settle(held, call)
+
+    try:
+        reply = await _within(card.provider, request.timeout_s, ask)
+    except ProviderError as error:
+        usage = Usage() if error.may_be_billed else NO_USAGE
+        settle(request.n if error.reached else 0, usage, error.retries, one_line(error))
+        raise
+    except BaseException:
+        settle(request.n, Usage(), error=CANCELLED)
+        raise
+    # Some servers send more completions than were asked for.
+    settle(max(1, min(len(reply.completions), request.n)), reply.usage, reply.retries)
+    return reply
+
+
+async def _within(provider: str, timeout_s: float, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+    try:
+        async with asyncio.timeout(timeout_s + GRACE_S):
+            return await ask()
+    except TimeoutError:
+        raise ProviderTimeout(
+            f"{provider} gave no answer within {timeout_s:g} s", provider=provider, retryable=True
+        ) from None

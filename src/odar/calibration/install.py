@@ -45,7 +45,7 @@ def incumbents(odar: Odar) -> Incumbents:
         surrogate=tuple(find(source) for source in _sources(odar, surrogate)) if surrogate else None,
         rule=odar.fusion.rule,
         missing_limit=odar.fusion.missing_limit,
-        stopping=odar.waves.stopping,
+        stopping=odar.sampler.stopping,
         samples=routing.samples,
         enabled=odar.routing.enabled,
     )

@@ -16,7 +16,7 @@ from odar.cli.harmless import harmless
 from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_providers
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.cli.stream import AnswerStream
-from odar.engine import Odar
+from odar.engine import Odar, ServingOptions
 from odar.errors import InputError
 from odar.images import load_image
 from odar.question import check_text
@@ -111,7 +111,8 @@ async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch:
         display = DownloadDisplay(lambda: tell(None))  # of the slow model, if the question turns out to need it
         providers = local_providers(settings, display) if watch else None
         async with Odar(settings, providers=providers, served=alignment_file(settings.store)) as odar:
-            answer = await odar.aask(text, on_text=_first(tell, stream), on_decision=tell, **options)
+            watching = ServingOptions(on_decision=tell)
+            answer = await odar.aask(text, on_text=_first(tell, stream), serving=watching, **options)
     return answer, stream is not None and stream.finish(answer.answer)
 
 

@@ -11,7 +11,7 @@ from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, openai_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
-from odar.providers.base import Piece
+from odar.providers.base import Delta
 from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
 from odar.types import Answer, Candidate, Usage
 
@@ -64,12 +64,12 @@ class ChatStream:
         """Nothing: the first chunk comes with the first text."""
         return b""
 
-    def piece(self, piece: Piece) -> bytes:
+    def piece(self, piece: Delta) -> bytes:
         """A piece of the answer, as it is generated."""
         said: Mapping[str, Any] = piece.wire.value if piece.wire and piece.wire.protocol == PROTOCOL else {}
         delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in SAID and value}
-        if piece:
-            delta["content"] = str(piece)
+        if piece.text:
+            delta["content"] = piece.text
         if piece.calls:
             delta["tool_calls"] = [
                 {

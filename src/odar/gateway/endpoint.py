@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
+from odar.engine import ServingOptions
 from odar.errors import one_line
 from odar.formats import dump_json
 from odar.gateway.addresses import check_addresses
@@ -29,6 +30,7 @@ from odar.gateway.request_size import check_parts, check_values
 from odar.gateway.reservations import with_length
 from odar.gateway.service import Service
 from odar.observer import Observer, observing
+from odar.providers.base import OnDelta
 from odar.store.budgets import Reservation
 from odar.types import Answer, Decision
 
@@ -146,7 +148,7 @@ class Endpoint:
     async def _stream(self, state: RequestState, ask: ChatRequest, options: dict[str, Any]) -> None:
         writer = self._protocol.stream(ask, state.trace_id)
         stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
-        asking = self._ask(state, ask, options, on_text=stream.on_text, on_decision=stream.on_decision)
+        asking = self._ask(state, ask, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
         assert state.ledger is not None
         # The engine keeps to the deadline; a client that reads too slowly must keep to it too, but for a moment.
         loop, left = asyncio.get_running_loop(), state.ledger.time_left()
@@ -163,7 +165,7 @@ class Endpoint:
         state: RequestState,
         ask: ChatRequest,
         options: dict[str, Any],
-        on_text: Callable[[str], None] | None = None,
+        on_delta: OnDelta | None = None,
         on_decision: Callable[[Decision], None] | None = None,
     ) -> Answer:
         def decided(decision: Decision) -> None:
@@ -174,12 +176,15 @@ class Endpoint:
 
         state.answer = await self._service.odar.aask(
             ask.query,
-            ledger=state.ledger,
-            on_text=on_text,
-            on_decision=decided,
-            final=True,
-            trace_id=state.trace_id,
-            **options,
+            path=options.get("path"),
+            serving=ServingOptions(
+                ledger=state.ledger,
+                on_delta=on_delta,
+                on_decision=decided,
+                final=True,
+                trace_id=state.trace_id,
+                **{name: value for name, value in options.items() if name != "path"},
+            ),
         )
         return state.answer
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from odar.gateway.errors import CUT_OFF, ApiError
 from odar.gateway.exchange import EVENTS, ClientLeft, Exchange
 from odar.gateway.reply import decision_headers
-from odar.providers.base import Piece
+from odar.providers.base import Delta
 from odar.types import Answer, Decision, Path
 
 _MAX_UNREAD = 4_000_000
@@ -27,7 +27,7 @@ class Writer(Protocol):
         """What comes before any text."""
         ...
 
-    def piece(self, piece: Piece) -> bytes:
+    def piece(self, piece: Delta) -> bytes:
         """A piece of the answer, as it is generated."""
         ...
 
@@ -61,17 +61,17 @@ class EventStream:
         self._writer = writer
         self._trace_id = trace_id
         self._keepalive_s = keepalive_s
-        self._arrived: list[Piece] = []
+        self._arrived: list[Delta] = []
         self._unread = 0
         """The size of what has arrived while the client was not reading."""
         self._writing = False
         self._decided: Decision | None = None
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def on_text(self, text: str) -> None:
-        """A piece has come."""
-        self._arrived.append(text if isinstance(text, Piece) else Piece(text))
-        self._unread += len(text) + _PIECE_SIZE
+    def on_delta(self, delta: Delta) -> None:
+        """Queue a part of the answer."""
+        self._arrived.append(delta)
+        self._unread += len(delta.text) + _PIECE_SIZE
         if self._writing and self._unread > _MAX_UNREAD:
             self._exchange.abort()
         self._wake()

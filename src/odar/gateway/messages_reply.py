@@ -9,7 +9,7 @@ from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, anthropic_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.anthropic_wire import PROTOCOL, tool_use
-from odar.providers.base import Piece
+from odar.providers.base import Delta
 from odar.types import Answer, Candidate, Usage
 
 _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
@@ -71,12 +71,12 @@ class MessageStream:
         }
         return _event("message_start", message=message)
 
-    def piece(self, piece: Piece) -> bytes:
+    def piece(self, piece: Delta) -> bytes:
         """A piece of the answer, as it is generated."""
         out = b""
-        if piece:
+        if piece.text:
             out += self._enter("text", {"type": "text", "text": ""})
-            out += self._delta(type="text_delta", text=str(piece))
+            out += self._delta(type="text_delta", text=piece.text)
         for call in piece.calls:
             block = {"type": "tool_use", "id": call.id or f"toolu_{self._id}", "name": call.name, "input": {}}
             out += self._enter(call.index, block)
@@ -90,7 +90,7 @@ class MessageStream:
         out = b""
         if self._block < 0:
             for text in pieces(winner.text):
-                out += self.piece(Piece(text))
+                out += self.piece(Delta(text))
             for number, call in enumerate(calls_of(winner)):
                 block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
                 out += self._enter(number, block) + self._delta(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from odar.agents.ledger import Ledger
-from odar.agents.prompt_size import most_tokens
+from odar.agents.ledger import Ledger, most_tokens
 from odar.agents.team import Team
 from odar.conversation import Message
 from odar.engine import Odar

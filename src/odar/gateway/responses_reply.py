@@ -10,7 +10,7 @@ from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, openai_body
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
-from odar.providers.base import Piece
+from odar.providers.base import Delta
 from odar.types import Answer, Candidate, Usage
 
 
@@ -57,15 +57,15 @@ class ResponseStream:
             "response.in_progress", response=response
         )
 
-    def piece(self, piece: Piece) -> bytes:
+    def piece(self, piece: Delta) -> bytes:
         """A piece of the answer, as it is generated."""
         out = b""
-        if piece:
+        if piece.text:
             if self._open != "text":
                 out += self._close() + self._enter("text", _message(self._id, "", "in_progress"))
                 out += self._part("response.content_part.added", part=_text_part(""))
-            self._text += piece
-            out += self._part("response.output_text.delta", delta=str(piece), logprobs=[])
+            self._text += piece.text
+            out += self._part("response.output_text.delta", delta=piece.text, logprobs=[])
         for call in piece.calls:
             if self._open != call.index:
                 item = _call(ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, ""), "in_progress")
@@ -81,7 +81,7 @@ class ResponseStream:
         out = b""
         if self._open is None and not self._done:
             for text in pieces(winner.text):
-                out += self.piece(Piece(text))
+                out += self.piece(Delta(text))
             for index, call in enumerate(calls_of(winner)):
                 out += self._close() + self._enter(index, _call(ToolCall(call.id, call.name, ""), "in_progress"))
                 self._text = call.arguments

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from odar.errors import ProviderError
 from odar.providers.anthropic_wire import StreamedMessage, messages_body, read_message
-from odar.providers.base import OnText, Reply, Request
+from odar.providers.base import OnDelta, Reply, Request
 from odar.providers.http import HttpClient, RetryPolicy, model_count
 from odar.types import NO_USAGE, Usage
 
@@ -52,14 +52,14 @@ class AnthropicProvider:
             key_hint=key_hint,
         )
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
-        """Answer the request; with `on_text` and n = 1, hand over the text as it comes.
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request; with `on_delta` and n = 1, hand over the text as it comes.
 
         n > 1 becomes n requests at the same time. What succeeded is returned, and only if none did is the first
         failure raised. Usage is the sum, unknown where a failure may have been billed too.
         """
         if request.n <= 1:
-            return await self._sample(request, on_text)
+            return await self._sample(request, on_delta)
         single = replace(request, n=1)
         # With return_exceptions, a cancelled gather also waits for its children to be gone.
         results = await asyncio.gather(
@@ -89,6 +89,6 @@ class AnthropicProvider:
         """Close the connections. Idempotent."""
         await self._http.close()
 
-    async def _sample(self, request: Request, on_text: OnText | None) -> Reply:
-        body = messages_body(request, stream=on_text is not None)
-        return await self._http.complete("/v1/messages", body, request, read_message, StreamedMessage, on_text)
+    async def _sample(self, request: Request, on_delta: OnDelta | None) -> Reply:
+        body = messages_body(request, stream=on_delta is not None)
+        return await self._http.complete("/v1/messages", body, request, read_message, StreamedMessage, on_delta)

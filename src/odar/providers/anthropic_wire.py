@@ -13,7 +13,7 @@ from typing import Any
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
 from odar.formats import load_json
 from odar.forwarding import merged
-from odar.providers.base import CallDelta, Completion, Piece, Reply, Request, check_translatable
+from odar.providers.base import CallDelta, Completion, Delta, Reply, Request, check_translatable
 from odar.providers.response import count, string
 from odar.types import Usage
 
@@ -95,7 +95,7 @@ class StreamedMessage:
         self._stop_reason: str | None = None
         self._thought = False
 
-    def feed(self, payload: Mapping[str, Any]) -> Piece:
+    def feed(self, payload: Mapping[str, Any]) -> Delta:
         """Take one event in; what it adds to the answer."""
         match payload.get("type"):
             case "message_start":
@@ -111,7 +111,7 @@ class StreamedMessage:
                 self._usage |= {k: v for k, v in (payload.get("usage") or {}).items() if v is not None}
             case "message_stop":
                 self.finished = True
-        return Piece()
+        return Delta()
 
     def reply(self) -> Reply:
         """The whole reply."""
@@ -124,23 +124,23 @@ class StreamedMessage:
         completion = Completion("".join(self._texts), (), _finish(self._stop_reason), tuple(calls))
         return _reply(completion, self._usage, self._start.get("model"), thought=self._thought)
 
-    def _open(self, block: Mapping[str, Any]) -> Piece:
+    def _open(self, block: Mapping[str, Any]) -> Delta:
         self._thought = self._thought or _is_thinking(block)
         if block["type"] != "tool_use":
-            return Piece()
+            return Delta()
         self._calls.append([CallDelta(len(self._calls), string(block["id"]), string(block["name"]))])
-        return Piece(calls=(self._calls[-1][0],))
+        return Delta(calls=(self._calls[-1][0],))
 
-    def _add(self, delta: Mapping[str, Any]) -> Piece:
+    def _add(self, delta: Mapping[str, Any]) -> Delta:
         match delta.get("type"):
             case "text_delta":
                 self._texts.append(delta["text"])
-                return Piece(delta["text"])
+                return Delta(delta["text"])
             case "input_json_delta":
                 part = CallDelta(len(self._calls) - 1, arguments=delta["partial_json"])
                 self._calls[-1].append(part)
-                return Piece(calls=(part,))
-        return Piece()
+                return Delta(calls=(part,))
+        return Delta()
 
 
 def _reply(completion: Completion, usage: Mapping[str, Any], model: Any, *, thought: bool) -> Reply:

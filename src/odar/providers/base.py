@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from odar.conversation import NO_OPTIONS, Options, ToolCall, Wire
 from odar.conversation import Message as Message  # part of a provider's vocabulary
 from odar.errors import ProviderError
 from odar.types import NO_USAGE, Token, Usage
-
-OnText = Callable[[str], None]
-"""Called with each piece of text as it is generated; a `Piece` where the provider has more to say than text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +22,23 @@ class CallDelta:
     arguments: str = ""
 
 
-class Piece(str):
-    """A piece of an answer as it is generated: its text, possibly none, and what came with it.
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A part of an answer while it is generated.
 
-    It is a string so that whoever only wants the text need not know about the rest.
-
-    >>> Piece("Hi"), Piece("", calls=(CallDelta(0, "call_1", "look_up"),)).calls[0].name
+    >>> Delta("Hi").text, Delta(calls=(CallDelta(0, "call_1", "look_up"),)).calls[0].name
     ('Hi', 'look_up')
     """
 
-    calls: tuple[CallDelta, ...]
-    wire: Wire | None
+    text: str = ""
+    calls: tuple[CallDelta, ...] = ()
+    """Parts of tool calls."""
+    wire: Wire | None = None
+    """The event as the provider sent it, if it holds more than the other fields can."""
 
-    def __new__(cls, text: str = "", calls: tuple[CallDelta, ...] = (), wire: Wire | None = None) -> Self:
-        """A string with more to it: strings are made here, not in __init__."""
-        piece = super().__new__(cls, text)
-        piece.calls, piece.wire = calls, wire
-        return piece
+
+OnDelta = Callable[[Delta], None]
+"""Called with each part of an answer while it is generated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +173,8 @@ class Provider(Protocol):
 
     name: str
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
-        """Answer the request; with `on_text` and n = 1, hand over the text as it comes."""
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request; with `on_delta` and n = 1, hand over the text as it comes."""
         ...
 
     async def check(self) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import OnText, Provider, ProviderAround, Reply, Request, score_text
+from odar.providers.base import OnDelta, Provider, ProviderAround, Reply, Request, score_text
 
 _LONGEST = 8
 """The cooldown grows to this many times its first length."""
@@ -103,9 +103,9 @@ class GuardedProvider(ProviderAround):
         super().__init__(provider)
         self.breaker = breaker
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request, unless the provider is known to be down."""
-        return await self._admitted(request, lambda: self._provider.complete(request, on_text))
+        return await self._admitted(request, lambda: self._provider.complete(request, on_delta))
 
     async def score(self, request: Request, text: str) -> Reply:
         """Score the text, unless the provider is known to be down."""

@@ -15,7 +15,7 @@ from odar.errors import ProviderError, SettingsError
 from odar.formats import dump_json
 from odar.observer import outgoing_headers
 from odar.providers.address import Address
-from odar.providers.base import CallDelta, Completion, OnText, Piece, Reply, Request
+from odar.providers.base import CallDelta, Completion, Delta, OnDelta, Reply, Request
 from odar.providers.connection import Broken, NotHttp
 from odar.providers.connections import Connections, Unconnected
 from odar.providers.failures import Failures
@@ -96,22 +96,22 @@ class HttpClient:
         request: Request,
         interpret: Callable[[Payload], Reply],
         collect: Callable[[], Collector],
-        on_text: OnText | None,
+        on_delta: OnDelta | None,
     ) -> Reply:
-        """POST a completion request; read the reply whole, or as a stream where there is an `on_text`."""
+        """POST a completion request; read the reply whole, or as a stream where there is an `on_delta`."""
         handed_over = False
 
-        def hand_over(text: str) -> None:
+        def hand_over(delta: Delta) -> None:
             nonlocal handed_over
             handed_over = True
-            if on_text is not None:
-                on_text(text)
+            if on_delta is not None:
+                on_delta(delta)
 
         async def read(response: Response) -> Reply:
-            if on_text is not None and response.content_type == "text/event-stream":
+            if on_delta is not None and response.content_type == "text/event-stream":
                 return await response.stream(collect(), hand_over)
             reply = await response.whole(interpret)
-            if on_text is not None:  # a server that cannot stream
+            if on_delta is not None:  # a server that cannot stream
                 hand_over(_whole(reply.completions[0]))
             return reply
 
@@ -185,7 +185,7 @@ class HttpClient:
                             raise
                     await asyncio.sleep(wait)
         except TimeoutError:
-            if not limit.expired():  # not our deadline: an `on_text` of the caller's
+            if not limit.expired():  # not our deadline: an `on_delta` of the caller's
                 raise
         late = self._failures.timeout(timeout_s, failed[-1] if failed else None)
         late.retries = len(failed)
@@ -229,10 +229,10 @@ class HttpClient:
         return self._connections
 
 
-def _whole(completion: Completion) -> Piece:
+def _whole(completion: Completion) -> Delta:
     """A whole completion as if it had come in one piece."""
     calls = (CallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(completion.tool_calls))
-    return Piece(completion.text, tuple(calls))
+    return Delta(completion.text, tuple(calls))
 
 
 def model_count(payload: Payload) -> str:

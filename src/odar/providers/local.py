@@ -14,7 +14,7 @@ from typing import Any
 
 from odar.background import run_in_thread
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
-from odar.providers.base import Completion, Message, OnText, Reply, Request
+from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request
 from odar.providers.forced import RefusedError, force
 from odar.providers.llamacpp import Chunk, Engine, EngineSettings, StoppedError, TemplateError, engines
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
@@ -69,20 +69,20 @@ class LocalProvider:
         self._engines: dict[str, Engine] = {}
         self._failed_downloads: dict[str, tuple[float, str]] = {}
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
-        """Answer the request; with `on_text` and n = 1, hand over the text as it is generated."""
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request; with `on_delta` and n = 1, hand over the text as it is generated."""
         turns = _turns(request.messages, self.name)
         loop = asyncio.get_running_loop()
 
         def hand_over(text: str) -> None:
-            if on_text is not None and not cancelled.is_set():
-                on_text(text)
+            if on_delta is not None and not cancelled.is_set():
+                on_delta(Delta(text))
 
         def on_piece(text: str) -> None:
             loop.call_soon_threadsafe(hand_over, text)
 
         cancelled = threading.Event()
-        wanted = on_piece if on_text is not None and request.n == 1 else None
+        wanted = on_piece if on_delta is not None and request.n == 1 else None
         engine = self._engine(request.model)
         return await self._within(
             engine, request, cancelled, lambda: self._run(engine, request, turns, wanted, cancelled)
@@ -162,7 +162,7 @@ class LocalProvider:
         engine: Engine,
         request: Request,
         turns: list[tuple[str, str]],
-        on_piece: OnText | None,
+        on_piece: Callable[[str], None] | None,
         cancelled: threading.Event,
     ) -> Reply:
         """On the engine's thread: download, load, generate. Raises ProviderError or StoppedError."""
@@ -285,7 +285,7 @@ def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
 class _Sample:
     """One choice while it is generated."""
 
-    on_piece: OnText | None
+    on_piece: Callable[[str], None] | None
     texts: list[str] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     finish: str = "stop"

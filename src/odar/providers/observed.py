@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odar.observer import Observer, observed
-from odar.providers.base import OnText, ProviderAround, Reply, Request, score_text
+from odar.providers.base import OnDelta, ProviderAround, Reply, Request, score_text
 from odar.providers.pool import Guard
 
 
@@ -11,9 +11,9 @@ class ObservedProvider(ProviderAround):
     """A provider, each of its calls a step of the query it is for."""
 
     @observed("chat")
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request."""
-        return await self._provider.complete(request, on_text)
+        return await self._provider.complete(request, on_delta)
 
     @observed("score")
     async def score(self, request: Request, text: str) -> Reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from odar.providers.base import OnText, Reply, Request
+from odar.providers.base import OnDelta, Reply, Request
 from odar.providers.http import HttpClient, RetryPolicy, model_count
 from odar.providers.openai_wire import StreamedReply, chat_body, read_reply
 from odar.providers.prompt_logprobs import read_scores, score_body
@@ -43,14 +43,14 @@ class OpenAIProvider:
             name, base_url, headers={**auth, **(headers or {})}, secrets=[key], retry=retry, key_hint=key_hint
         )
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
-        """Answer the request; with `on_text` and n = 1, hand over the text as it comes.
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request; with `on_delta` and n = 1, hand over the text as it comes.
 
         A server may return fewer completions than asked for; some ignore `n`.
         """
-        on_text = on_text if request.n == 1 else None
-        body = chat_body(request, stream=on_text is not None)
-        return await self._http.complete("/chat/completions", body, request, read_reply, StreamedReply, on_text)
+        on_delta = on_delta if request.n == 1 else None
+        body = chat_body(request, stream=on_delta is not None)
+        return await self._http.complete("/chat/completions", body, request, read_reply, StreamedReply, on_delta)
 
     async def score(self, request: Request, text: str) -> Reply:
         """The text with its log-probabilities as the next turn; vLLM can do it, and few others."""

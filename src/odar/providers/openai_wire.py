@@ -15,7 +15,7 @@ from typing import Any
 
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
 from odar.forwarding import merged
-from odar.providers.base import CallDelta, Completion, Message, Piece, Reply, Request, check_translatable
+from odar.providers.base import CallDelta, Completion, Delta, Message, Reply, Request, check_translatable
 from odar.providers.response import count, string
 from odar.providers.thinking import Thinking
 from odar.types import Token, Usage
@@ -97,7 +97,7 @@ class StreamedReply:
         self._choice: _Choice | None = None
         self._last: dict[str, Any] = {}
 
-    def feed(self, payload: Mapping[str, Any]) -> Piece:
+    def feed(self, payload: Mapping[str, Any]) -> Delta:
         """Take one event in; what it adds to the answer."""
         # Usage and model come in different events, depending on the server: the latest of each counts.
         self._last |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
@@ -107,7 +107,7 @@ class StreamedReply:
                 added = self._choice.take(part, part.get("delta") or {})
                 self.finished = self.finished or self._choice.finish is not None
                 return added
-        return Piece()
+        return Delta()
 
     def reply(self) -> Reply:
         """The whole reply."""
@@ -131,7 +131,7 @@ class _Choice:
     def reasoned(self) -> bool:
         return self._reasoned or self.thinking.seen
 
-    def take(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> Piece:
+    def take(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> Delta:
         self._reasoned = self._reasoned or bool(message.get("reasoning_content") or message.get("reasoning"))
         logprobs = choice.get("logprobs") or {}
         self._tokens.add(logprobs)
@@ -145,7 +145,7 @@ class _Choice:
             added += self.thinking.end()
         self._texts.append(added)
         more = (added and logprobs) or any(value for name, value in message.items() if name not in SAID)
-        return Piece(added, tuple(calls), Wire(PROTOCOL, choice) if more else None)
+        return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None)
 
     def completion(self, wire: Wire | None = None) -> Completion:
         text = "".join(self._texts)

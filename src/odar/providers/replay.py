@@ -28,7 +28,7 @@ from typing import Any
 from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError, ProviderTimeout
 from odar.formats import load_json
-from odar.providers.base import Completion, Message, OnText, Reply, Request
+from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request
 from odar.types import Token, Usage
 
 
@@ -73,7 +73,7 @@ class ReplayProvider:
         """Play a JSONL file; raises InputError where it cannot be read."""
         return cls(name, load(path), pace=pace, repeat=repeat)
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """The recorded reply, cut to `n` completions."""
         recording = self._next(request)
         seconds = self._pace * (recording.seconds or 0.0)
@@ -85,8 +85,8 @@ class ReplayProvider:
                 retryable=True,
             )
         reply = recording.reply
-        if on_text is not None and request.n == 1 and reply.completions:
-            on_text(reply.completions[0].text)
+        if on_delta is not None and request.n == 1 and reply.completions:
+            on_delta(Delta(reply.completions[0].text))
         return Reply(reply.completions[: request.n], reply.usage, reply.model, reply.retries)
 
     async def check(self) -> str:

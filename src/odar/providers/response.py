@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from odar.formats import load_json
-from odar.providers.base import OnText, Piece, Reply
+from odar.providers.base import Delta, OnDelta, Reply
 from odar.providers.connection import Answer
 from odar.providers.failures import Failures
 from odar.providers.sse import Event, SseReader
@@ -32,7 +32,7 @@ class Collector(Protocol):
     finished: bool
     """Whether the answer is whole, going by what the protocol says."""
 
-    def feed(self, payload: Payload) -> Piece:
+    def feed(self, payload: Payload) -> Delta:
         """Take one event in; what it adds to the answer."""
         ...
 
@@ -59,13 +59,13 @@ class Response:
             body += chunk
         return self._parse(interpret, bytes(body))
 
-    async def stream(self, collector: Collector, on_text: OnText) -> Reply:
+    async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
         """Read server-sent events and hand over the text as it comes."""
         while events := await self._events():
             for event in events:
                 piece = self._parse(collector.feed, event.data)
-                if piece or piece.calls or piece.wire:
-                    on_text(piece)
+                if piece.text or piece.calls or piece.wire:
+                    on_delta(piece)
         if not (self._sse.done or collector.finished):
             raise self._failures.unreachable("the stream broke off before the answer was whole")
         return self._understand(collector.reply)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from odar.providers.base import OnText, Provider, Reply, Request, prepare_model, score_text
+from odar.providers.base import OnDelta, Provider, Reply, Request, prepare_model, score_text
 
 
 class Several:
@@ -25,10 +25,10 @@ class Several:
         self._members = tuple(members)
         self._busy = [0] * len(members)
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request by the member with the fewest in flight."""
         with self._least_busy() as member:
-            return await member.complete(request, on_text)
+            return await member.complete(request, on_delta)
 
     async def score(self, request: Request, text: str) -> Reply:
         """Score the text likewise, where the members can."""

@@ -231,7 +231,7 @@ class ItemCalls:
         if not any(surrogate.needed(path, team) for path in paths):
             return
         try:
-            scored = await surrogate.weigh(candidates, team)
+            scored = await surrogate.score(candidates, team)
         except OdarError:
             self._lost.append(ledger.spend().cost_usd)
             raise

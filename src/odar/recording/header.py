@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odar import __version__
-from odar.agents.terms import agent_terms
+from odar.agents.team import agent_terms
 from odar.calibration_file import Calibration
 from odar.conversation import NO_OPTIONS
 from odar.errors import InputError

@@ -11,15 +11,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from odar.agents.ledger import Ledger
-from odar.agents.prompt_size import most_tokens
-from odar.agents.surrogate import WRITES
-from odar.agents.terms import agent_terms
+from odar.agents.ledger import Ledger, most_tokens
+from odar.agents.scoring import WRITES
+from odar.agents.team import agent_terms
 from odar.catalogue import ModelCard
 from odar.conversation import Message, ToolCall
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
-from odar.providers.base import Completion, OnText, Provider, ProviderAround, Reply, Request, score_text
+from odar.providers.base import Completion, OnDelta, Provider, ProviderAround, Reply, Request, score_text
 from odar.question import CHARACTERS_PER_TOKEN_AT_MOST
 from odar.recording.executor import Work
 from odar.recording.journal import Memo, save
@@ -122,9 +121,9 @@ def replies_kept_in(memo: Memo) -> Iterator[None]:
 class RememberingProvider(ProviderAround):
     """A provider that asks nothing twice for the same item. A guard for `Odar`."""
 
-    async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """The reply from the memo, or else the provider's, which goes into the memo."""
-        return await _remembered(name_of(self.name, request), lambda: self._provider.complete(request, on_text))
+        return await _remembered(name_of(self.name, request), lambda: self._provider.complete(request, on_delta))
 
     async def score(self, request: Request, text: str) -> Reply:
         """The score from the memo, or else the provider's, if it can score."""

@@ -23,7 +23,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from odar.providers.base import Reply, Request
+from odar.providers.base import Provider, Reply, Request
 from odar.settings import Settings
 from odar.telemetry.attributes import (
     WORKFLOW,
@@ -40,7 +40,7 @@ from odar.telemetry.attributes import (
     of_server,
 )
 from odar.telemetry.content import input_messages, output_messages
-from odar.types import Answer, Decision, Estimate, Verdict
+from odar.types import Answer, Decision, Estimate, Step, Verdict
 
 # Only the two headers of W3C trace context: baggage may hold what is nobody's business outside the house.
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -63,9 +63,9 @@ class Spans:
         self._inside = {name for name, each in settings.providers.items() if each.kind in ("local", "replay")}
 
     @contextmanager
-    def watch(self, step: str, *subject: Any) -> Iterator[None]:
+    def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
         """One span, current while the step is under way; a failure gives it a type, not a message."""
-        name, kind, attributes, parent = self._begin(step, subject)
+        name, kind, attributes, parent = self._begin(step, fields)
         with self._tracer.start_as_current_span(
             name, parent, kind, attributes, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -107,23 +107,26 @@ class Spans:
             _PROPAGATOR.inject(carrier)
         return carrier
 
-    def _begin(self, step: str, subject: tuple[Any, ...]) -> tuple[str, SpanKind, Attributes, Context | None]:
-        match step, subject:
-            case "request", (_, scope, *_):
+    def _begin(self, step: str, fields: Mapping[str, Any]) -> tuple[str, SpanKind, Attributes, Context | None]:
+        match step:
+            case "request":
+                scope = fields["scope"]
                 sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
                 attributes = of_scope(scope)
                 name = f"{attributes['http.request.method']} {attributes['http.route']}"
                 return name, SpanKind.SERVER, attributes, _PROPAGATOR.extract(sent)
-            case "query", _:
+            case "query":
                 attributes = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": WORKFLOW}
                 return f"invoke_workflow {WORKFLOW}", SpanKind.INTERNAL, attributes, None
-            case "agent", (team, agent_step, *_):
-                attributes = of_agent(agent_step, team.cards[agent_step.role].id)
+            case "agent":
+                agent_step: Step = fields["step"]
+                attributes = of_agent(agent_step, fields["self"].cards[agent_step.role].id)
                 return f"invoke_agent {agent_step.role}", SpanKind.INTERNAL, attributes, None
-            case (("chat" | "score"), (provider, Request() as request, *rest)):
+            case "chat" | "score":
+                provider: Provider = fields["self"]
+                request: Request = fields["request"]
                 attributes = self._servers.get(provider.name, of_server(provider.name, None))
-                streams = step == "chat" and bool(rest) and rest[0] is not None
-                attributes = attributes | of_request(request, stream=streams)
+                attributes = attributes | of_request(request, stream=fields.get("on_delta") is not None)
                 if step == "score":
                     attributes["odar.scoring"] = True  # the text of another model, to be scored and not answered
                 if self._content:

@@ -30,7 +30,7 @@ def recordings(odar, entry, n):
     yield say("quick", prompts[Step.ANSWER].messages(query), fast)
     yield say("deep", prompts[Step.VERIFY].messages(query, fast.answer, fast.text.strip()), verify)
     solve, samples = prompts[Step.SOLVE].messages(query), entry.attempts[SOLVE : SOLVE + n]
-    first = odar.waves.stopping.first_size(n)
+    first = odar.sampler.stopping.first_size(n)
     if not odar.settings.card("deep").n:
         waves = [[sample] for sample in samples]
     else:

@@ -7,7 +7,7 @@ import pytest
 
 from odar.conversation import Image, Options
 from odar.difficulty.baselines import ConstantEstimator
-from odar.engine import Odar
+from odar.engine import Odar, ServingOptions
 from odar.errors import BudgetExceeded, InputError, OdarError
 from odar.types import Estimate, Path, Query
 from support.scripted import ScriptedProvider
@@ -83,7 +83,7 @@ async def test_it_changes_nothing_about_the_answer(difficulty):
     [
         {"on_text": lambda text: None},
         {"question": Query(QUESTION, options=Options(n=2))},
-        {"paths": ("simple",)},
+        {"serving": ServingOptions(paths=("simple",))},
     ],
     ids=["a stream", "several answers", "a key that may not take every path"],
 )
@@ -109,7 +109,7 @@ async def test_a_slow_agent_that_cannot_work_is_found_out_before_the_fast_one_is
 
 async def test_a_model_named_by_the_caller_is_asked_ahead_too():
     odar, fast, slow, estimates = engine(0.9)
-    early, answer = await asked_before_the_estimate(odar, slow, estimates, model="deep")
+    early, answer = await asked_before_the_estimate(odar, slow, estimates, serving=ServingOptions(model="deep"))
     assert (early, fast.requests, answer.trace.spend.calls) == (1, [], 1)
 
 
@@ -118,7 +118,7 @@ async def test_an_estimate_that_fails_leaves_nothing_running_and_is_billed(error
     odar, fast, _, estimates = engine()
     fast.delay_s, estimates.error = 30.0, error
     ledger = odar.ledger()
-    work = asyncio.create_task(odar.aask(QUESTION, ledger=ledger))
+    work = asyncio.create_task(odar.aask(QUESTION, serving=ServingOptions(ledger=ledger)))
     while not fast.in_flight:
         await asyncio.sleep(0)
     estimates.may.set()
@@ -151,5 +151,5 @@ async def test_a_decision_that_is_refused_by_the_caller_ends_it():
         raise PermissionError("not this path")
 
     with pytest.raises(PermissionError):
-        await odar.aask(QUESTION, on_decision=refuse)
+        await odar.aask(QUESTION, serving=ServingOptions(on_decision=refuse))
     assert fast.in_flight == 0

@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
-from odar.agents.billing import billed
 from odar.agents.ledger import Ledger, Limits
+from odar.agents.team import billed
 from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
@@ -123,7 +123,7 @@ async def test_calls_that_never_arrived_use_up_no_limit():
 
 
 async def test_a_provider_that_ignores_its_time_is_cut_off(monkeypatch):
-    monkeypatch.setattr("odar.agents.billing.GRACE_S", 0.05)
+    monkeypatch.setattr("odar.agents.team.GRACE_S", 0.05)
     ledger = Ledger(Limits(deadline_s=60.0))
 
     async def deaf() -> Reply:

@@ -1,0 +1,175 @@
+"""Settings → the parts that an engine is made of. `odar.engine` shows how a question passes through them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from odar.agents.flow import Sampler
+from odar.agents.ledger import Ledger, Limits
+from odar.agents.prompts import load_prompts, prompt_steps
+from odar.agents.scoring import EnergyScorer, Judge, Surrogate
+from odar.agents.team import Team
+from odar.background import run_in_background, run_in_thread
+from odar.calibration_file import load_calibration
+from odar.config import load_settings
+from odar.difficulty.base import Estimator, open_estimator
+from odar.errors import InputError
+from odar.estimation import InProcessEstimator
+from odar.observer import Observer
+from odar.policy.alignment import AlignmentRow, Source
+from odar.policy.experts import Dispatcher
+from odar.policy.fusion import Fusion
+from odar.policy.path import Routing
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.stopping import Stopping
+from odar.providers.base import Provider
+from odar.providers.observed import observed_guard
+from odar.providers.pool import Guard, ProviderPool
+from odar.question import check_length, check_text
+from odar.settings import Settings
+from odar.store.alignment import ServedAlignment
+from odar.store.alignment_file import AlignmentFile
+from odar.telemetry import telemetry_of
+from odar.types import Assignment, Image, Query, Role, Step
+
+
+class Components:
+    """What an engine is made of.
+
+    Args:
+        settings: from `load_settings`; None loads them with no arguments.
+        providers: ready-made providers by name, in place of the configured ones.
+        estimator: a difficulty estimator, in place of the configured one.
+        guard: wraps every provider, such as a circuit breaker.
+        served: where served energies are kept between processes; None keeps them in memory.
+        observer: receives an event for every step of a question; None: OpenTelemetry spans if `telemetry.enabled`.
+
+    Use it as a context manager, or call `close`, to close connections and unload models.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        providers: Mapping[str, Provider] | None = None,
+        estimator: Estimator | None = None,
+        guard: Guard | None = None,
+        served: AlignmentFile | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.settings = settings or load_settings()
+        self.observer = observer or telemetry_of(self.settings)
+        self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
+        self.prompts = load_prompts(self.settings.prompts)
+        self.plain_prompts = load_prompts("chat")
+        routing, switches = self.settings.routing, self.settings.dispatch
+        self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
+        self._contexts = {
+            card.name: card.context for cards in self.cards.values() for card in cards if card.context
+        }
+        self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
+        self.routing = Routing.configured(routing, switches.strategy)
+        self.calibration = load_calibration(fitted_in := self.settings.calibration)
+        self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
+        self.estimates = InProcessEstimator(self.estimator)
+        self.warm = False  # whether what the first question needs is loaded
+        self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, fitted_in)
+        fusion, calibrated = self.settings.fusion, self.calibration.statistics
+        self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
+        self.scorer = EnergyScorer(fusion.varentropy_weight, self.alignment)
+        scorers = ("", self.settings.card(fusion.surrogate).name) if fusion.surrogate else ("",)
+        skills = {
+            (card.name, step): known.skill
+            for step in Step
+            for card in self.cards[step.role]
+            for scorer in scorers
+            if (known := calibrated.find(self.source(card.name, step, scorer))) is not None
+        }
+        self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
+        self.judge = Judge(self.fusion, self.scorer, Surrogate.of(self.settings, self.scorer, self.fusion))
+        self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion.votes)
+
+    async def warm_up(self) -> None:
+        """Load now what the first question would have to wait for."""
+        await asyncio.to_thread(self.alignment.load)
+        await self.estimates(Query("Ready?"))
+        self.warm = True
+
+    def team(
+        self, query: Query, ledger: Ledger, seed: int | None = None, assignment: Assignment | None = None
+    ) -> Team:
+        """Return the two agents for one query, with the models assigned to them, or else their default models."""
+        pair = {role: cards[0] for role, cards in self.cards.items()}
+        if assignment is not None:
+            names = {Role.FAST: assignment.fast, Role.SLOW: assignment.slow}
+            pair = {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
+        seed = self.settings.seed if seed is None else seed
+        return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
+
+    def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:
+        """Return a single agent that asks a model as the client asks: no prompts or settings of ODAR."""
+        cards = {Role.FAST: self.settings.card(model)}
+        ledger = ledger or self.ledger()
+        return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
+
+    def source(self, model: str, step: Step, scorer: str = "") -> Source:
+        """Return what the free energies of a model's answers at one step depend on; `scorer` names a surrogate."""
+        agent, weight = self.settings.agent(step.role), self.settings.fusion.varentropy_weight
+        md5 = self.prompts[step].md5
+        return Source(model, md5, agent.temperature, agent.top_p, agent.max_tokens, weight, scorer)
+
+    def ledger(
+        self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
+    ) -> Ledger:
+        """Return a new bill under the configured limits, which a request can tighten but not loosen."""
+        given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
+        if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
+            raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
+        own = self.settings.limits
+        limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, self.settings.retry.per_question)
+        return Ledger(limits.tightened(deadline_s, max_calls, max_cost_usd))
+
+    def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:
+        """Return the question with its images; raises InputError if it cannot be asked.
+
+        Args:
+            question: the text, or a whole `Query`.
+            images: pictures that belong to it.
+            fit: whether it must fit the context of every configured model.
+        """
+        query = question if isinstance(question, Query) else Query(question)
+        if added := tuple(images):
+            query = dataclasses.replace(query, images=(*query.images, *added))
+        check_text(query.text, in_conversation=bool(query.turns))
+        if fit:
+            check_length(query, self._contexts)
+        return query
+
+    def alignment_report(self) -> list[AlignmentRow]:
+        """Return μ and σ of every source, calibrated and served, and whether they drift; reads a small file."""
+        return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
+
+    async def aclose(self) -> None:
+        """Close connections and unload models."""
+        self.estimates.close()
+        await run_in_thread(self.alignment.close)
+        await self.providers.close()
+
+    def close(self) -> None:
+        """`aclose` for code that is not async."""
+        run_in_background(self.aclose())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
