@@ -194,26 +194,15 @@ PRICED = {"model": "quick", "messages": TURNS, "max_tokens": 1000}
 
 @attack(6, "parallel requests on one budget", keys={"poor": ("--budget-day", str(BUDGET_USD))}, brief=True)
 async def parallel_spending(scene: Scene) -> None:
-    """A hundred requests at once, streams that are left before their usage, priority service; the budget holds."""
+    """A hundred requests at once, some of them for priority service; the budget holds."""
 
     async def ask(**more: Any) -> int:
         status, _ = await scene.post(CHAT, PRICED | more, headers=scene.auth("poor"))
         return status
 
-    async def leave() -> int:
-        """Read a stream up to its last text, and leave before the usage comes."""
-        body = PRICED | {"stream": True}
-        async with scene.http.post(scene.url + CHAT, json=body, headers=scene.auth("poor")) as response:
-            async for line in response.content:
-                if b"finish_reason" in line and b'"stop"' in line:
-                    break
-            response.close()
-            return response.status
-
     before = _generated(scene)
     statuses: list[int] = []
-    for ways in ([leave() for _ in range(30)], [ask(service_tier="priority") for _ in range(30)]):
-        statuses += await asyncio.gather(*ways)
+    statuses += await asyncio.gather(*(ask(service_tier="priority") for _ in range(30)))
     until = asyncio.get_running_loop().time() + scene.seconds
     while asyncio.get_running_loop().time() < until:
         statuses += await asyncio.gather(*(ask() for _ in range(100)))
@@ -225,6 +214,32 @@ async def parallel_spending(scene: Scene) -> None:
     scene.check(billed <= BUDGET_USD + 1e-9, f"the upstream wrote text for ${billed:.4f}")
     scene.check(statuses.count(200) * 1e-6 <= BUDGET_USD, f"{statuses.count(200)} requests were answered")
     scene.say(f"{statuses.count(200)} of {len(statuses)} answered, ${spent:.4f} of ${BUDGET_USD} spent")
+
+
+@attack(6, "streams that are left before their usage", keys={"poor": ("--budget-day", str(BUDGET_USD))}, brief=True)
+async def unpaid_streams(scene: Scene) -> None:
+    """Streams are read up to their last word and left before the usage comes: each is charged what was reserved."""
+
+    async def usage_late(exchange: Exchange) -> None:
+        late = number_of(exchange) == OURS
+        await scene.fast.well(exchange, every_s=0.2 if late else 0.0)
+
+    async def leave() -> int:
+        body = PRICED | {"stream": True}
+        async with scene.http.post(scene.url + CHAT, json=body, headers=scene.auth("poor")) as response:
+            async for line in response.content:
+                if b"Answer" in line:
+                    break
+            response.close()
+            return response.status
+
+    scene.fast.misbehave(usage_late)
+    statuses = await asyncio.gather(*(leave() for _ in range(30)))
+    spent, answered = await _spent(scene, "poor"), statuses.count(200)
+    scene.check(answered >= 5, f"only {answered} streams began: {sorted(set(statuses))}")
+    scene.check(spent <= BUDGET_USD + 1e-9, f"${spent:.4f} on the bill of a budget of ${BUDGET_USD}")
+    scene.check(spent >= answered * 0.0019, f"${spent:.4f} on the bill for {answered} streams of $0.002 each")
+    scene.say(f"{answered} of {len(statuses)} answered, ${spent:.4f} charged")
 
 
 @attack(6, "a key beyond its limits", keys={"narrow": ("--parallel", "2", "--tokens", "2500")}, brief=True)
