@@ -29,6 +29,8 @@ BBH_OPTIONS = {
     "sports_understanding": 2, "temporal_sequences": 4, "tracking_shuffled_objects_three_objects": 3,
     "tracking_shuffled_objects_five_objects": 5, "tracking_shuffled_objects_seven_objects": 7, "web_of_lies": 2,
 }  # fmt: skip
+FEWEST, FEWEST_COMMON = 200, 30
+"""Items a set needs, and items of MATH level 5 that both the local model and the eight others answered."""
 PRIOR = 8.0
 """How many items of the whole set a stratum is mixed with."""
 
@@ -80,6 +82,12 @@ def main() -> None:
         answers[row["set"]][stratum].append(bool(row["correct"]))
         if row["set"] == "math" and question in hardest:
             level5.append((bool(row["correct"]), 1 - hardest[question]))
+    sizes = {name: sum(map(len, parts.values())) for name, parts in answers.items()}
+    if min(sizes.values(), default=0) < FEWEST or len(sizes) < 4 or len(level5) < FEWEST_COMMON:
+        raise SystemExit(
+            f"too few outcomes: {sizes} (at least {FEWEST} each of four sets are needed), "
+            f"{len(level5)} common items of MATH level 5 (at least {FEWEST_COMMON})"
+        )
     local, others = (sum(column) / len(level5) for column in zip(*level5, strict=True))
     shift = logit(others) - logit(local)
     print(

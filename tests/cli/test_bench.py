@@ -38,7 +38,7 @@ def test_difficulty_says_how_fast_and_where_the_time_goes(odar, tmp_path):
     assert sum(body["share"].values()) == pytest.approx(1.0)
     assert set(body["share"]) == {"parse", "lexical", "other structural", "semantic"}
     shown = odar("bench", "difficulty", "--data", str(tmp_path)).out
-    assert shown.startswith("20 queries, one core, load ")
+    assert shown.startswith("20 queries, one core, CPU time, load ")
     assert "all parsed   parse " in shown
 
 

@@ -124,7 +124,7 @@ class LearnedEstimator:
         epochs: int = 50,
         seeds: Sequence[int] = (42, 123, 456),
         start: LearnedEstimator | None = None,
-        parse_penalty: float = 10.0,
+        parse_penalty: float = 40.0,
         extractor: FeatureExtractor | None = None,
     ) -> None:
         self.learning_rate = learning_rate
