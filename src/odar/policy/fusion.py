@@ -26,72 +26,6 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateArrays:
-    """N recorded questions with up to M candidates each; every array is (N, M).
-
-    Columns are the fast answer, the verification, then the slow samples. Where there is no candidate, `present` is
-    False and the other arrays may hold anything.
-    """
-
-    present: Bools
-    energy: Array
-    """F by the log-probabilities of the model itself; NaN if there are none."""
-    aligned: Array
-    """F̃; NaN if the source has no statistics."""
-    surrogate: Array
-    """F by a surrogate's log-probabilities (SPEC 5.6); NaN if no surrogate scored the candidate."""
-    surrogate_aligned: Array
-    total: Array
-    """Tokens, see `token_counts`."""
-    missing: Array
-    """Tokens without a log-probability."""
-    complete: Bools
-    """Whether the candidate states an answer and was not cut off (SPEC 5.6b)."""
-    skills: Array
-    """w_m of the source (SPEC 5.10b)."""
-    order: Ints
-    """The columns of each row in the order in which exact ties are broken: slow before fast, then by text."""
-    mean_logprob: Array
-    mean_probability: Array
-    lowest_window: Array
-    groups: AnswerGroups
-
-    def __len__(self) -> int:
-        return len(self.present)
-
-    def rows(self, index: Ints | Bools) -> CandidateArrays:
-        """Some of the questions."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        return CandidateArrays(**{n: v.rows(index) if n == "groups" else v[index] for n, v in parts.items()})
-
-    def eligible(self, among: Bools) -> Bools:
-        """Return the candidates that may win, of some of them: `eligible` as arrays."""
-        among = among & self.present
-        stated = among & self.complete
-        return np.where(stated.any(axis=1, keepdims=True), stated, among)
-
-    def votes(self, among: Bools) -> Ints:
-        """Return the groups of the candidates that vote, −1 for the others: `Fusion.votes` as arrays."""
-        return self.groups.among(self.eligible(among))
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How the candidates of each recorded question are compared."""
-
-    eligible: Bools
-    """(N, M) the candidates that may win."""
-    scored: Bools
-    """(N, M) those that have an energy."""
-    by_surrogate: Bools
-    """(N,) whether a surrogate's scores decide; it scores every eligible candidate."""
-    ladder: Bools
-    """(N,) whether too few log-probabilities are known for any energy to decide."""
-    energy: Array
-    """(N, M) F̃ if every scored candidate of the row has one, else F: the two are never compared (SPEC 5.5)."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fusion:
     """How candidates become one answer.
 
@@ -367,6 +301,72 @@ def _fuse(order: Ints, groups: Ints, energy: Array, beta: float, skills: Array) 
     ordered = np.take_along_axis(groups, order, axis=1)
     found = fuse(Votes(energies, ordered, np.zeros(groups.shape, dtype=bool)), beta, weights)
     return np.asarray(np.take_along_axis(order, found[:, None], axis=1)[:, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateArrays:
+    """N recorded questions with up to M candidates each; every array is (N, M).
+
+    Columns are the fast answer, the verification, then the slow samples. Where there is no candidate, `present` is
+    False and the other arrays may hold anything.
+    """
+
+    present: Bools
+    energy: Array
+    """F by the log-probabilities of the model itself; NaN if there are none."""
+    aligned: Array
+    """F̃; NaN if the source has no statistics."""
+    surrogate: Array
+    """F by a surrogate's log-probabilities (SPEC 5.6); NaN if no surrogate scored the candidate."""
+    surrogate_aligned: Array
+    total: Array
+    """Tokens, see `token_counts`."""
+    missing: Array
+    """Tokens without a log-probability."""
+    complete: Bools
+    """Whether the candidate states an answer and was not cut off (SPEC 5.6b)."""
+    skills: Array
+    """w_m of the source (SPEC 5.10b)."""
+    order: Ints
+    """The columns of each row in the order in which exact ties are broken: slow before fast, then by text."""
+    mean_logprob: Array
+    mean_probability: Array
+    lowest_window: Array
+    groups: AnswerGroups
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def rows(self, index: Ints | Bools) -> CandidateArrays:
+        """Some of the questions."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return CandidateArrays(**{n: v.rows(index) if n == "groups" else v[index] for n, v in parts.items()})
+
+    def eligible(self, among: Bools) -> Bools:
+        """Return the candidates that may win, of some of them: `eligible` as arrays."""
+        among = among & self.present
+        stated = among & self.complete
+        return np.where(stated.any(axis=1, keepdims=True), stated, among)
+
+    def votes(self, among: Bools) -> Ints:
+        """Return the groups of the candidates that vote, −1 for the others: `Fusion.votes` as arrays."""
+        return self.groups.among(self.eligible(among))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the candidates of each recorded question are compared."""
+
+    eligible: Bools
+    """(N, M) the candidates that may win."""
+    scored: Bools
+    """(N, M) those that have an energy."""
+    by_surrogate: Bools
+    """(N,) whether a surrogate's scores decide; it scores every eligible candidate."""
+    ladder: Bools
+    """(N,) whether too few log-probabilities are known for any energy to decide."""
+    energy: Array
+    """(N, M) F̃ if every scored candidate of the row has one, else F: the two are never compared (SPEC 5.5)."""
 
 
 @dataclass(frozen=True, slots=True)
