@@ -1,21 +1,24 @@
-"""Fit the posterior difficulty (SPEC 5.11) on recorded MMLU-Pro answers of many pairs, leave-one-pair-out.
+"""Fit and judge the posterior difficulty (SPEC 5.11) on recorded answers of many pairs of models.
 
-    python scripts/fit_posterior.py --data ../shared/data [--cache features.npy]
+    python scripts/fit_posterior.py --data ../shared/data [--cache features.npy] [--judged judged.json] [--report-only]
 
-Takes two minutes with the features that train_estimator.py kept. Pairs are chosen by rule, not by hand: within a family of
-models released together, each model whose token probabilities were recorded is the fast one, and the most accurate of the
-family the slow one, if it leads by at least `GAP` (APGR divides by the gap). The coefficients are fitted on, and the mean
-is taken over, the pairs whose fast model is right at least half of the time: a router cannot save calls where most queries need
-the slow model (a perfect one reaches APGR 1 − s/2 when it must send a share s). The others are reported beside them.
+Takes about three minutes with the features that train_estimator.py kept. What is fitted is the *gain*, slow right minus fast
+right: a question that both models fail is not worth a call.
 
-The prior d(x) of every item comes from an estimator that was not trained on that item (five folds). A left-out pair is
-judged by a fit on the pairs of other fast models; "and subject" leaves out the item's subject as well.
+- Reasoned answers: `mmlu_pro_outcomes`, every pair of models with a gap of at least 10 points. Judged with model families
+  *and* items left out, five random splits, both ways. The prior d(x) of every item is by an estimator that was not trained
+  on that item. `nano → 4.1`: zero-shot is a fit without any GPT-4 model; calibrated is five folds of that pair's own items.
+- Free text: `freetext_cascade`. The log-prob belongs to the second sample, so that one is scored again and served.
+- Direct answers: the weights are those of SPEC 5.11.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,189 +27,415 @@ import pandas as pd
 from mixture import lines, training_mixture
 from train_estimator import features, weights
 
+from odar.calibration.posterior_fit import fit_weights
 from odar.difficulty.estimator import LearnedEstimator
-from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
-from odar.policy.posterior import AnswerStatistics, PosteriorDifficulty
+from odar.evals.router_quality import accuracy_curve, apgr
+from odar.policy.posterior import EASY_CAP, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
+from odar.policy.signals import MAX_DIRECT_WORDS, RANKED, AnswerKind, QuantileTables, SignalArrays
 
 OUT = Path(__file__).parents[1] / "src/odar/policy"
-GAP, FAST_RIGHT, RECORDED = 0.05, 0.5, 0.99
-FOLDS = 5
-# Chat models at their released precision. Models that think are only ever the slow one: a fast agent does not think.
-FAMILIES = {
-    "GPT-4.1": ("gpt-4.1-nano", "gpt-4.1-mini", "gpt-4.1"),
-    "GPT-4o": ("gpt-4o-mini-2024-07-18", "gpt-4o-2024-08-06"),
-    "Gemini 1.5": ("gemini-1.5-flash-8b", "gemini-1.5-flash", "gemini-1.5-pro"),
-    "Gemini 2.0": ("gemini-2.0-flash-lite", "gemini-2.0-flash"),
-    "Gemma 2": ("gemma-2-9b-it", "gemma-2-27b-it"),
-    "Gemma 3": ("gemma-3-1b-it", "gemma-3-4b-it", "gemma-3-12b-it", "gemma-3-27b-it"),
-    "Llama 3.1": tuple(f"Meta-Llama-3.1-{size}B-Instruct-Turbo" for size in (8, 70, 405)),
-    "Llama 3.2": ("Llama-3.2-1B-Instruct", "Llama-3.2-3B-Instruct"),
-    "Llama 4": ("Llama-4-Scout-17B-16E-Instruct", "Llama-4-Maverick-17B-128E-Instruct-FP8"),
-    "Phi 3": ("Phi-3-mini-128k-instruct", "Phi-3-medium-128k-instruct"),
-    "Phi 3.5": ("Phi-3.5-mini-instruct", "Phi-3.5-MoE-instruct"),
-    "Qwen 2.5": tuple(f"Qwen2.5-{size}B-Instruct" for size in (3, 7, 14, 32)),
-    "Qwen 3": (
-        *(f"Qwen3-{n}{mode}" for n in ("0.6B", "1.7B", "4B", "8B", "14B", "30B-A3B", "32B") for mode in ("", "-think")),
-        "Qwen3-235B-A22B-fp8-tput",
-    ),
-}  # fmt: skip
+GAP = 0.10
+FAST_RIGHT = 0.3
+"""A fast model below this is judged but not fitted to: nearly every question needs the slow one."""
+SPLITS = 5
+TOLERANCE = 0.02
+CHARACTERS_PER_TOKEN = 4.0
+"""The outcomes hold tokens; the signal is characters. It matters for the shipped table alone, not for ranks."""
+LOGPROB_SCALE = 1.6
+"""Mean log-probability per log of the mean probability, as the local models' answers have it; for the shipped table alone."""
+FAMILIES = (
+    "qwen3", "qwen2.5", "llama-3", "llama-4", "phi-", "gemma", "gpt-4", "gemini", "grok", "mistral", "mixtral",
+    "claude", "deepseek", "o1", "o3", "o4",
+)  # fmt: skip
+UNSEEN_KINDS = {
+    AnswerKind.DIRECT: {"unsure_answer": 1.0, "looks_hard": 0.35, "disagreement": 1.0},
+    AnswerKind.FREE_TEXT: {"unsure_text": 1.0, "looks_hard": 0.15, "disagreement": 1.0},
+}
+"""SPEC 5.11: the quantile plus 0.1 to 0.3 times the standardised prior (a rank has a deviation of 0.29), and both free-text
+signals alike."""
+DISAGREEMENT = 0.5
+"""Of reasoned answers: no pair of the outcomes has a second sample. On ContractNLI it counts as much as the rest."""
+REASONED = ("long_and_unsure", "not_easy")
+"""Of all terms those that get a weight on every split; the others get none, or one that changes from split to split."""
 
 
 @dataclass(frozen=True)
-class Answers:
+class Model:
     """What one model made of every item."""
 
+    name: str
     right: np.ndarray
-    unsure: np.ndarray
-    length: np.ndarray
-    silent: np.ndarray
-    """No option could be found in the response."""
-    statistics: AnswerStatistics | None
+    signals: SignalArrays
+    """Ranks do not depend on the unit, so −ln of the mean probability stands for the mean log-probability."""
 
-    @classmethod
-    def of(cls, table: pd.DataFrame) -> Answers:
-        """From the recorded rows of a model, in the order of items.jsonl."""
-        probability = table.mean_token_probability.to_numpy(float)
-        tokens = table.response_tokens.to_numpy(float)
-        right, silent = table.correct.to_numpy(float), table.answer.isna().to_numpy(float)
-        if np.isfinite(probability).mean() < RECORDED:
-            return cls(right, probability, tokens, silent, None)
-        probability = np.where(np.isfinite(probability), probability, np.nanmedian(probability))
-        s = AnswerStatistics.fit(probability, tokens)
-        return cls(right, *s.scores(probability, tokens), silent, s)
+    @property
+    def family(self) -> str:
+        """Models of one family are never on both sides of a split."""
+        return next((f for f in FAMILIES if f in self.name.lower()), self.name)
+
+    def single(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Each signal by itself, larger where the slow model should be asked."""
+        s = self.signals.rows(rows)
+        found = {"length": s.length, "mean log-prob": -s.mean_logprob, "prior": s.prior, "unstated": 1.0 - s.stated}
+        return {k: v for k, v in found.items() if np.isfinite(v).all() and len(np.unique(v)) > 1}
 
 
-@dataclass(frozen=True)
-class Items:
-    """The questions, with what is known of them before any answer."""
-
-    prior: np.ndarray
-    phi: np.ndarray
-    fold: np.ndarray
-    subject: np.ndarray
-
-
-def pairs(answers: dict[str, Answers]) -> list[tuple[str, str]]:
-    """Every pair that the rule of this module's docstring allows."""
-    found = []
-    for family in FAMILIES.values():
-        best = max(family, key=lambda m: answers[m].right.mean())
-        for model in family:
-            gap = answers[best].right.mean() - answers[model].right.mean()
-            if gap >= GAP and answers[model].statistics and not model.endswith("-think"):
-                found.append((model, best))
-    return found
+def read_models(data: Path, prior: np.ndarray, keep: np.ndarray) -> list[Model]:
+    """Every model of the MMLU-Pro outcomes, on the items that are kept."""
+    table = pd.read_parquet(data / "mmlu_pro_outcomes" / "outcomes.parquet")
+    items = [item["row"] for item in lines(data / "mmlu_pro_outcomes" / "items.jsonl")]
+    table = table[table.row.isin({row for row, kept in zip(items, keep, strict=True) if kept})]
+    prior = prior[keep]
+    return [
+        read_model(str(name), group.sort_values("row"), prior)
+        for name, group in table.groupby("model", observed=True)
+    ]
 
 
-def fit(items: Items, models: list[Answers], rows: np.ndarray) -> PosteriorDifficulty:
-    """One posterior from some models' answers to some items."""
-    column = {
-        name: np.concatenate([getattr(m, name)[rows] for m in models])
-        for name in ("right", "unsure", "length", "silent")
-    }
-    prior, phi = np.tile(items.prior[rows], len(models)), np.tile(items.phi[rows], (len(models), 1))
-    return PosteriorDifficulty().fit(
-        prior, column["unsure"], column["length"], 1 - column["right"], unanswered=column["silent"], features=phi
+def read_model(name: str, rows: pd.DataFrame, prior: np.ndarray) -> Model:
+    """One model; a probability that is missing or constant counts as unknown."""
+    probability = rows.mean_token_probability.to_numpy(float)
+    known = np.isfinite(probability)
+    if known.mean() < 0.5 or len(np.unique(probability[known])) < 50:  # none, or a constant
+        probability = np.full(len(rows), np.nan)
+    else:
+        probability = np.where(known, probability, np.nanmedian(probability))
+    unknown = np.full(len(rows), np.nan)
+    signals = SignalArrays(
+        kind=np.full(len(rows), AnswerKind.REASONED.value),
+        prior=prior,
+        stated=~rows.answer.isna().to_numpy(bool),
+        length=rows.response_tokens.to_numpy(float) * CHARACTERS_PER_TOKEN,
+        mean_logprob=LOGPROB_SCALE * np.log(np.clip(probability, 1e-6, 1.0)),
+        answer_logprob=unknown,
+        agreement=unknown,
     )
+    return Model(name, rows.correct.to_numpy(float), signals)
 
 
-def predict(model: PosteriorDifficulty, items: Items, fast: Answers, rows: np.ndarray) -> np.ndarray:
-    """d(x, y_fast) of some items."""
-    return model.predict(
-        items.prior[rows], fast.unsure[rows], fast.length[rows],
-        unanswered=fast.silent[rows], features=items.phi[rows],
-    )  # fmt: skip
-
-
-def folded(items: Items, part: np.ndarray, taught: list[Answers], fast: Answers) -> np.ndarray:
-    """Each item's posterior by a fit on the other parts."""
-    scores = np.zeros(len(part))
-    for value in np.unique(part):
-        scores[part == value] = predict(fit(items, taught, part != value), items, fast, part == value)
-    return scores
-
-
-def judge(items: Items, fast: Answers, slow: Answers, others: list[Answers]) -> dict[str, object]:
-    """Every figure of one pair."""
-    rng, everything = np.random.default_rng(42), np.ones(len(items.prior), dtype=bool)
-    cross = folded(items, items.fold, [fast], fast)
-    left_out = predict(fit(items, others, everything), items, fast, everything)
-    figures = {
-        "fast_right": fast.right.mean(), "slow_right": slow.right.mean(), "unanswered": fast.silent.mean(),
-        "length": apgr(items.phi[:, 0], fast.right, slow.right),
-        "prior": apgr(items.prior, fast.right, slow.right),
-        "posterior_leave_pair_out": apgr(left_out, fast.right, slow.right),
-        "posterior_leave_pair_and_subject_out": apgr(
-            folded(items, items.subject, others, fast), fast.right, slow.right
-        ),
-        "oracle": apgr(oracle_score(fast.right, slow.right), fast.right, slow.right),
-        "posterior_cpt50": cpt(cross, fast.right, slow.right, 0.5),
-        "posterior_cpt80": cpt(cross, fast.right, slow.right, 0.8),
-        "auroc_fast_wrong_prior": auroc(items.prior, 1 - fast.right),
-        "auroc_fast_wrong_posterior": auroc(cross, 1 - fast.right),
-    }  # fmt: skip
-    interval = bootstrap(apgr, cross, fast.right, slow.right, resamples=300, rng=rng)
-    rounded: dict[str, object] = {k: round(float(v), 4) for k, v in figures.items()}
-    return rounded | {"posterior_5_fold": [round(v, 4) for v in interval]}
-
-
-def load(data: Path, cache: Path | None) -> Items:
-    """The MMLU-Pro items with out-of-fold priors."""
+def out_of_fold_prior(data: Path, cache: Path | None, folds: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """d(x) of every row of the mixture; of an MMLU-Pro item by an estimator that was not trained on it."""
     rows = training_mixture(data)
     x, y = features(rows, cache), np.array([r.target for r in rows])
     mmlu = np.array([r.source == "mmlu_pro" for r in rows])
-    fold = np.where(mmlu, np.random.default_rng(42).integers(0, FOLDS, len(rows)), -1)
+    fold = np.where(mmlu, np.random.default_rng(42).integers(0, folds, len(rows)), -1)
     prior = np.zeros(len(rows))
-    for k in range(FOLDS):
+    for k in range(folds):
         keep = fold != k
         kept = [r for r, f in zip(rows, keep, strict=True) if f]
-        prior[~keep] = LearnedEstimator(seeds=(42,)).fit(x[keep], y[keep], weights(kept)).predict(x[~keep])
-    subject = np.array([i["category"] for i in lines(data / "mmlu_pro_outcomes" / "items.jsonl")])
-    return Items(prior[mmlu], x[mmlu], fold[mmlu], subject)
+        estimator = LearnedEstimator(seeds=(42,)).fit(x[keep], y[keep], weights(kept))
+        prior[~keep] = estimator.predict(x[~keep])
+    prior[~mmlu] = estimator.predict(x[~mmlu])  # of these only quantiles are used
+    return prior[mmlu], prior
+
+
+def judged_items(data: Path, file: Path | None) -> np.ndarray:
+    """Which MMLU-Pro items may be used: those of the recording that are kept for judging may not."""
+    items = lines(data / "mmlu_pro_outcomes" / "items.jsonl")
+    held = set() if file is None else set(json.loads(file.read_text("utf8"))["hashes"])
+    digests = [hashlib.sha256(" ".join(item["question"].split()).encode()).hexdigest()[:16] for item in items]
+    return np.array([digest not in held for digest in digests])
+
+
+def partners(fast: Model, models: list[Model], rows: np.ndarray) -> list[Model]:
+    """The slow models that lead by at least `GAP` on these items."""
+    return [m for m in models if m.right[rows].mean() - fast.right[rows].mean() >= GAP]
+
+
+def gains(fast: Model, slow: list[Model], rows: np.ndarray) -> np.ndarray:
+    """(items, partners) slow right minus fast right."""
+    return np.column_stack([m.right[rows] - fast.right[rows] for m in slow])
+
+
+def apgrs(score: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """APGR of one score for many partners of a fast model at once."""
+    shares = np.linspace(0, 1, 11)
+    out = []
+    for column in gain.T:
+        curve = accuracy_curve(score, np.zeros(len(score)), column)
+        at = np.interp(shares, np.linspace(0, 1, len(curve)), curve)
+        out.append(np.trapezoid(at / curve[-1], shares))
+    return np.array(out)
+
+
+def score(posterior: PosteriorDifficulty, model: Model, rows: np.ndarray, tables: QuantileTables) -> np.ndarray:
+    """The score of a model's answers; what states nothing is asked first."""
+    signals = model.signals.rows(rows)
+    found = posterior.score(AnswerKind.REASONED, posterior.terms(signals, AnswerKind.REASONED, tables))
+    return np.where(signals.stated, found, 1.0)
+
+
+def fit_reasoned(models: list[Model], rows: np.ndarray) -> dict[str, float]:
+    """Weights from every pair of these models on these items; a fast model counts by the root of its partners."""
+    terms, gain, weight = [], [], []
+    for fast in models:
+        slow = partners(fast, models, rows)
+        if not slow or fast.right[rows].mean() < FAST_RIGHT:
+            continue
+        signals = fast.signals.rows(rows)
+        tables, per_pair = QuantileTables.of(signals), gains(fast, slow, rows)
+        kept = signals.stated
+        terms.append(EMPTY.terms(signals, AnswerKind.REASONED, tables)[kept])
+        gain.append((per_pair / per_pair.mean(axis=0)).mean(axis=1)[kept])
+        weight.append(np.full(kept.sum(), len(slow) ** 0.5 / kept.sum()))
+    groups = np.repeat(np.arange(len(terms)), [len(t) for t in terms])
+    return fit_weights(np.vstack(terms), np.concatenate(gain), np.concatenate(weight), groups=groups, only=REASONED)
+
+
+EMPTY = PosteriorDifficulty({k: {"length": 1.0} for k in AnswerKind}, dict.fromkeys(AnswerKind, (0.3, 0.7)))
+
+
+def with_reasoned(found: dict[str, float]) -> PosteriorDifficulty:
+    """A posterior with these weights of reasoned answers."""
+    return EMPTY.with_weights(AnswerKind.REASONED, found)
+
+
+def splits(models: list[Model], items: int) -> Iterator[tuple[list[Model], list[Model], np.ndarray, np.ndarray]]:
+    """Models and items to fit to, models and items to judge by: no family and no item is in both."""
+    families = sorted({m.family for m in models})
+    for seed in range(SPLITS):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(items)
+        some, others = np.sort(order[: items // 2]), np.sort(order[items // 2 :])
+        first: set[str] = set()
+        for family in rng.permutation(families):
+            if sum(m.family in first or m.family == family for m in models) <= 0.55 * len(models):
+                first.add(str(family))
+        a, b = [m for m in models if m.family in first], [m for m in models if m.family not in first]
+        yield a, b, some, others
+        yield b, a, some, others
+
+
+def judge_left_out(models: list[Model]) -> dict[str, object]:
+    """Every left-out pair against the single signal that was best on the training pairs."""
+    rows_out = []
+    fitted = []
+    for taught, unseen, train, test in splits(models, len(models[0].right)):
+        single: dict[str, list[float]] = {}
+        for fast in taught:
+            if slow := partners(fast, taught, train):
+                for name, values in fast.single(train).items():
+                    single.setdefault(name, []).extend(apgrs(values, gains(fast, slow, train)))
+        averages = {name: float(np.mean(v)) for name, v in single.items()}
+        best = max(averages, key=lambda name: averages[name])
+        posterior = with_reasoned(fit_reasoned(taught, train))
+        fitted.append(posterior.weights[AnswerKind.REASONED])
+        shipped = pooled_tables([m for m in taught if m.right.mean() >= FAST_RIGHT], train)
+        for fast in unseen:
+            slow = partners(fast, unseen, test)
+            if not slow:
+                continue
+            gain = gains(fast, slow, test)
+            ours = apgrs(score(posterior, fast, test, QuantileTables.of(fast.signals.rows(train))), gain)
+            few = apgrs(score(posterior, fast, test, QuantileTables.of(fast.signals.rows(train[:60]), 10)), gain)
+            cold = apgrs(score(posterior, fast, test, shipped), gain)
+            alone = {name: apgrs(values, gain) for name, values in fast.single(test).items()}
+            for i, partner in enumerate(slow):
+                row = {"fast": fast.name, "slow": partner.name, "fast_right": fast.right.mean(), "best": best,
+                       "posterior": ours[i], "60 answers": few[i], "shipped tables": cold[i]}  # fmt: skip
+                rows_out.append(row | {name: values[i] for name, values in alone.items()})
+    table = pd.DataFrame(rows_out)
+    return {"table": table, "weights": fitted}
+
+
+def pooled_tables(models: list[Model], rows: np.ndarray) -> QuantileTables:
+    """The median table of several models, for models of which nothing is known."""
+    own = [QuantileTables.of(m.signals.rows(rows)).tables for m in models]
+    keys = {key for tables in own for key in tables}
+    return QuantileTables({key: np.median([t[key] for t in own if key in t], axis=0) for key in sorted(keys)})
+
+
+def show_left_out(table: pd.DataFrame) -> dict[str, object]:
+    """Print and return the figures of SPEC 5.11."""
+    report: dict[str, object] = {"pairs": len(table), "splits": SPLITS * 2}
+    names = ["length", "mean log-prob", "prior", "unstated", "posterior", "60 answers", "shipped tables"]
+    report["mean APGR"] = {name: round(float(table[name].mean()), 4) for name in names}
+    for ours in ("posterior", "60 answers", "shipped tables"):
+        for label, other in {
+            "best single signal": np.array([row[row["best"]] for _, row in table.iterrows()], dtype=float),
+            **{name: table[name].to_numpy(float) for name in names[:4]},
+        }.items():
+            difference = (table[ours].to_numpy(float) - other)[np.isfinite(other)]
+            report[f"{ours} − {label}"] = {
+                "pairs": len(difference),
+                "median": round(float(np.median(difference)), 4),
+                f"above −{TOLERANCE}": round(float((difference > -TOLERANCE).mean()), 4),
+            }
+    best = np.array([row[row["best"]] for _, row in table.iterrows()], dtype=float)
+    short = table[table["posterior"].to_numpy(float) - best <= -TOLERANCE]
+    report["fast models of the pairs below"] = {
+        str(k): int(v) for k, v in short.groupby("fast").size().sort_values(ascending=False).items()
+    }
+    return report
+
+
+def judge_nano(models: list[Model]) -> dict[str, float]:
+    """gpt-4.1-nano → gpt-4.1: single signals, zero-shot, and calibrated by five folds of its own items."""
+    by_name = {m.name: m for m in models}
+    fast, slow = by_name["gpt-4.1-nano"], by_name["gpt-4.1"]
+    rows = np.arange(len(fast.right))
+    out = {name: apgr(values, fast.right, slow.right) for name, values in fast.single(rows).items()}
+    others = [m for m in models if m.family != "gpt-4"]
+    posterior = with_reasoned(fit_reasoned(others, rows))
+    pooled = pooled_tables([m for m in others if m.right.mean() >= FAST_RIGHT], rows)
+    tables = QuantileTables.of(fast.signals)
+    out["zero-shot, shipped tables"] = apgr(score(posterior, fast, rows, pooled), fast.right, slow.right)
+    out["zero-shot, own quantiles"] = apgr(score(posterior, fast, rows, tables), fast.right, slow.right)
+    fold = np.random.default_rng(42).integers(0, 5, len(rows))
+    found = np.zeros(len(rows))
+    for k in range(5):
+        seen = fold != k
+        own = QuantileTables.of(fast.signals.rows(seen))
+        terms = posterior.terms(fast.signals, AnswerKind.REASONED, own)
+        kept = seen & fast.signals.stated
+        fitted = fit_weights(
+            terms[kept], (slow.right - fast.right)[kept], start=posterior.weights[AnswerKind.REASONED]
+        )
+        found[~seen] = score(with_reasoned(fitted), fast, rows, own)[~seen]
+    out["calibrated, 5-fold"] = apgr(found, fast.right, slow.right)
+    return {name: round(value, 4) for name, value in out.items()}
+
+
+def words(text: str) -> list[str]:
+    """Words as SQuAD's F1 counts them."""
+    plain = "".join(c for c in text.lower() if c.isalnum() or c.isspace())
+    return [w for w in plain.split() if w not in ("a", "an", "the")]
+
+
+def f1(a: str, b: str) -> float:
+    """Overlap of words, from 0 to 1."""
+    left, right = words(a), words(b)
+    common = sum(min(left.count(w), right.count(w)) for w in set(left))
+    return 2 * common / (len(left) + len(right)) if common else float(left == right)
+
+
+LABELS = ("entailment", "contradiction", "not mentioned")
+
+
+def label(text: str) -> str:
+    """The first label of ContractNLI that a text names."""
+    places = [(text.lower().find(name), name) for name in LABELS if name in text.lower()]
+    return min(places)[1] if places else ""
+
+
+def judge_free_text(data: Path, posterior: PosteriorDifficulty) -> dict[str, dict[str, float]]:
+    """`freetext_cascade`: each signal alone, and the posterior with shipped weights and own quantiles."""
+    with gzip.open(data / "freetext_cascade" / "outcomes.jsonl.gz", "rt", encoding="utf8") as file:
+        rows = [json.loads(line) for line in file]
+    report = {}
+    for name in dict.fromkeys(row["set"] for row in rows):
+        part = [row for row in rows if row["set"] == name]
+        served, golds = [row["fast"][1]["text"] for row in part], [row["gold"] for row in part]
+        if name == "cnli":
+            fast = np.array([label(t) == label(g) for t, g in zip(served, golds, strict=True)], float)
+        else:
+            fast = np.array([f1(t, g) for t, g in zip(served, golds, strict=True)])
+        slow = np.array([row["slow"][0]["score"] for row in part])
+        unknown = np.full(len(part), np.nan)
+        signals = SignalArrays(
+            kind=np.full(len(part), AnswerKind.FREE_TEXT.value),
+            prior=unknown,
+            stated=np.full(len(part), True),
+            length=np.array([len(t) for t in served], float),
+            mean_logprob=np.array([row["fast"][1]["mean_logprob"] for row in part]),
+            answer_logprob=unknown,
+            agreement=np.array([f1(row["fast"][0]["text"], t) for row, t in zip(part, served, strict=True)]),
+        )
+        terms = posterior.terms(signals, AnswerKind.FREE_TEXT, QuantileTables.of(signals))
+        without = terms.copy()
+        without[:, TERMS.index("disagreement")] = np.nan
+        scores = {
+            "mean log-prob": -signals.mean_logprob,
+            "agreement of two samples": -signals.agreement,
+            "posterior, one sample": posterior.score(AnswerKind.FREE_TEXT, without),
+            "posterior, two samples": posterior.score(AnswerKind.FREE_TEXT, terms),
+        }
+        report[name] = {k: round(apgr(v, fast, slow), 4) for k, v in scores.items()} | {
+            "fast": round(float(fast.mean()), 4), "slow": round(float(slow.mean()), 4),
+        }  # fmt: skip
+    return report
+
+
+def free_text_tables(data: Path) -> QuantileTables:
+    """Shipped quantiles of free text, and of its short answers as direct ones: Llama-3.1-8B on three sets."""
+    with gzip.open(data / "freetext_cascade" / "outcomes.jsonl.gz", "rt", encoding="utf8") as file:
+        rows = [row["fast"][1] for row in map(json.loads, file) if row["set"] != "cnli"]
+    kind = AnswerKind.FREE_TEXT.value
+    short = [row for row in rows if len(row["text"].split()) <= MAX_DIRECT_WORDS]
+    tokens = [max(1.0, len(row["text"]) / CHARACTERS_PER_TOKEN) for row in short]
+    return QuantileTables.fit({
+        (kind, "mean_logprob"): [row["mean_logprob"] for row in rows],
+        (kind, "length"): [len(row["text"]) for row in rows],
+        ("direct", "mean_logprob"): [row["mean_logprob"] for row in short],
+        ("direct", "answer_logprob"): [row["mean_logprob"] * n for row, n in zip(short, tokens, strict=True)],
+        ("direct", "length"): [len(row["text"]) for row in short],
+    })  # fmt: skip
+
+
+def knots(posterior: PosteriorDifficulty, models: list[Model]) -> dict[str, tuple[float, float]]:
+    """The scores below which the paper's shares of answers are; unknown kinds as for independent, uniform ranks."""
+    found = {}
+    for kind in AnswerKind:
+        if kind is AnswerKind.REASONED:
+            some = [m for m in models if m.right.mean() >= FAST_RIGHT]
+            every = np.arange(len(models[0].right))
+            values = np.concatenate([score(posterior, m, every, QuantileTables.of(m.signals)) for m in some])
+        else:
+            terms = np.random.default_rng(42).random((20_000, len(TERMS)))
+            terms[:, TERMS.index("disagreement")] = np.nan
+            values = posterior.score(kind, terms)
+        low, high = np.quantile(values, PAPER_MIX)
+        found[kind.value] = (round(float(low), 4), round(float(high), 4))
+    return found
 
 
 def main() -> None:
-    """Judge every pair, then fit on all that the rule allows."""
+    """Judge, then fit on everything and write the file."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--data", type=Path, required=True)
     cli.add_argument("--out", type=Path, default=OUT)
     cli.add_argument("--cache", type=Path, help="features kept by train_estimator.py")
+    cli.add_argument("--judged", type=Path, help="JSON with hashes of questions to leave out of everything")
+    cli.add_argument("--report-only", action="store_true", help="judge, write nothing")
     args = cli.parse_args()
-    items = load(args.data, args.cache)
-    outcomes = pd.read_parquet(args.data / "mmlu_pro_outcomes" / "outcomes.parquet")
-    answers = {m: Answers.of(g.sort_values("row")) for m, g in outcomes.groupby("model", observed=True)}
-    every = pairs(answers)
-    sound = [(f, s) for f, s in every if answers[f].right.mean() >= FAST_RIGHT]
-    report: dict[str, dict[str, object]] = {}
-    for fast, slow in every:
-        others = [answers[f] for f, _ in sound if f != fast]
-        report[f"{fast} -> {slow}"] = judge(items, answers[fast], answers[slow], others)
-        print(fast, slow, report[f"{fast} -> {slow}"], flush=True)
-    model = fit(items, [answers[f] for f, _ in sound], np.ones(len(items.prior), dtype=bool))
-    kept = [report[f"{f} -> {s}"] for f, s in sound]
-    means = {
-        name: {
-            key: round(float(np.mean([np.ravel(r[key])[0] for r in part])), 4)
-            for key in (
-                "prior",
-                "posterior_5_fold",
-                "posterior_leave_pair_out",
-                "posterior_leave_pair_and_subject_out",
-            )
-        }
-        for name, part in (("fast right at least half of the time", kept), ("all", list(report.values())))
+    prior, of_mixture = out_of_fold_prior(args.data, args.cache)
+    models = read_models(args.data, prior, judged_items(args.data, args.judged))
+    every = np.arange(len(models[0].right))
+    found = fit_reasoned(models, every)
+    posterior = with_reasoned(found | {"disagreement": DISAGREEMENT})
+    for kind, row in UNSEEN_KINDS.items():
+        posterior = posterior.with_weights(kind, row)
+    tables = pooled_tables([m for m in models if m.right.mean() >= FAST_RIGHT], every)
+    report: dict[str, object] = {
+        "weights": found,
+        "gpt-4.1-nano → gpt-4.1": judge_nano(models),
+        "freetext_cascade": judge_free_text(args.data, posterior),
     }
-    model.about_ = {
-        "made_by": "scripts/fit_posterior.py",
-        "data": "MMLU-Pro outcomes (MIT: Linwei94/LLM-Calibration-Study), 5,222 items",
-        "label": "the fast answer is wrong",
-        "pairs": [f"{f} -> {s}" for f, s in sound],
-        "means": means,
+    left_out = judge_left_out(models)
+    report["left-out pairs"] = show_left_out(left_out["table"])
+    report["weights by split"] = {
+        term: [round(float(w.get(term, 0.0)), 3) for w in left_out["weights"]] for term in REASONED
     }
-    statistics = {f: s for f, _ in every if (s := answers[f].statistics)}
-    (args.out / "posterior.json").write_text(json.dumps(model.document(statistics), indent=1) + "\n", "utf8")
-    (args.out / "posterior.report.json").write_text(json.dumps(report, indent=1) + "\n", "utf8")
-    print(json.dumps(means, indent=1), model.document()["coefficients"])
+    print(json.dumps(report, indent=1, ensure_ascii=False))
+    if args.report_only:
+        return
+    priors = QuantileTables.fit({(kind.value, "prior"): of_mixture for kind in AnswerKind})
+    shipped = priors.over(free_text_tables(args.data)).over(tables)
+    document = PosteriorDifficulty(
+        posterior.weights,
+        knots(posterior, models),
+        shipped,
+        {
+            "made_by": "scripts/fit_posterior.py",
+            "data": "MMLU-Pro outcomes (MIT: Linwei94/LLM-Calibration-Study), 5,222 items, 83 models; "
+            "free-text outcomes (Apache-2.0: wangy8205165/ANLP-LLM-Routing-and-Cascading)",
+            "label": "slow right minus fast right",
+            "caps": {"unsure": UNSURE_CAP, "easy": EASY_CAP},
+            "signals": list(RANKED),
+        },
+    ).document()
+    (args.out / "posterior.json").write_text(json.dumps(document, indent=1) + "\n", "utf8")
+    (args.out / "posterior.report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf8")
 
 
 if __name__ == "__main__":

@@ -13,12 +13,10 @@ from odar.errors import SettingsError
 from odar.policy.alignment import Source, Statistics, StatisticsTable, source_from_row
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 512, 0.1)
-STATISTICS = Statistics(0.25, 0.1, 160, 0.8, 4.0, 0.5)
+STATISTICS = Statistics(0.25, 0.1, 160, 0.8)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 sources = st.builds(Source, st.text(max_size=12), st.text(max_size=8), finite, finite, st.integers(0, 9999), finite)
-statistics = st.builds(
-    Statistics, finite, finite, st.integers(0, 10**6), finite, st.none() | finite, st.none() | finite
-)
+statistics = st.builds(Statistics, finite, finite, st.integers(0, 10**6), finite)
 
 
 def text(**changes: object) -> str:
@@ -67,9 +65,7 @@ def test_a_source_that_differs_in_anything_is_uncalibrated(change):
 
 def test_a_row_may_lack_what_came_later_and_nothing_else():
     row = StatisticsTable({SOURCE: STATISTICS}).to_rows()[0]
-    old = {
-        key: row[key] for key in row if key not in ("scorer", "skill", "log_tokens_mean", "log_tokens_deviation")
-    }
+    old = {key: row[key] for key in row if key not in ("scorer", "signal", "skill", "quantiles")}
     assert StatisticsTable.from_rows([old]).entries == {SOURCE: Statistics(0.25, 0.1, 160)}
     for needed in ("model", "temperature", "mean", "deviation", "count"):
         with pytest.raises(KeyError, match=needed):
@@ -77,15 +73,10 @@ def test_a_row_may_lack_what_came_later_and_nothing_else():
     assert source_from_row({**asdict(SOURCE), "more": 1}) == SOURCE
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_longer_answers_score_higher_in_length(first, second):
-    shorter, longer = sorted((first, second))
-    assert STATISTICS.length_score(shorter) <= STATISTICS.length_score(longer)
-
-
-@pytest.mark.parametrize(("mean", "deviation"), [(None, None), (None, 1.0), (3.0, None), (3.0, 0.0)])
-def test_a_length_that_was_not_measured_has_no_score(mean, deviation):
-    assert Statistics(0, 1, 1, 1, mean, deviation).length_score(10) is None
+def test_quantiles_that_are_none_are_refused():
+    row = StatisticsTable({SOURCE: STATISTICS}).to_rows()[0]
+    with pytest.raises(ValueError, match="ascending"):
+        StatisticsTable.from_rows([row | {"quantiles": {"direct": {"length": [2.0, 1.0]}}}])
 
 
 @pytest.mark.parametrize(

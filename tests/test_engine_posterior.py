@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
+import numpy as np
 import pytest
 
 from odar.config import load_settings
@@ -12,6 +12,7 @@ from odar.difficulty.baselines import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderError, UnknownName
 from odar.policy.alignment import Statistics, StatisticsTable
+from odar.policy.signals import AnswerKind, QuantileTables
 from odar.types import Path, Step
 from support.scripted import ScriptedProvider, completion, step_of
 
@@ -36,8 +37,19 @@ def talker(fast_logprob):
     return talk
 
 
-def engine(prior, fast_logprob, *, lengths=True, slow=None, **overrides):
-    """An engine whose fast model usually has F = 0.3 ± 0.1 and three tokens."""
+USUAL = QuantileTables.fit(
+    {
+        (kind.value, name): np.linspace(low, high, 60)
+        for kind in AnswerKind
+        for name, low, high in (
+            ("answer_logprob", -1.0, 0.0), ("mean_logprob", -1.0, 0.0), ("length", 5.0, 400.0), ("prior", 0.0, 1.0)
+        )
+    }
+)  # fmt: skip
+
+
+def engine(prior, fast_logprob, *, calibrated=True, slow=None, **overrides):
+    """An engine whose fast model usually has F = 0.3 ± 0.1 and answers with probabilities between 1/e and 1."""
     settings = load_settings(
         "tiny",
         environ={},
@@ -53,8 +65,9 @@ def engine(prior, fast_logprob, *, lengths=True, slow=None, **overrides):
     talk = talker(fast_logprob)
     providers = {"fast": ScriptedProvider(talk, "fast"), "slow": ScriptedProvider(slow or talk, "slow")}
     odar = Odar(settings, providers=providers, estimator=ConstantEstimator(prior))
-    known = Statistics(0.3, 0.1, 50, 1.0, math.log(4) if lengths else None, 0.5 if lengths else None)
-    odar.alignment.calibrated = StatisticsTable({odar.source("quick", Step.ANSWER): known})
+    if calibrated:
+        known = Statistics(0.3, 0.1, 50, quantiles=USUAL.document())
+        odar.alignment.calibrated = StatisticsTable({odar.source("quick", Step.ANSWER): known})
     return odar, providers["fast"], providers["slow"]
 
 
@@ -100,20 +113,54 @@ async def test_a_clearly_hard_question_does_not_wait_for_the_fast_answer():
     assert answer.trace.spend.seconds < 0.38, "both at once"
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"routing__mode": "prior"},
-        {"lengths": False},
-        {"dispatch__strategy": False},
-        {"calibration_off": True},
-    ],
-)
+@pytest.mark.parametrize(("logprob", "path"), [(SURE, Path.SIMPLE), (UNSURE, Path.HARD)])
+async def test_the_first_question_of_a_model_that_nobody_calibrated_is_looked_at_too(logprob, path):
+    odar, _, _ = engine(0.45, logprob, calibrated=False)
+    answer = await odar.aask("What is 2 + 2?")
+    assert (answer.path, answer.trace.decision.look.quantiles) == (path, "shipped")
+
+
+async def test_after_thirty_answers_ranks_are_within_the_models_own():
+    odar, fast, _ = engine(0.45, SURE, calibrated=False)
+    logprobs = iter(np.linspace(-8, -4, 40))
+    fast.script = lambda request, index: [completion("Answer: 4", float(next(logprobs)))]
+    for _ in range(31):
+        await odar.aask("What is 2 + 2?")
+    odar.alignment.sync()
+    fast.script = lambda request, index: [completion("Answer: 4", -4.5)]
+    look = (await odar.aask("What is 2 + 2?")).trace.decision.look
+    assert look.quantiles == "served"
+    assert {name: rank for name, _, rank in look.signals}["answer_logprob"] > 0.8  # sure, for this model
+
+
+async def test_an_answer_without_log_probs_leaves_a_direct_answer_to_the_prior():
+    odar, fast, slow = engine(0.45, SURE)
+    fast.script = lambda request, index: [dataclasses.replace(completion("Answer: 4", SURE), tokens=())]
+    answer = await odar.aask("What is 2 + 2?")
+    assert (answer.path, answer.trace.decision.posterior, steps(slow)) == (Path.MEDIUM, None, ["verify"])
+
+
+@pytest.mark.parametrize(("second", "path"), [("4", Path.SIMPLE), ("7", Path.MEDIUM)])
+async def test_a_second_opinion_is_bought_compared_and_does_not_vote(second, path):
+    odar, fast, _ = engine(0.45, -0.45, routing__second_opinion=True)
+    fast.script = lambda request, index: [completion(f"Answer: {a}", -0.45) for a in ("4", second)[: request.n]]
+    answer = await odar.aask("What is 2 + 2?")
+    assert fast.requests[0].n == 2
+    assert answer.path is path
+    assert [c.answer for c in answer.trace.candidates if c.step is Step.ANSWER] == ["4"]
+    signals = {name: value for name, value, _ in answer.trace.decision.look.signals}
+    assert signals["agreement"] == float(second == "4")
+
+
+async def test_no_second_opinion_where_nobody_would_look_at_it():
+    odar, fast, _ = engine(0.45, SURE, routing__second_opinion=True)
+    await odar.aask("What is 2 + 2?", path="medium")
+    assert fast.requests[0].n == 1
+
+
+@pytest.mark.parametrize("how", [{"routing__mode": "prior"}, {"dispatch__strategy": False}])
 async def test_without_the_means_the_prior_decides(how):
-    off = how.pop("calibration_off", False)
     odar, _, slow = engine(0.45, SURE, **how)
-    if off:
-        odar.alignment.calibrated = StatisticsTable({})
     answer = await odar.aask("What is 2 + 2?")
     assert (answer.path, answer.trace.decision.posterior) == (Path.MEDIUM, None)
     assert steps(slow) == ["verify"]
@@ -125,14 +172,14 @@ async def test_a_path_the_caller_insists_on_is_taken():
     assert (answer.path, answer.trace.decision.posterior, steps(slow)) == (Path.MEDIUM, None, ["verify"])
 
 
-async def test_other_sampling_than_the_calibrated_one_has_no_posterior():
+async def test_other_sampling_than_the_calibrated_one_does_not_use_its_quantiles():
     odar, _, _ = engine(0.45, SURE)
     known = odar.alignment.calibrated.entries
     source, statistics = next(iter(known.items()))
     other = dataclasses.replace(source, temperature=1.7)
     odar.alignment.calibrated = StatisticsTable({other: statistics})
     answer = await odar.aask("What is 2 + 2?")
-    assert answer.trace.decision.posterior is None
+    assert answer.trace.decision.look.quantiles == "shipped"
 
 
 async def test_a_fast_agent_that_is_down_leaves_the_prior_and_is_not_asked_twice():

@@ -134,7 +134,7 @@ def test_a_calibration_from_before_it_held_an_estimator_still_loads():
     assert len(calibration.statistics.entries) == 3
     assert (calibration.estimator, calibration.posterior) == (None, None)
     statistics = next(iter(calibration.statistics.entries.values()))
-    assert statistics.log_tokens_mean is None  # not measured then, and not taken for 0
+    assert statistics.quantiles is None  # not measured then
 
 
 def put(tmp_path, body: dict) -> str:
@@ -149,7 +149,7 @@ def put(tmp_path, body: dict) -> str:
         (
             "posterior",
             "posterior-1.json",
-            "the posterior of {path} has format 'odar-posterior/1'; this odar reads 'odar-posterior/2': "
+            "the posterior of {path} has format 'odar-posterior/1'; this odar reads 'odar-posterior/3': "
             "run `odar calibrate` again",
         ),
         (
@@ -201,10 +201,10 @@ RECORD_1 = (
 
 def test_served_energies_of_a_newer_version_are_refused_and_left_alone(tmp_path):
     path = tmp_path / "odar.alignment.json"
-    path.write_text('{"format": "odar-alignment-2", "sources": []}')
-    with pytest.raises(StoreError, match=r"alignment-2'; this odar reads 'odar-alignment-1': upgrade odar"):
+    path.write_text('{"format": "odar-alignment-3", "sources": []}')
+    with pytest.raises(StoreError, match=r"alignment-3'; this odar reads 'odar-alignment-2': upgrade odar"):
         AlignmentFile(path).add({}, 7.0)
-    assert "alignment-2" in path.read_text()
+    assert "alignment-3" in path.read_text()
 
 
 # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from odar.evals.fusion_study import load_fusion_items
 from odar.policy.fusion import Fusion
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Ballot, free_energy_rule
+from odar.policy.signals import LEVELS, RANKED, AnswerKind, AnswerSignals, QuantileTables, SignalArrays
 from odar.recording.files import open_recording
 from odar.types import Query
 
@@ -99,13 +100,15 @@ def _token_figures(question: Any, index: int) -> Data:
 
 
 def posterior() -> Data:
-    """d(x, y_fast) over how unsure the fast answer was, for four priors."""
-    model, unsure = PosteriorDifficulty.load(), np.linspace(-3, 3, 61)
-    curves = {
-        f"{prior}": [round(float(model.update(prior, unsureness=u, log_tokens=0.0)), 4) for u in unsure]
-        for prior in PRIORS
-    }
-    return {"unsureness": [round(float(u), 2) for u in unsure], "posterior": curves}
+    """d(x, y_fast) of a direct answer over the rank of its probability, for four priors."""
+    ranks = np.linspace(0, 1, 61)
+    uniform = {("direct", name): (np.arange(LEVELS) + 0.5) / LEVELS for name in RANKED}
+    model, tables = PosteriorDifficulty.load(), QuantileTables(uniform)
+    curves = {}
+    for prior in PRIORS:
+        answers = [AnswerSignals(AnswerKind.DIRECT, prior, True, 5.0, r, float(r)) for r in 1 - ranks]
+        curves[f"{prior}"] = [round(float(d), 4) for d in model.predict(SignalArrays.of(answers), tables)]
+    return {"unsureness": [round(float(r), 3) for r in ranks], "posterior": curves}
 
 
 def answer_energy() -> Data:

@@ -124,12 +124,12 @@ def _posterior(data: Data) -> Figure:
     for (prior, curve), colour in zip(data["posterior"].items(), (BLUE, GREEN, PURPLE, ORANGE), strict=True):
         axes.plot(data["unsureness"], curve, color=colour, linewidth=2, label=f"prior d(x) = {prior}")
     axes.set(
-        xlim=(-3, 3),
+        xlim=(0, 1),
         ylim=(0, 1),
-        xlabel="how unsure the fast answer was: F̃, in standard deviations",
+        xlabel="how unsure the fast answer was: its rank among this model's own answers",
         ylabel="d(x, y_fast)",
     )
-    axes.set_xticks([-3, -2, -1, 0, 1, 2, 3])
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
     axes.legend(loc="upper left")
     return figure
 

@@ -24,9 +24,9 @@ from odar.components import Components
 from odar.errors import AllAgentsFailed, DeadlineExceeded, InputError, OdarError, ProviderError
 from odar.observer import observed, observing
 from odar.policy.path import PATHS
-from odar.policy.posterior import features_of
+from odar.policy.signals import agreement_of, signals_of
 from odar.providers.base import OnDelta, prepare_model
-from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Step, Trace
+from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class Odar(Components):
         # Asking ahead hides the time of the estimate. Not with a stream, which is asked for in another way, nor for
         # a key that may not take every path, which may be refused before anything is paid.
         ahead = self.warm and stream.handler is None and query.options.n == 1 and len(serving.paths) == len(Path)
-        async with FastAnswer(team, ahead=ahead) as fast_answer:
+        async with FastAnswer(team, ahead=ahead, second_opinion=self._wants_second(team, forced)) as fast_answer:
             limits = () if forced else self.routing.limits(assignment.expert)
             estimate = await self._estimate(query, team.ledger, limits)
             decision, paths = self._decide(estimate, assignment, forced), serving.paths
@@ -148,7 +148,8 @@ class Odar(Components):
             team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
             if self._looks_first(decision, team):
                 fast = await fast_answer(stream.handler if decision.path is Path.SIMPLE else None)
-                before, decision = decision, self._reconsider(decision, fast, team, stream, paths)
+                samples = [*fast, *([fast_answer.second] if fast_answer.second else [])]
+                before, decision = decision, self._reconsider(decision, samples, team, stream, paths)
                 if serving.on_decision is not None and decision.path is not before.path:
                     serving.on_decision(decision)
             if decision.path is not Path.SIMPLE:
@@ -183,11 +184,13 @@ class Odar(Components):
         return Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
 
     def _looks_first(self, decision: Decision, team: Team) -> bool:
-        """Return whether the fast answer is worth waiting for: it may change the path, and can be scored."""
-        if team.plain or team.query.options.n > 1 or not self.routing.looks_first(decision):
-            return False
-        known = self.scorer.known(Step.ANSWER, team)
-        return known is not None and known.length_score(0) is not None
+        """Return whether the fast answer is worth waiting for: it may change the path."""
+        return not team.plain and team.query.options.n == 1 and self.routing.looks_first(decision)
+
+    def _wants_second(self, team: Team, forced: Path | None) -> bool:
+        """Return whether a second fast sample is bought, which only the look at the fast answer uses."""
+        looks = self.routing.looks and self.routing.enabled and forced is None and not team.plain
+        return looks and self.settings.routing.second_opinion and team.query.options.n == 1
 
     @observed("posterior")
     def _reconsider(
@@ -198,20 +201,15 @@ class Odar(Components):
         stream: AnswerStream,
         paths: Collection[str],
     ) -> Decision:
-        """Choose the path again, given the fast answer; it stays if that cannot be scored or has been streamed."""
-        known = self.scorer.known(Step.ANSWER, team)
-        energy = self.scorer.score(fast[0], team).energy if fast else None
-        if known is None or energy is None or energy.aligned is None or stream.committed:
+        """Choose the path again, given one or two fast answers; it stays if they show nothing or were streamed."""
+        if not fast:
             return decision
-        length = known.length_score(sum(not token.control for token in fast[0].tokens))
-        assert length is not None, "_looks_first checked it"
-        d = self.posterior.update(
-            decision.estimate.difficulty,
-            unsureness=energy.aligned,
-            log_tokens=length,
-            unanswered=not fast[0].stated,
-            features=features_of(decision.estimate),
-        )
+        answer = signals_of(fast[0], decision.estimate.difficulty, agreement_of(fast))
+        d, look = self.posterior.look(answer, *self.scorer.tables(team))
+        self.scorer.observe_signals(answer, team)
+        decision = dataclasses.replace(decision, look=look)
+        if d is None or stream.committed:
+            return decision
         after = self.routing.reconsider(decision, d, paths)
         if decision.path is Path.SIMPLE is not after.path:
             try:

@@ -65,6 +65,10 @@ class RoutingSettings:
         "prior: by the question alone; posterior: look at the fast answer first, where it can be scored"
     )
     clearly_hard: float = setting("a prior from here on starts the slow samples at once", 0.85, ge=0, le=1)
+    second_opinion: bool = setting(
+        "buy a second fast answer where the first is looked at, and see whether they agree: one more call",
+        False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

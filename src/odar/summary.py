@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from odar.types import Answer, Call, Candidate
+from odar.types import Answer, Call, Candidate, Look
 
 
 def summary(answer: Answer) -> dict[str, Any]:
@@ -18,6 +18,7 @@ def summary(answer: Answer) -> dict[str, Any]:
         "difficulty": trace.decision.difficulty,
         "prior": trace.decision.estimate.difficulty,
         "posterior": trace.decision.posterior,
+        "look": None if trace.decision.look is None else _look(trace.decision.look),
         "estimator": trace.decision.estimate.estimator,
         "reason": trace.decision.reason,
         "expert": trace.decision.assignment.expert,
@@ -38,6 +39,16 @@ def summary(answer: Answer) -> dict[str, Any]:
         "profile": trace.profile,
         "started_at": trace.started_at,
         "trace_id": trace.id,
+    }
+
+
+def _look(look: Look) -> dict[str, Any]:
+    return {
+        "kind": look.kind,
+        "stated": look.stated,
+        "quantiles": look.quantiles,
+        "signals": {name: {"value": value, "rank": rank} for name, value, rank in look.signals},
+        "terms": {name: {"value": value, "share": share} for name, value, share in look.terms},
     }
 
 

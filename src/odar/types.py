@@ -172,6 +172,22 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What the fast answer showed before the path was chosen (SPEC 5.11)."""
+
+    kind: str
+    """direct, reasoned or free_text."""
+    stated: bool
+    """Whether it came to an answer; one that did not is as difficult as can be."""
+    signals: tuple[tuple[str, float, float | None], ...] = ()
+    """(signal, value, rank within that model's own answers of this kind)."""
+    terms: tuple[tuple[str, float, float], ...] = ()
+    """(term, value in [0, 1], its share of the score)."""
+    quantiles: str = ""
+    """Where the ranks come from: calibrated, served or shipped."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Which path, why, and who takes it."""
 
@@ -185,6 +201,8 @@ class Decision:
     """Whether the caller insisted on the path: then it is taken in full, without stopping early."""
     posterior: float | None = None
     """d(x, y_fast), where the fast answer was looked at before the path was chosen (SPEC 5.11)."""
+    look: Look | None = None
+    """What it showed."""
 
     @property
     def difficulty(self) -> float:

@@ -53,7 +53,7 @@ def test_what_is_unknown_is_nan():
     item = population(size=1)[0]
     bare = replace(item.attempts[0], tokens=(), logprobs=(), control=(), output_usd=None)
     found = evidence_of([replace(item, attempts=(bare, *item.attempts[1:]))], 0.1)
-    assert np.isnan([found.fast.energy[0], found.fast.log_tokens[0], found.cost[0, 0]]).all()
+    assert np.isnan([found.fast.signals.mean_logprob[0], found.cost[0, 0]]).all()
     assert np.isnan(setup().outcomes(found).cost).all()
 
 

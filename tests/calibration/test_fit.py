@@ -14,6 +14,7 @@ from odar.calibration.part import Part
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.signals import AnswerKind
 from odar.recording.schema import Attempt
 from odar.types import Step
 from support.population import evidence, incumbents, population
@@ -25,7 +26,7 @@ def test_calibration_does_not_lose_accuracy_on_held_out_items():
     assert fitted.accuracy_gain.value > -0.01
     assert sum(fitted.after.mix) == pytest.approx(1)
     assert {part.name for part in fitted.parts} == {"estimator", "posterior"}
-    assert fitted.setup.statistics[0].log_tokens_mean is not None
+    assert fitted.setup.statistics[0].quantiles is not None
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -39,7 +40,7 @@ def test_what_is_installed_does_well_on_other_items_of_the_same_kind(seed):
     )
     if not fitted.worse:
         assert after.mean() > before.mean() - TOLERANCE
-        assert cost_after.mean() < cost.mean() or after.mean() > before.mean()
+        assert cost_after.mean() < 1.1 * cost.mean() or after.mean() > before.mean()
     assert calls.min() == 1
 
 
@@ -51,8 +52,11 @@ def test_thresholds_follow_the_money_where_accuracy_allows_it():
 
 
 def test_a_fitted_posterior_changes_the_path():
-    """The fast agent is mostly right on hard questions too: the shipped coefficients do not know that."""
-    fitted = fit(evidence(fast=0.85, solve=0.95), incumbents())
+    """The weights in use follow length alone, which says nothing here; log-probabilities do."""
+    by_length = PosteriorDifficulty.load().with_weights(AnswerKind.REASONED, {"long": 1.0})
+    fitted = fit(
+        evidence(fast=0.5, solve=0.95, size=1200), replace(incumbents(posterior=by_length), posterior=by_length)
+    )
     assert fitted.parts[1].better
     assert fitted.moved > 0.1
     assert fitted.after.mix != fitted.before.mix
@@ -78,8 +82,8 @@ def test_without_log_probabilities_thresholds_are_still_fitted():
 
     records = [replace(r, attempts=tuple(map(bare, r.attempts))) for r in population(fast=0.2, solve=0.9)]
     fitted = fit(evidence_of(records, 0.1), incumbents(thresholds=Thresholds(0.0, 0.0)))  # everything is hard
-    assert fitted.setup.statistics == (None, None, None)
-    assert "log-probabilities are needed" in fitted.parts[1].note
+    assert fitted.setup.statistics[0].count == 0  # quantiles alone
+    assert fitted.setup.statistics[1:] == (None, None)
     assert not fitted.worse
     assert fitted.calls_gain.high < -1  # items below 0.35 need no slow agent
 
@@ -160,7 +164,7 @@ def test_every_combination_of_parts_that_are_better_is_tried(looks_first, poster
     today, found = incumbents(looks_first=looks_first), evidence(size=60)
     ones = np.ones(60)
     estimator = part("estimator", shipped_estimator(), 0.1 * ones, estimator_better)
-    learned = [PosteriorDifficulty().fit([0.2, 0.8], [0.0, 1.0], [0.0, 1.0], [0, 1]) for _ in range(2)]
+    learned = [PosteriorDifficulty.load().with_weights(AnswerKind.DIRECT, {"long": w}) for w in (1.0, 2.0)]
     same, both = (part("posterior", model, 0.2 * ones, posterior_better) for model in learned)
     ways = list(_ways(today, today.setup, found.fast, estimator, same, both))
     estimators = [estimator.model, None] if estimator_better else [None]

@@ -19,8 +19,11 @@ from odar.errors import OdarError
 from odar.policy.alignment import Statistics
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.signals import AnswerKind, QuantileTables
 from odar.types import Query
 from support.population import evidence
+
+TABLES = QuantileTables.fit({("direct", "length"): range(100)})
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,7 @@ def fitted():
     """A fit in which every part is another than the shipped one."""
     odar = Odar(load_settings("tiny", config="/dev/null", calibration=""))
     found = fit(evidence(size=60), incumbents(odar))
-    posterior = PosteriorDifficulty().fit([0.2, 0.8], [0.0, 1.0], [0.0, 1.0], [0, 1])
+    posterior = PosteriorDifficulty.load().with_weights(AnswerKind.DIRECT, {"long": 1.0})
     estimator = shipped_estimator()
     moved = type(estimator).from_document(estimator.document(), "copy")
     moved.bias_ += 1.0
@@ -36,7 +39,7 @@ def fitted():
         found.setup,
         thresholds=Thresholds(0.25, 0.65),
         fusion=FusionFit(np.inf, 1.0, np.array([0.5, 0.7, 1.0])),
-        statistics=tuple(Statistics(0.2, 0.1, 50, 1.0, 3.0, 0.5) for _ in range(3)),
+        statistics=tuple(Statistics(0.2, 0.1, 50, quantiles=TABLES.document()) for _ in range(3)),
         posterior=posterior,
         estimator=moved,
     )
@@ -56,11 +59,11 @@ def test_what_was_fitted_is_what_the_engine_then_uses(fitted, tmp_path):
     assert today.setup.thresholds == Thresholds(0.25, 0.65)
     assert today.setup.fusion.beta == np.inf
     assert today.setup.fusion.skills.tolist() == [0.5, 0.7, 1.0]
-    assert today.posterior.coef_ == pytest.approx(fitted.setup.posterior.coef_, abs=1e-5)
+    assert today.posterior.weights == fitted.setup.posterior.weights
     assert odar.estimator.name == "calibrated/1"
     query = Query("Is Paris the capital of France?")
     assert odar.estimator.estimate(query).difficulty > shipped_estimator().estimate(query).difficulty
-    assert today.setup.statistics[0].length_score(10) is not None
+    assert today.setup.tables.document() == TABLES.document()
     assert odar.settings.routing.mode == "posterior"
 
 

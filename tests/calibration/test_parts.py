@@ -13,16 +13,18 @@ from odar.calibration import estimator_fit
 from odar.calibration.estimator_fit import fit_estimator_part
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.part import Part, compare
-from odar.calibration.posterior_fit import fit_posterior_part, log_loss
+from odar.calibration.posterior_fit import fit_posterior_part, fit_weights, misplaced
 from odar.calibration.routing_fit import Variant, fit_routing, holds, points, score, walk
 from odar.calibration.setup import PathOutcomes
 from odar.calibration.statistics_fit import fit_statistics
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
-from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.posterior import TERMS, PosteriorDifficulty
+from odar.policy.signals import AnswerKind
 from support.population import evidence, setup
 
 NOW = Thresholds(0.3, 0.7)
+BY_LENGTH = PosteriorDifficulty.load().with_weights(AnswerKind.REASONED, {"long": 1.0})
 
 
 def with_features(fast, seed=0):
@@ -68,31 +70,51 @@ def test_nothing_is_fitted_to_too_few_items_or_to_another_kind():
     assert "not the learned one" in fit_estimator_part(few, None).note
 
 
-def test_the_posterior_learns_from_energy():
-    found = evidence(fast=0.5)
+def test_the_posterior_learns_which_signal_tells_the_gain():
+    """The weights in use follow length alone, which says nothing here; log-probabilities do."""
+    found = evidence(fast=0.5, solve=0.95, size=1500)
     now = setup(statistics=fit_statistics(found))
-    flat = PosteriorDifficulty().fit([0.5, 0.5], [0.0, 0.0], [0.0, 0.0], [0, 1])
-    part = fit_posterior_part(found.fast, now, flat)
+    part = fit_posterior_part(found.fast, now, BY_LENGTH)
     assert part.better
-    assert part.model.coef_[2] > 0
-    assert log_loss(part.held_out, found.fast.wrong).mean() < log_loss(np.full(240, 0.5), found.fast.wrong).mean()
+    fitted = part.model.weights["reasoned"]
+    assert fitted.get("unsure_text", 0) + fitted.get("unsure_answer", 0) > fitted.get("long", 0)
+    in_use = now.look(BY_LENGTH, found.fast.prior, found.fast)
+    assert misplaced(part.held_out, found.fast.gain).mean() < misplaced(in_use, found.fast.gain).mean()
 
 
 def test_a_posterior_in_use_that_fits_is_kept():
-    found = evidence(fast=0.5)
+    found = evidence(fast=0.5, solve=0.95, size=800)
     now = setup(statistics=fit_statistics(found))
-    once = fit_posterior_part(found.fast, now, PosteriorDifficulty.load())
+    once = fit_posterior_part(found.fast, now, BY_LENGTH)
     assert not fit_posterior_part(found.fast, now, once.model).better
 
 
+def test_few_labels_hardly_move_the_weights():
+    found = evidence(fast=0.5, solve=0.95, size=220)
+    part = fit_posterior_part(found.fast, setup(statistics=fit_statistics(found)), BY_LENGTH)
+    assert part.model.weights["reasoned"]["long"] > 0.2
+
+
 @pytest.mark.parametrize(
-    ("size", "fast", "why"), [(40, 0.5, "10 more"), (240, 1.0, "8 wrong fast answers are needed, 8 more")]
+    ("size", "fast", "why"),
+    [(40, 0.5, "160 more"), (240, 1.0, "20 answers that the slow model makes right or wrong are needed, 20 more")],
 )
 def test_what_the_posterior_lacks_is_said(size, fast, why):
-    found = evidence(size=size, fast=fast)
+    found = evidence(size=size, fast=fast, solve=fast)
     part = fit_posterior_part(found.fast, setup(statistics=fit_statistics(found)), PosteriorDifficulty.load())
     assert part.model is None
     assert part.note.endswith(why)
+
+
+def test_weights_are_never_negative_and_unknown_terms_count_as_average():
+    rng = np.random.default_rng(0)
+    terms = rng.random((2000, len(TERMS)))
+    gain = terms[:, 0] - terms[:, 2] + rng.normal(0, 0.1, 2000)  # the third term points the wrong way
+    terms[rng.random(terms.shape) < 0.1] = np.nan
+    found = fit_weights(terms, gain)
+    assert found[TERMS[0]] > 0.9
+    assert TERMS[2] not in found
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_better_means_the_whole_interval():

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from odar.calibration.evidence import evidence_of
 from odar.calibration.statistics_fit import fit_statistics, statistics_of
 from odar.config import load_settings
-from odar.policy.alignment import Statistics
 from odar.policy.fusion import Fusion
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
-from support.population import evidence, setup
+from odar.recording.schema import recorded_signals
+from support.population import evidence, population, setup
 
 
 def test_paths_by_thresholds():
@@ -33,28 +34,32 @@ def test_energies_are_aligned_by_source_and_never_mixed():
 
 
 def test_the_difficulty_is_the_one_the_engine_would_use():
-    """The same numbers through the engine's own code."""
-    found = evidence(size=20)
-    known = Statistics(0.25, 0.1, 100, log_tokens_mean=3.0, log_tokens_deviation=0.5)
-    now = setup(statistics=(known, None, None), clearly_hard=load_settings("tiny").routing.clearly_hard)
-    posterior = PosteriorDifficulty.load()
-    for row, d in enumerate(now.route(found.fast).difficulty):
-        prior, tokens = float(found.fast.prior[row]), round(float(np.expm1(found.fast.log_tokens[row])))
-        if prior >= now.clearly_hard:
-            assert d == prior
-            continue
-        aligned = known.alignment.align(float(found.fast.energy[row]))
-        assert d == pytest.approx(
-            posterior.update(prior, unsureness=aligned, log_tokens=known.length_score(tokens))
-        )
+    """The same numbers through the engine's own code, by own quantiles and by shipped ones."""
+    records = population(size=40)
+    found = evidence_of(records, 0.1)
+    for statistics in (fit_statistics(found), (None, None, None)):
+        now = setup(statistics=statistics, clearly_hard=load_settings("tiny").routing.clearly_hard)
+        assert (now.tables is None) == (statistics[0] is None)
+        for record, d in zip(records, now.route(found.fast).difficulty, strict=True):
+            expected, _ = PosteriorDifficulty.load().look(
+                recorded_signals(record.attempts[0], record.difficulty), now.tables
+            )
+            assert d == pytest.approx(record.difficulty if record.difficulty >= now.clearly_hard else expected)
 
 
-def test_without_statistics_the_prior_decides():
+def test_where_the_answers_show_nothing_the_prior_decides():
     found = evidence(size=20)
-    assert (setup().route(found.fast).difficulty == found.fast.prior).all()
-    unscored = replace(found.fast, energy=np.full(20, np.nan))
-    measured = setup(statistics=fit_statistics(found))
-    assert (measured.route(unscored).difficulty == found.fast.prior).all()
+    nothing = np.full(20, np.nan)
+    unknown = replace(found.fast.signals, length=nothing, mean_logprob=nothing, answer_logprob=nothing)
+    assert (setup().route(replace(found.fast, signals=unknown)).difficulty == found.fast.prior).all()
+
+
+def test_quantiles_are_measured_without_log_probabilities_too():
+    found = evidence(size=40)
+    nothing = np.full(40, np.nan)
+    silent = replace(found.fast.signals, mean_logprob=nothing, answer_logprob=nothing)
+    known = statistics_of(nothing, silent)
+    assert (known.count, set(known.quantiles["reasoned"])) == (0, {"length", "prior"})
 
 
 def test_one_absurd_energy_does_not_move_the_statistics():
@@ -66,5 +71,4 @@ def test_one_absurd_energy_does_not_move_the_statistics():
 
 def test_no_energy_no_statistics():
     assert statistics_of(np.array([np.nan])) is None
-    same = statistics_of(np.full(5, 0.2), np.full(5, 3.0))
-    assert (same.deviation, same.log_tokens_deviation) == (1.0, 1.0)
+    assert statistics_of(np.full(5, 0.2)).deviation == 1.0

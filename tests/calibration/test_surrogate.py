@@ -124,8 +124,8 @@ async def test_what_was_fitted_aligns_the_engine(servers, tmp_path):
     assert before.scorer == "fep by surrogate judge (uncalibrated)"
     assert trace.verdict.scorer == "fep by surrogate judge"
     assert [c.energy.origin for c in trace.candidates] == ["calibrated", "calibrated"]
-    assert {source.scorer for source in calibration.statistics.entries} == {"judge"}
-    assert known.statistics == (None, None, None)
+    assert {s.scorer for s, known in calibration.statistics.entries.items() if known.count} == {"judge"}
+    assert not any(each and each.count for each in known.statistics)
     assert [statistics.count for statistics in known.surrogate] == [30, 30, 90]
     assert known.fusion.skills.tolist() == [0.5, 1.0, 1.0]
 
@@ -143,12 +143,12 @@ async def test_statistics_alone_hold_the_surrogates_too(servers, tmp_path):
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
         found = evidence_of(entries, 0.1)
         calibration = statistics_alone(odar, found, fit(found, incumbents(odar)), {})
-    assert {source.scorer for source in calibration.statistics.entries} == {"judge"}
+    assert {s.scorer for s, known in calibration.statistics.entries.items() if known.count} == {"judge"}
 
 
 def scored(attempt, shift):
     """Half of its log-probabilities are missing, so that a surrogate decides."""
-    score = SurrogateScore("judge", -attempt.logprobs[0] / 10 + shift, 0.0, 0.001)
+    score = SurrogateScore("judge", -attempt.logprobs[0] + shift, 0.0, 0.001)
     half = len(attempt.tokens) // 2
     return replace(attempt, surrogate=score, logprobs=((None,) * half + attempt.logprobs)[: len(attempt.tokens)])
 
@@ -167,8 +167,8 @@ def test_own_statistics_and_the_surrogates_are_kept_apart():
     for mine, its, shift in zip(own, by_surrogate, (5.0, 7.0, 7.0), strict=True):
         assert its.mean == pytest.approx(mine.mean + shift, abs=1e-5)
         assert its.deviation == pytest.approx(mine.deviation, abs=1e-5)
-    assert own[0].log_tokens_mean is not None
-    assert by_surrogate[0].log_tokens_mean is None  # the length is not what the posterior asks a surrogate for
+    assert own[0].quantiles is not None
+    assert by_surrogate[0].quantiles is None  # the posterior looks at the model's own log-probabilities
 
 
 def test_votes_are_aligned_by_who_scored_them():
@@ -182,7 +182,7 @@ def test_votes_are_aligned_by_who_scored_them():
 
 def test_the_fast_answers_posterior_hears_its_own_model():
     plain, found = evidence_of(population(size=60), 0.1), evidence_of(twice_measured(), 0.1)
-    assert found.fast.energy == pytest.approx(plain.fast.energy)
+    assert found.fast.signals.mean_logprob == pytest.approx(plain.fast.signals.mean_logprob)
     fitted = fit(found, made_up_incumbents())
     assert fitted.setup.surrogate is None or fitted.setup.surrogate[0].mean > 4
     assert fitted.before.calls.value > fit(plain, made_up_incumbents()).before.calls.value

@@ -20,6 +20,8 @@ from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import FEATURES
 from odar.policy.alignment import Statistics
 from odar.policy.path import Route, Thresholds
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.signals import AnswerKind
 from odar.types import Step
 from support.population import evidence, incumbents, setup
 
@@ -81,11 +83,11 @@ SOURCES = {Step.ANSWER: ("quick", "a1"), Step.VERIFY: ("deep", "v1"), Step.SOLVE
 PROMPTS = {"answer": "a1", "verify": "v1", "solve": "s1"}
 
 
-def candidate(step="answer", model="quick", energy=(0.3, 0.5), tokens=10, **more):
+def candidate(step="answer", model="quick", energy=(0.3, 0.5), tokens=10, logprob=-0.1, **more):
     known = None if energy is None else {"energy": energy[0], "varentropy": energy[1], "scorer": ""}
     return {
-        "step": step, "model": model, "energy": known, "logprobs": [-0.1] * (tokens + 1), "control": [tokens],
-        "answer": "4", **more,
+        "step": step, "model": model, "energy": known, "logprobs": [logprob] * (tokens + 1), "control": [tokens],
+        "answer": "4", "text_characters": 4 * tokens, **more,
     }  # fmt: skip
 
 
@@ -116,11 +118,21 @@ def test_a_trace_gives_its_energies_and_what_feedback_says_of_the_fast_answer():
     assert (found.traces, found.marked, len(found.fast)) == (3, 2, 2)
     assert found.energies[Step.ANSWER].tolist() == pytest.approx([0.35, 0.6, 0.35])  # E + λ·V
     assert found.energies[Step.VERIFY].tolist() == pytest.approx([0.1])
-    assert found.log_tokens.tolist() == pytest.approx(np.log1p([10, 20, 10]).tolist())
+    assert found.signals.length.tolist() == [40, 80, 40]
+    assert found.signals.mean_logprob == pytest.approx([-0.1] * 3)
     assert found.fast.prior.tolist() == [0.4, 0.6]
     assert found.fast.wrong.tolist() == [False, True]
-    assert found.fast.unanswered.tolist() == [False, True]
+    assert found.fast.signals.stated.tolist() == [True, False]
     assert np.isnan(found.fast.effort).all()
+
+
+def test_signals_that_were_seen_when_the_path_was_chosen_are_taken_from_the_trace():
+    look = {"kind": "direct", "stated": True, "signals": [["answer_logprob", -0.7, 0.2], ["agreement", 1.0, None]]}
+    row = trace(candidate(), feedback=True)
+    row["document"]["decision"]["look"] = look
+    found = read(row).signals
+    assert (found.kind[0], found.answer_logprob[0], found.agreement[0]) == ("direct", -0.7, 1.0)
+    assert np.isnan(found.mean_logprob[0])
 
 
 @pytest.mark.parametrize(
@@ -141,7 +153,7 @@ def test_what_others_wrote_is_passed_over(row):
 def test_what_is_not_known_is_not_a_number():
     found = read(trace(candidate(energy=None, tokens=0), feedback=True))
     assert np.isnan(found.energies[Step.ANSWER]).all()
-    assert np.isnan(found.fast.log_tokens).all()
+    assert np.isnan(found.fast.signals.mean_logprob).all()
 
 
 def test_where_nobody_can_say_whether_the_fast_answer_was_wrong_the_trace_still_counts():
@@ -169,7 +181,11 @@ def many(count, *, gap):
         energy = (float(rng.normal(0.3 + gap * wrong, 0.05)), 0.0)
         tokens = int(rng.integers(8, 20)) + 15 * wrong * (gap > 0)
         rows.append(
-            trace(candidate(energy=energy, tokens=tokens), feedback=not wrong, difficulty=float(rng.random()))
+            trace(
+                candidate(energy=energy, tokens=tokens, logprob=-energy[0]),
+                feedback=not wrong,
+                difficulty=float(rng.random()),
+            )
         )
     return rows
 
@@ -182,7 +198,7 @@ def test_few_energies_leave_statistics_as_they_are():
 
 
 def test_enough_traffic_measures_mu_and_sigma_and_keeps_the_skill():
-    before = Statistics(9.0, 9.0, 5, 0.7, None, None)
+    before = Statistics(9.0, 9.0, 5, 0.7)
     today = incumbents(statistics=(before, None, None))
     traffic = read(*many(200, gap=0.2))
     found = fit_traffic(traffic, today)
@@ -196,8 +212,9 @@ def test_enough_traffic_measures_mu_and_sigma_and_keeps_the_skill():
 
 
 def test_a_telling_energy_makes_a_better_posterior_and_the_mix_stays():
-    today = incumbents(statistics=(Statistics(0.36, 0.12, 99, 1.0, 2.8, 0.4), None, None))
-    found = fit_traffic(read(*many(300, gap=0.3)), today)
+    by_prior = PosteriorDifficulty.load().with_weights(AnswerKind.REASONED, {"looks_hard": 1.0, "long": 0.1})
+    today = replace(incumbents(posterior=by_prior), posterior=by_prior)
+    found = fit_traffic(read(*many(600, gap=0.3)), today)
     assert found.posterior.better
     assert found.after == pytest.approx(found.before, abs=0.02)
     assert found.setup.fusion is today.setup.fusion  # which traffic cannot teach
@@ -221,5 +238,5 @@ def test_a_surrogates_energies_are_not_taken_for_the_models_own():
 def test_an_energy_that_was_infinite_when_it_was_recorded_is_unknown(energy):
     """JSON has no word for it: the store writes null."""
     found = read(trace(candidate(energy=energy), feedback=True))
-    assert np.isnan(found.fast.energy).all()
+    assert np.isnan(found.energies[Step.ANSWER]).all()
     assert len(found.fast) == 1

@@ -206,7 +206,7 @@ def engine(setting: Setting) -> tuple[Odar, Speaker, FixedEstimator]:
     if not setting.calibrated:
         return odar, speaker, estimator
     rows = {
-        odar.source(model, step, scorer): Statistics(mean + shift, 0.25, 50, SKILLS[step], 1.25, 0.5)
+        odar.source(model, step, scorer): Statistics(mean + shift, 0.25, 50, SKILLS[step])
         for scorer, shift in (("", 0.0), ("judge", 0.125))
         for model, step, mean in (
             ("quick", Step.ANSWER, 0.3),

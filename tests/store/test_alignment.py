@@ -92,10 +92,10 @@ def test_the_file_holds_figures_and_nothing_else(file):
     feed(first)
     first.close()
     body = json.loads(file.path.read_text())
-    assert body["format"] == "odar-alignment-1"
+    assert body["format"] == "odar-alignment-2"
     assert set(body["sources"][0]) == {
         "model", "prompt_md5", "temperature", "top_p", "max_tokens", "varentropy_weight", "scorer",
-        "day", "seen", "bins",
+        "signal", "day", "seen", "bins",
     }  # fmt: skip
 
 
@@ -152,9 +152,9 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_flood_of_sources_is_bounded(file):
-    many = {replace(SOURCE, max_tokens=i): Running.of([0.1] * (1 + i % 7), 0.0) for i in range(1, 800)}
+    many = {replace(SOURCE, max_tokens=i): Running.of([0.1] * (1 + i % 7), 0.0) for i in range(1, 4000)}
     kept = file.add(many, 7.0)
-    assert len(kept) == 500
+    assert len(kept) == 3000
     assert min(running.seen for running in kept.values()) > 1
     assert file.load() == kept
 

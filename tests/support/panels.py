@@ -16,6 +16,7 @@ from odar.engine import Odar
 from odar.evals.selection import plan
 from odar.policy.alignment import Statistics, StatisticsTable
 from odar.policy.equivalence import equivalent
+from odar.policy.signals import AnswerKind, QuantileTables
 from odar.providers.base import Completion
 from odar.recording.collect import Job, collect, collect_work, make_items
 from odar.recording.executor import LocalExecutor
@@ -82,13 +83,22 @@ def settings(folder: Path | None = None, **overrides: Any) -> Any:
     return load_settings("tiny", environ={}, **{**base, **overrides})
 
 
+QUANTILES = QuantileTables.fit(
+    {
+        (kind.value, name): np.linspace(low, high, 60)
+        for kind in AnswerKind
+        for name, low, high in (("answer_logprob", -2.0, 0.0), ("mean_logprob", -2.0, 0.0), ("length", 5.0, 40.0))
+    }
+).document()
+
+
 def calibration(folder: Path) -> str:
-    """A calibration of the three sources, lengths included, so that the posterior has what it needs."""
+    """A calibration of the three sources with quantiles of the fast answers."""
     plain = Odar(settings())
     rows = {
-        plain.source("quick", Step.ANSWER): Statistics(0.4, 0.3, 50, 0.5, 1.3, 0.4),
-        plain.source("deep", Step.VERIFY): Statistics(0.25, 0.15, 50, 0.8, 1.3, 0.4),
-        plain.source("deep", Step.SOLVE): Statistics(0.35, 0.2, 50, 1.0, 1.3, 0.4),
+        plain.source("quick", Step.ANSWER): Statistics(0.4, 0.3, 50, 0.5, QUANTILES),
+        plain.source("deep", Step.VERIFY): Statistics(0.25, 0.15, 50, 0.8),
+        plain.source("deep", Step.SOLVE): Statistics(0.35, 0.2, 50, 1.0),
     }
     file = folder / "calibration.json"
     file.write_text(Calibration(StatisticsTable(rows)).to_json())

@@ -22,9 +22,10 @@ def attempt(rng, step, chance, cost, index=0):
     correct = bool(rng.random() < chance)
     answer = "right" if correct else f"wrong {rng.integers(3)}"
     energy, count = float(rng.normal(0.2 if correct else 0.3, 0.1)), int(rng.integers(5, 60))
+    text = "so " * int(rng.integers(60, 800)) + f"{answer}·{index}"
     return Attempt(
-        step=step, index=index, model="m", text=f"{answer}·{index}", answer=answer, score=float(correct),
-        tokens=("x" * 10,) * count, logprobs=(-10 * energy,) * count, control=(False,) * count,
+        step=step, index=index, model="m", text=text, answer=answer, score=float(correct),
+        tokens=("x",) * count, logprobs=(-energy,) * count, control=(False,) * count,
         request=list(Step).index(step) + index, prompt_usd=0.0, output_usd=cost, seconds=1.0,
     )  # fmt: skip
 

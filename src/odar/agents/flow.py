@@ -29,21 +29,31 @@ class FastAnswer:
         team: the agents.
         ahead: whether to ask now, before the path is known, so that the estimate costs no time. It is not asked
             ahead if another agent cannot work at all: the answer would be paid for nothing.
+        second_opinion: whether to buy a second sample, to see whether it agrees (SPEC 5.11).
 
     Leaving the block cancels what is still running.
     """
 
-    def __init__(self, team: Team, *, ahead: bool) -> None:
+    def __init__(self, team: Team, *, ahead: bool, second_opinion: bool = False) -> None:
+        self.second: Candidate | None = None
+        """The second sample, once the first was asked for; it does not vote."""
         self._team = team
+        self._second_opinion = second_opinion
         self._task: asyncio.Task[list[Candidate]] | None = None
         self._answers: list[Candidate] | None = None
         if ahead and _all_can_work(team):
-            self._task = asyncio.create_task(team.answer())
+            self._task = asyncio.create_task(team.answer(None, 2 if second_opinion else 1))
 
     async def __call__(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
         """Return the answer, or several; the first caller determines how it is asked for."""
         if self._answers is None:
-            self._answers = await (self._team.answer(on_delta, samples) if self._task is None else self._task)
+            both = self._second_opinion and on_delta is None and samples == 1
+            asked = self._team.answer(on_delta, 2 if both else samples) if self._task is None else self._task
+            answers = await asked
+            if both or self._task is not None:
+                self.second = answers[1] if len(answers) > 1 else None
+                answers = answers[:1]
+            self._answers = answers
         return self._answers
 
     async def __aenter__(self) -> Self:

@@ -14,12 +14,13 @@ from odar.agents.team import Failure, Team, billed
 from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded, OdarError, ProviderProtocolError
 from odar.observer import observed
-from odar.policy.alignment import Source, Statistics
+from odar.policy.alignment import Source
 from odar.policy.energy import measure
 from odar.policy.fusion import Fusion, eligible
+from odar.policy.signals import AnswerSignals, QuantileTables
 from odar.providers.base import Message, Quirks, Request, Sampling, score_text
 from odar.settings import Settings
-from odar.store.alignment import ServedAlignment
+from odar.store.alignment import SHIPPED, ServedAlignment
 from odar.types import Candidate, Role, Step, Token, Verdict
 
 
@@ -54,10 +55,16 @@ class EnergyScorer:
             if energy is not None and source is not None:
                 self.alignment.observe(source, energy.free_energy)
 
-    def known(self, step: Step, team: Team) -> Statistics | None:
-        """What calibration found out about a step's answers on the terms of this query."""
-        source = self._source(step, team)
-        return None if source is None else self.alignment.calibrated.find(source)
+    def tables(self, team: Team) -> tuple[QuantileTables | None, str]:
+        """Return quantiles of the fast agent's signals on the terms of this query, and where they come from."""
+        source = self._source(Step.ANSWER, team)
+        return (None, SHIPPED) if source is None else self.alignment.tables(source)
+
+    def observe_signals(self, answer: AnswerSignals, team: Team) -> None:
+        """Count the signals of a fast answer, from which quantiles of served answers are made."""
+        source = self._source(Step.ANSWER, team)
+        if source is not None:
+            self.alignment.observe_signals(source, answer)
 
     def _source(self, step: Step, team: Team, scorer: str = "") -> Source | None:
         """Where a step's answers come from on the terms of this query; None where the server sets some of them."""

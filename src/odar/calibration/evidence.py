@@ -10,9 +10,10 @@ import numpy as np
 from odar.difficulty.training import d_star
 from odar.policy.energy import free_energy
 from odar.policy.equivalence import AnswerGroups
-from odar.policy.fusion import CandidateArrays, is_complete, tie_order
+from odar.policy.fusion import FAST, SOLVE, CandidateArrays, is_complete, tie_order
 from odar.policy.rules import Array, Bools, Ints
-from odar.recording.schema import Attempt, RecordedItem, figures_of
+from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
+from odar.recording.schema import Attempt, RecordedItem, figures_of, recorded_signals
 from odar.types import Step
 
 RIGHT = 0.5
@@ -25,13 +26,11 @@ class FastAnswers:
 
     prior: Array
     """d(x) by the estimator in use."""
-    energy: Array
-    """Raw free energy of the fast answer; NaN where unknown."""
-    log_tokens: Array
-    """ln(1 + tokens) of it; NaN where unknown."""
-    unanswered: Bools
-    """Whether it marked no final answer, although it was told to."""
+    signals: SignalArrays
+    """What the fast answers show about themselves."""
     wrong: Bools
+    gain: Array
+    """How much more often the slow model is right: the mean of its samples minus the fast answer."""
     effort: Array
     """Human time or length of a reference reasoning; NaN where unknown."""
     features: Array | None
@@ -50,10 +49,9 @@ class FastAnswers:
         features = None if self.features is None else self.features[index]
         return FastAnswers(
             prior=self.prior[index],
-            energy=self.energy[index],
-            log_tokens=self.log_tokens[index],
-            unanswered=self.unanswered[index],
+            signals=self.signals.rows(index),
             wrong=self.wrong[index],
+            gain=self.gain[index],
             effort=self.effort[index],
             features=features,
         )
@@ -115,13 +113,15 @@ def evidence_of(
         return np.array([[getattr(cell, name) for cell in row] for row in cells], dtype=np.float64)
 
     unknown = np.full((len(rows), width), np.nan)
-    fast = [row[0] for row in cells]
+    prior = np.array([item.difficulty for item in items]) if prior is None else prior
+    first = [_signals(row[FAST], float(d)) for row, d in zip(rows, prior, strict=True)]
+    correct, present = table("correct") > 0, table("present") > 0
+    slow_right = (correct & present)[:, SOLVE:].sum(axis=1) / np.maximum(1, present[:, SOLVE:].sum(axis=1))
     answers = FastAnswers(
-        prior=np.array([item.difficulty for item in items]) if prior is None else prior,
-        energy=np.array([cell.energy for cell in fast]),
-        log_tokens=np.array([np.log1p(cell.length) if cell.length else np.nan for cell in fast]),
-        unanswered=np.array([not cell.stated for cell in fast]),
-        wrong=np.array([not cell.correct for cell in fast]),
+        prior=prior,
+        signals=SignalArrays.of(first),
+        wrong=~correct[:, FAST],
+        gain=slow_right - correct[:, FAST],
         effort=np.array([np.nan if item.effort is None else item.effort for item in items]),
         features=features,
     )
@@ -166,8 +166,6 @@ class _Cell:
     mean_logprob: float = np.nan
     mean_probability: float = np.nan
     lowest_window: float = np.nan
-    length: int = 0
-    stated: bool = True
 
     @classmethod
     def of(cls, attempt: Attempt | None, row: Sequence[Attempt | None], weight: float) -> _Cell:
@@ -191,12 +189,16 @@ class _Cell:
             mean_logprob=_number(figures.mean_logprob),
             mean_probability=_number(figures.mean_probability),
             lowest_window=_number(figures.lowest_window),
-            length=figures.length,
-            stated=attempt.stated,
         )
 
 
 _ABSENT = _Cell()
+
+
+def _signals(attempt: Attempt | None, prior: float) -> AnswerSignals:
+    if attempt is None:
+        return AnswerSignals(AnswerKind.REASONED, prior, stated=True, length=None)
+    return recorded_signals(attempt, prior)
 
 
 def is_complete_item(item: RecordedItem) -> bool:

@@ -1,78 +1,158 @@
-"""The posterior difficulty of one's own fast agent: how often it is wrong, given what it wrote (SPEC 5.11)."""
+"""Weights of the posterior difficulty from one's own answers: the gain of asking the slow model (SPEC 5.11)."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from odar.calibration.evidence import FastAnswers
 from odar.calibration.part import Part, compare, folds
 from odar.calibration.setup import Setup
-from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array, Bools
+from odar.policy.posterior import TERMS, PosteriorDifficulty
+from odar.policy.rules import Array, Bools, Ints
+from odar.policy.signals import AnswerKind
 
-FEWEST = 50
-"""Fast answers, below which seven coefficients cannot be learned."""
-PULL = 25.0
-"""Ridge towards the coefficients in use: worth about a hundred answers."""
-FEWEST_OF_EACH = 8
-"""Right and wrong ones among them."""
-MEASURE = "log loss of 'fast answer wrong'"
+FEWEST = 200
+"""Answers of a kind, below which its weights stay as they are; quantiles need 30."""
+FEWEST_GAINS = 20
+"""Of them with a gain or a loss: the others say nothing about the order."""
+PULL = 1000.0
+"""Answers that the weights in use are worth: own labels move them slowly."""
+LEAST_CORRELATION = 0.1
+"""With the gain that the weights in use are trusted to have, whatever few answers say."""
+MEASURE = "gain of the slow model among the answers asked first"
 
 
 def fit_posterior_part(
     fast: FastAnswers, setup: Setup, in_use: PosteriorDifficulty, prior: Array | None = None, seed: int = 42
 ) -> Part[PosteriorDifficulty]:
-    """Coefficients for these fast answers, judged on folds they were not fitted to.
+    """Fit weights to these fast answers and judge them on folds they were not fitted to.
 
     Args:
-        fast: the answers and whether they were wrong.
-        setup: with the statistics that make z-scores of energies and lengths.
-        in_use: the coefficients to beat.
+        fast: the answers and what the slow model gained.
+        setup: with the quantiles that turn signals into ranks.
+        in_use: the weights to beat.
         prior: d(x) in place of the estimator's in use.
         seed: of the folds.
     """
     prior = fast.prior if prior is None else prior
-    unsureness, length = setup.scores(fast)
-    usable = np.isfinite(unsureness) & np.isfinite(length)
+    fast = replace(fast, signals=replace(fast.signals, prior=prior))
     used = setup.reconsider(prior, setup.look(in_use, prior, fast), fast)
-    if why := _missing(fast, usable):
+    every = np.ones(len(fast), dtype=bool)
+    if why := _missing(fast):
         return Part("posterior", None, used, None, MEASURE, why)
     fold, held_out = folds(len(fast), seed), used.copy()
     for number in range(int(fold.max()) + 1):
-        seen, test = usable & (fold != number), usable & (fold == number)
-        held_out[test] = setup.look(_fit(setup, prior, fast, seen, in_use), prior[test], fast.rows(test))
-    gain = compare(log_loss(held_out, fast.wrong)[usable], log_loss(used, fast.wrong)[usable])
-    model = _fit(setup, prior, fast, usable, in_use)
-    return Part("posterior", model, setup.reconsider(prior, held_out, fast), gain, MEASURE)
+        test = fold == number
+        model = _fit(setup, fast, ~test, in_use)
+        held_out[test] = setup.reconsider(
+            prior[test], setup.look(model, prior[test], fast.rows(test)), fast.rows(test)
+        )
+    gain = compare(misplaced(held_out, fast.gain), misplaced(used, fast.gain))
+    return Part("posterior", _fit(setup, fast, every, in_use), held_out, gain, MEASURE)
 
 
-def log_loss(difficulty: Array, wrong: Bools) -> Array:
-    """−ln of the chance that was given to what happened.
+def misplaced(difficulty: Array, gain: Array) -> Array:
+    """The error of an order by item: gains that are asked for late. A better order has a lower mean.
 
-    >>> log_loss(np.array([0.5]), np.array([True])).round(3).tolist()
-    [0.693]
+    >>> misplaced(np.array([0.1, 0.9]), np.array([0.0, 1.0])).tolist()
+    [-0.0, -0.25]
     """
-    chance = np.clip(np.where(wrong, difficulty, 1 - difficulty), 1e-6, 1.0)
-    return np.asarray(-np.log(chance))
+    _, inverse, counts = np.unique(difficulty, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2)[inverse] / len(difficulty)
+    return np.asarray(-gain * (ranks - 0.5))
 
 
-def _fit(
-    setup: Setup, prior: Array, fast: FastAnswers, rows: Bools, start: PosteriorDifficulty
-) -> PosteriorDifficulty:
-    """Coefficients that stay near those in use as far as the answers let them; the intercept is free."""
-    some = fast.rows(rows)
-    return PosteriorDifficulty(l2=PULL, start=start).fit(
-        prior[rows], *setup.scores(some), some.wrong, unanswered=some.unanswered, features=some.features
-    )
+def fit_weights(
+    terms: Array,
+    gain: Array,
+    weight: Array | None = None,
+    *,
+    groups: Ints | None = None,
+    only: Collection[str] = TERMS,
+    start: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """Weights of at least 0 that predict the gain of the slow model best, by least squares.
+
+    Args:
+        terms: (n, `TERMS`) of answers that stated something; NaN where unknown.
+        gain: slow right minus fast right.
+        weight: of each answer.
+        groups: answers are compared within a group, such as a pair of models.
+        only: the terms that may get a weight.
+        start: weights that the fit is drawn to, as if they were `PULL` answers.
+    """
+    columns = [i for i, term in enumerate(TERMS) if term in only]
+    group = np.zeros(len(terms), dtype=np.int64) if groups is None else groups
+    share = np.ones(len(terms)) if weight is None else weight
+    x = _centred(terms[:, columns], share, group)
+    y = _centred(gain[:, None], share, group)[:, 0]
+    square, product = (x * share[:, None]).T @ x, x.T @ (share * y)
+    if start is not None:
+        first = np.array([start.get(TERMS[i], 0.0) for i in columns])
+        score = x @ first
+        spread = float(np.sqrt((y @ y) / max(float(score @ score), 1e-12)))
+        slope = max(float(score @ y) / max(float(score @ score), 1e-12), LEAST_CORRELATION * spread)
+        pull = PULL * float((x**2).mean())
+        square, product = square + pull * np.eye(len(columns)), product + pull * slope * first
+    found = _non_negative(square, product)
+    if not found.sum() > 0:
+        return dict(start or {})
+    return {TERMS[i]: round(float(w), 4) for i, w in zip(columns, found / found.sum(), strict=True) if w > 1e-4}
 
 
-def _missing(fast: FastAnswers, usable: Bools) -> str:
+def _non_negative(square: Array, product: Array) -> Array:
+    """The minimum of ½·w'Sw − p'w with w ≥ 0, coordinate by coordinate."""
+    found = np.zeros(len(product))
+    diagonal = np.maximum(np.diag(square), 1e-12)
+    for _ in range(2000):
+        before = found.copy()
+        for i in range(len(found)):
+            if square[i, i] > 0:
+                rest = float(product[i] - square[i] @ found + square[i, i] * found[i])
+                found[i] = max(0.0, rest / diagonal[i])
+        if np.abs(found - before).max() <= 1e-10 * max(1e-12, found.max()):
+            break
+    return found
+
+
+def _centred(values: Array, weight: Array, group: Ints) -> Array:
+    """Each column without its mean in the group; what is unknown counts as average."""
+    out = np.zeros_like(values)
+    for number in np.unique(group):
+        rows = group == number
+        part, share = values[rows], weight[rows, None] * np.isfinite(values[rows])
+        mean = (np.nan_to_num(part) * share).sum(axis=0) / np.maximum(share.sum(axis=0), 1e-300)
+        out[rows] = np.nan_to_num(part - mean)
+    return out
+
+
+def _fit(setup: Setup, fast: FastAnswers, rows: Bools, start: PosteriorDifficulty) -> PosteriorDifficulty:
+    """The weights in use, with those of every kind of which there are enough answers fitted to them."""
+    model = start
+    for kind in _kinds(fast, rows):
+        some = rows & (fast.signals.kind == kind.value) & fast.signals.stated
+        terms = start.terms(fast.signals.rows(some), kind, setup.tables)
+        model = model.with_weights(kind, fit_weights(terms, fast.gain[some], start=start.weights[kind.value]))
+    return model
+
+
+def _kinds(fast: FastAnswers, rows: Bools) -> list[AnswerKind]:
+    stated = rows & fast.signals.stated
+    return [kind for kind in AnswerKind if (stated & (fast.signals.kind == kind.value)).sum() >= FEWEST * 0.75]
+
+
+def _missing(fast: FastAnswers) -> str:
     """What stands in the way of a fit; empty where nothing does."""
-    wrong = fast.wrong[np.isfinite(fast.energy) & np.isfinite(fast.log_tokens)]
-    if len(wrong) < FEWEST:
-        return f"{FEWEST} fast answers with log-probabilities are needed, {FEWEST - len(wrong)} more"
-    fewest = int(min(wrong.sum(), (~wrong).sum()))
-    if fewest < FEWEST_OF_EACH:
-        kind = "wrong" if wrong.sum() == fewest else "right"
-        return f"{FEWEST_OF_EACH} {kind} fast answers are needed, {FEWEST_OF_EACH - fewest} more"
-    return "" if usable.sum() >= FEWEST else "the statistics of the fast answers are unknown"
+    stated = fast.signals.stated
+    counts = {kind: int((stated & (fast.signals.kind == kind.value)).sum()) for kind in AnswerKind}
+    most = max(counts.values())
+    if most < FEWEST:
+        return f"{FEWEST} stated fast answers of one kind are needed, {FEWEST - most} more"
+    changed = int((fast.gain[stated] != 0).sum())
+    if changed < FEWEST_GAINS:
+        needed = f"{FEWEST_GAINS} answers that the slow model makes right or wrong are needed"
+        return f"{needed}, {FEWEST_GAINS - changed} more"
+    return ""

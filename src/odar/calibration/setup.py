@@ -17,6 +17,7 @@ from odar.policy.fusion import FAST, SOLVE, CandidateArrays, Fusion
 from odar.policy.path import HARD, MEDIUM, PATHS, Route, Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints, Votes
+from odar.policy.signals import QuantileTables
 from odar.policy.simulation import Simulation, simulate
 from odar.policy.stopping import Stopping
 
@@ -89,12 +90,10 @@ class Setup:
     def route(self, fast: FastAnswers) -> Route:
         """Choose the path of each item."""
         prior = self.prior(fast)
-        unsureness, length = self.scores(fast)
         posterior = np.full(len(prior), np.nan)
         if self.posterior is not None:
-            known = np.isfinite(unsureness) & np.isfinite(length)
-            posterior = np.where(known, self.look(self.posterior, prior, fast), np.nan)
-        return self.routing.route(prior, posterior, np.isfinite(length))
+            posterior = self.look(self.posterior, prior, fast)
+        return self.routing.route(prior, posterior)
 
     def outcomes(self, evidence: Evidence) -> PathOutcomes:
         """Return what each path would have done with these items."""
@@ -134,14 +133,11 @@ class Setup:
         energy, groups, correct = (np.concatenate(each) for each in zip(*parts, strict=True))
         return Votes(energy, groups, correct, tuple(source_columns(candidates)))
 
-    def scores(self, fast: FastAnswers) -> tuple[Array, Array]:
-        """Return F̃ of each fast answer and the z-score of its length; NaN where unknown."""
+    @property
+    def tables(self) -> QuantileTables | None:
+        """Quantiles of the fast agent's signals; None where the shipped ones are used."""
         known = self.statistics[FAST]
-        if known is None or known.log_tokens_mean is None or not known.log_tokens_deviation:
-            unknown = np.full(len(fast), np.nan)
-            return unknown, unknown
-        lengths = (fast.log_tokens - known.log_tokens_mean) / known.log_tokens_deviation
-        return (fast.energy - known.mean) / known.deviation, lengths
+        return None if known is None else known.tables
 
     def prior(self, fast: FastAnswers) -> Array:
         """Return d(x) of each item."""
@@ -150,15 +146,12 @@ class Setup:
         return self.estimator.predict(fast.features)
 
     def look(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
-        """Return the posterior after each fast answer; one that cannot be scored counts as average."""
-        scores = (np.nan_to_num(each) for each in self.scores(fast))
-        return posterior.predict(prior, *scores, unanswered=fast.unanswered, features=fast.features)
+        """Return the posterior after each fast answer; NaN if the answer shows nothing."""
+        return posterior.predict(replace(fast.signals, prior=prior), self.tables)
 
     def reconsider(self, prior: Array, posterior: Array, fast: FastAnswers) -> Array:
-        """Return the posterior, but the prior if a fast answer cannot be scored or is not waited for."""
-        unsureness, length = self.scores(fast)
-        known = np.where(np.isfinite(unsureness) & np.isfinite(length), posterior, np.nan)
-        return replace(self.routing, looks=True, enabled=True).route(prior, known, np.isfinite(length)).difficulty
+        """Return the posterior, but the prior if a fast answer shows nothing or is not waited for."""
+        return replace(self.routing, looks=True, enabled=True).route(prior, posterior).difficulty
 
 
 def source_columns(candidates: CandidateArrays) -> list[int]:
@@ -167,6 +160,7 @@ def source_columns(candidates: CandidateArrays) -> list[int]:
 
 
 def _aligned(energy: Array, statistics: tuple[Statistics | None, ...], columns: list[int]) -> Array:
-    means = np.array([np.nan if (known := statistics[c]) is None else known.mean for c in columns])
-    deviations = np.array([np.nan if (known := statistics[c]) is None else known.deviation for c in columns])
+    known = [each if (each := statistics[column]) is not None and each.count else None for column in columns]
+    means = np.array([np.nan if each is None else each.mean for each in known])
+    deviations = np.array([np.nan if each is None else each.deviation for each in known])
     return np.asarray((energy - means) / deviations)

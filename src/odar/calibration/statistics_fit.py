@@ -1,4 +1,4 @@
-"""μ and σ of each source's free energies, and of the lengths of the fast answers (SPEC 5.5, 5.11)."""
+"""μ and σ of each source's free energies, and quantiles of the fast answers' signals (SPEC 5.5, 5.11)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from odar.calibration.evidence import Evidence
 from odar.policy.alignment import Statistics
 from odar.policy.fusion import FAST, SOLVE, VERIFY
 from odar.policy.rules import Array
+from odar.policy.signals import QuantileTables, SignalArrays
 
 
 def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
@@ -15,9 +16,8 @@ def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
 
     They are those of the models' own log-probabilities: what a surrogate made of the same texts is another scale.
     """
-    lengths = (evidence.fast.log_tokens, None, None)
-    columns = _by_source(evidence.candidates.energy)
-    return tuple(statistics_of(energy, length) for energy, length in zip(columns, lengths, strict=True))
+    fast, *slow = _by_source(evidence.candidates.energy)
+    return statistics_of(fast, evidence.fast.signals), *map(statistics_of, slow)
 
 
 def fit_scores(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
@@ -31,20 +31,19 @@ def _by_source(energy: Array) -> list[Array]:
     return [energy[:, FAST], energy[:, VERIFY], energy[:, SOLVE:].ravel()]
 
 
-def statistics_of(energy: Array, log_tokens: Array | None = None) -> Statistics | None:
-    """μ and σ with the tails drawn in: one absurd answer must not move them. None where no energy is known.
+def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statistics | None:
+    """μ and σ with the tails drawn in: one absurd answer must not move them. None where nothing is known.
+
+    A model without log-probabilities has no μ and σ, but quantiles of lengths: its deviation is 1.
 
     >>> statistics_of(np.array([0.1, 0.3, np.nan]))
-    Statistics(mean=0.2, deviation=0.1, count=2, skill=1.0, log_tokens_mean=None, log_tokens_deviation=None)
+    Statistics(mean=0.2, deviation=0.1, count=2, skill=1.0, quantiles=None)
     """
     known = energy[np.isfinite(energy)]
+    quantiles = (QuantileTables.of(signals).document() or None) if signals is not None else None
     if not known.size:
-        return None
-    mean, deviation = _centre(known)
-    length: tuple[float | None, float | None] = (None, None)
-    if log_tokens is not None and np.isfinite(log_tokens).any():
-        length = _centre(log_tokens[np.isfinite(log_tokens)])
-    return Statistics(mean, deviation, int(known.size), 1.0, *length)
+        return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
+    return Statistics(*_centre(known), int(known.size), quantiles=quantiles)
 
 
 def _centre(values: Array) -> tuple[float, float]:

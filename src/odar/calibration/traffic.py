@@ -29,6 +29,7 @@ from odar.policy.equivalence import equivalent
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array
+from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
 from odar.types import Step
 
 FEWEST_ENERGIES = 30
@@ -47,8 +48,8 @@ class Traffic:
     """The fast answers of which it is known whether they were wrong."""
     energies: Mapping[Step, Array]
     """Free energies by step, of all traces."""
-    log_tokens: Array
-    """ln(1 + tokens) of every fast answer."""
+    signals: SignalArrays
+    """Of every fast answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ def read_traffic(
         varentropy_weight: λ.
     """
     energies: dict[Step, list[float]] = defaultdict(list)
-    lengths: list[float] = []
-    known: list[tuple[float, float, float, bool, bool]] = []
+    every: list[AnswerSignals] = []
+    known: list[tuple[AnswerSignals, bool]] = []
     features: list[Sequence[float]] = []
     traces = marked = 0
     for row in rows:
@@ -95,32 +96,33 @@ def read_traffic(
             continue
         traces += 1
         marked += row["feedback"] is not None
-        fast: tuple[float, float, bool] | None = None
+        fast: AnswerSignals | None = None
         for candidate in document["candidates"]:
             step, energy = Step(candidate["step"]), _free_energy(candidate, varentropy_weight)
             energies[step].append(energy)
             if step is Step.ANSWER and fast is None:
-                fast = energy, _log_tokens(candidate), not candidate.get("stated", True)
-                lengths.append(fast[1])
+                fast = _signals(document["decision"], candidate)
+                every.append(fast)
         wrong = None if row["feedback"] is None else fast_is_wrong(document, row["feedback"]["correct"])
         phi = _features(document)
         if wrong is None or fast is None or (estimator is not None and phi is None):
             continue
-        known.append((float(document["decision"]["estimate"]["difficulty"]), *fast, wrong))
+        known.append((fast, wrong))
         features.append(phi or ())
     table = np.array(features, dtype=np.float64) if estimator is not None and features else None
-    columns = np.array(known, dtype=np.float64).reshape(-1, 5).T
+    signals = SignalArrays.of([fast for fast, _ in known])
+    prior = signals.prior if estimator is None or table is None else estimator.predict(table)
+    wrong_answers = np.array([wrong for _, wrong in known], dtype=bool)
     answers = FastAnswers(
-        prior=columns[0] if estimator is None or table is None else estimator.predict(table),
-        energy=columns[1],
-        log_tokens=columns[2],
-        unanswered=columns[3].astype(bool),
-        wrong=columns[4].astype(bool),
+        prior=prior,
+        signals=replace(signals, prior=prior),
+        wrong=wrong_answers,
+        gain=wrong_answers.astype(np.float64),  # what the slow model would have said is not known
         effort=np.full(len(known), np.nan),
         features=table,
     )
     by_step = {step: np.array(values, dtype=np.float64) for step, values in energies.items()}
-    return Traffic(traces, marked, answers, by_step, np.array(lengths, dtype=np.float64))
+    return Traffic(traces, marked, answers, by_step, SignalArrays.of(every))
 
 
 def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
@@ -149,7 +151,7 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
         count = int(np.isfinite(values).sum())
         if count >= FEWEST_ENERGIES:
             before = statistics[number]
-            fresh = statistics_of(values, traffic.log_tokens if step is Step.ANSWER else None)
+            fresh = statistics_of(values, traffic.signals if step is Step.ANSWER else None)
             assert fresh is not None, "there are energies"
             statistics[number] = replace(fresh, skill=before.skill if before else 1.0)
             measured[step] = count
@@ -204,9 +206,19 @@ def _free_energy(candidate: Mapping[str, Any], weight: float) -> float:
     return float("nan") if own is None or variance is None else free_energy(float(own), float(variance), weight)
 
 
-def _log_tokens(candidate: Mapping[str, Any]) -> float:
-    count = len(candidate["logprobs"]) - len(candidate["control"])
-    return float(np.log1p(count)) if count else float("nan")
+def _signals(decision: Mapping[str, Any], candidate: Mapping[str, Any]) -> AnswerSignals:
+    """The signals that were seen when the path was chosen; if nobody looked, what the trace holds."""
+    prior, look = float(decision["estimate"]["difficulty"]), decision.get("look")
+    if look is not None:
+        seen = {name: float(value) for name, value, _ in look["signals"] if name != "prior" and value is not None}
+        names = ("length", "mean_logprob", "answer_logprob", "agreement")
+        return AnswerSignals(AnswerKind(look["kind"]), prior, look["stated"], *(seen.get(name) for name in names))
+    control = set(candidate["control"])
+    logprobs = [v for i, v in enumerate(candidate["logprobs"]) if v is not None and i not in control]
+    mean = sum(logprobs) / len(logprobs) if logprobs else None
+    return AnswerSignals(
+        AnswerKind.REASONED, prior, candidate.get("stated", True), float(candidate["text_characters"]), mean
+    )
 
 
 def _features(document: Mapping[str, Any]) -> list[float] | None:

@@ -40,7 +40,11 @@ def show(odar: Odar, fitted: Fitted, count: int) -> None:
     if fitted.looks_first:
         click.echo(f"mode        {settings.routing.mode} → {'prior' if setup.posterior is None else 'posterior'}")
     if setup.posterior is not None:
-        click.echo(f"posterior   {coefficients(odar.posterior)} →\n            {coefficients(setup.posterior)}")
+        for kind in setup.posterior.weights:
+            before, after = (weights(each, kind) for each in (odar.posterior, setup.posterior))
+            click.echo(
+                f"{'posterior':11} {kind}: {after}" + ("" if after == before else f"\n{'':11} before: {before}")
+            )
 
 
 def part_line(part: Part[Any], *, taken: bool) -> str:
@@ -54,10 +58,9 @@ def part_line(part: Part[Any], *, taken: bool) -> str:
     return f"{part.name:11} {verdict}\n{'':11} {part.measure}, gain {part.gain.signed()}"
 
 
-def coefficients(posterior: PosteriorDifficulty) -> str:
-    """The terms of first order: the rest is in the file."""
-    names = ("a", "prior", "F̃", "length")
-    return ", ".join(f"{name} {value:+.2f}" for name, value in zip(names, posterior.coef_, strict=False))
+def weights(posterior: PosteriorDifficulty, kind: str) -> str:
+    """The weights of the terms for one kind of answer."""
+    return ", ".join(f"{term} {weight:.2f}" for term, weight in posterior.weights[kind].items())
 
 
 def _taken(fitted: Fitted, part: Part[Any]) -> bool:

@@ -108,7 +108,7 @@ def command(
     if out:
         files = {Path(name).name: _sha256(Path(name)) for name in (fast, *slow)}
         write_recording(Path(out), imported_header(odar, items, files), items)
-    found = summarize_pair(items, odar.posterior, settings.routing.tau1, settings.fusion.varentropy_weight)
+    found = summarize_pair(items, odar.posterior, settings.routing.tau1)
     left_out = len({(each.set, each.id) for each in quick}) - len(joined)
     if as_json:
         click.echo(json.dumps({**_plain(asdict(found)), "left_out": left_out, "out": out}, ensure_ascii=False))

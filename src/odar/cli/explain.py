@@ -8,7 +8,7 @@ import click
 
 from odar.cli.trace_sheet import CandidateLine, models, money, print_sheet, tokens
 from odar.settings import Settings
-from odar.types import Answer, Candidate, Estimate, Usage
+from odar.types import Answer, Candidate, Estimate, Look, Usage
 
 
 def print_explanation(answer: Answer, settings: Settings) -> None:
@@ -27,6 +27,8 @@ def _facts(answer: Answer, settings: Settings) -> Iterator[tuple[str, str]]:
     yield "difficulty", describe_difficulty(decision.estimate)
     if decision.posterior is not None:
         yield "posterior", f"{decision.posterior:.3f} after the fast answer"
+    if decision.look is not None:
+        yield from look_facts(decision.look)
     yield "path", f"{decision.path} ({decision.reason})"
     yield "expert", f"{assignment.expert} ({assignment.cue})"
     yield "models", models(assignment.fast, assignment.slow)
@@ -51,6 +53,17 @@ def _tokens(usage: Usage) -> str:
     cached = f" ({tokens(usage.cached)} cached)" if usage.cached else ""
     reasoning = f" ({tokens(usage.reasoning)} reasoning)" if usage.reasoning else ""
     return f"{tokens(usage.input)} in{cached}, {tokens(usage.output)} out{reasoning}"
+
+
+def look_facts(look: Look) -> Iterator[tuple[str, str]]:
+    """What the fast answer showed: each signal with its rank, and what made the posterior."""
+    signals = (
+        f"{name} {value:.3g}" + ("" if rank is None else f" (rank {rank:.2f})")
+        for name, value, rank in look.signals
+    )
+    yield "signals", f"{look.kind} answer: {', '.join(signals)}; quantiles {look.quantiles}"
+    terms = ", ".join(f"{name} {value:.2f} × {share:.0%}" for name, value, share in look.terms)
+    yield "posterior by", terms if look.stated else "no stated answer"
 
 
 def describe_difficulty(estimate: Estimate) -> str:

@@ -15,10 +15,10 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.errors import InputError
 from odar.evals.router_quality import apgr
-from odar.policy.energy import free_energy
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools
-from odar.recording.schema import Attempt, Figures, RecordedItem, figures_of, total_cost
+from odar.policy.signals import QuantileTables, SignalArrays
+from odar.recording.schema import Attempt, RecordedItem, recorded_signals, total_cost
 from odar.types import Step
 
 TARGETS = (0.25, 0.5, 0.75)
@@ -65,16 +65,13 @@ class _Pair:
     prior: Array
 
 
-def summarize_pair(
-    items: Sequence[RecordedItem], posterior: PosteriorDifficulty, threshold: float, varentropy_weight: float
-) -> PairSummary:
+def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty, threshold: float) -> PairSummary:
     """Compare what can be done with the recorded answers of a fast and a slow model.
 
     Args:
         items: each with a fast answer and at least one slow one, scored.
         posterior: rates each fast answer.
         threshold: τ1: from this prior difficulty on, ODAR escalates by the question alone.
-        varentropy_weight: λ.
 
     Raises:
         InputError: no item has both answers.
@@ -91,7 +88,7 @@ def summarize_pair(
         slow_usd=np.array([_cost(each) for each in slow]),
         prior=np.array([item.difficulty for item in both]),
     )
-    scores, signals = _posterior_scores(both, fast, posterior, varentropy_weight)
+    scores, signals = _posterior_scores(both, fast, posterior)
     none, every = np.zeros(len(both), dtype=bool), np.ones(len(both), dtype=bool)
     rows = [
         _row("always fast", pair, none),
@@ -131,46 +128,23 @@ def _top(scores: Array, share: float) -> Bools:
 
 
 def _posterior_scores(
-    items: Sequence[RecordedItem], fast: Sequence[Attempt], posterior: PosteriorDifficulty, weight: float
+    items: Sequence[RecordedItem], fast: Sequence[Attempt], posterior: PosteriorDifficulty
 ) -> tuple[Array, tuple[str, ...]]:
-    """Rate each fast answer; what is unknown of an answer counts as average."""
-    figures = [figures_of(each) for each in fast]
-    unsure = np.array([_free_energy(each, weight) for each in figures])
-    if np.isfinite(unsure).mean() < KNOWN_SHARE:
-        unsure = np.array([np.nan if each.mean_logprob is None else -each.mean_logprob for each in fast])
-    lengths = np.array([_length(each, figure.length) for each, figure in zip(fast, figures, strict=True)])
-    unstated = np.array([not each.stated for each in fast])
-    known = [_usable(unsure), _usable(lengths)]
-    u = _z_scores(unsure) if known[0] else np.zeros(len(fast))
-    t = _z_scores(lengths) if known[1] else np.zeros(len(fast))
-    prior = np.array([item.difficulty for item in items])
-    described = all(item.features for item in items)
-    features = np.array([item.features for item in items]) if described else None
-    names = ("log-probabilities", "length", "stated answers", "question")
-    used = (*known, bool(unstated.any()), described)
-    score = posterior.predict(prior, u, t, unanswered=unstated, features=features)
-    return np.asarray(score), tuple(name for name, use in zip(names, used, strict=True) if use)
+    """Rate each fast answer by its rank among all of them; one that shows nothing is rated by the question."""
+    answers = [recorded_signals(each, item.difficulty) for item, each in zip(items, fast, strict=True)]
+    signals = SignalArrays.of(answers)
+    scores = posterior.predict(signals, QuantileTables.of(signals))
+    known = {
+        "log-probabilities": _varies(signals.mean_logprob),
+        "length": _varies(signals.length),
+        "stated answers": not signals.stated.all(),
+        "question": _varies(signals.prior),
+    }
+    return np.where(np.isnan(scores), signals.prior, scores), tuple(name for name, use in known.items() if use)
 
 
-def _free_energy(figures: Figures, weight: float) -> float:
-    if figures.energy is None or figures.varentropy is None:
-        return np.nan
-    return free_energy(figures.energy, figures.varentropy, weight)
-
-
-def _usable(values: Array) -> bool:
-    finite = values[np.isfinite(values)]
-    return bool(np.isfinite(values).mean() >= KNOWN_SHARE and finite.std() > 0)
-
-
-def _z_scores(values: Array) -> Array:
-    finite = values[np.isfinite(values)]
-    return np.asarray(np.nan_to_num((values - finite.mean()) / (finite.std() or 1.0)))
-
-
-def _length(attempt: Attempt, tokens: int) -> float:
-    count = tokens or attempt.usage.output or len(attempt.text.split())
-    return float(np.log1p(count)) if count else np.nan
+def _varies(values: Array) -> bool:
+    return len(np.unique(values[np.isfinite(values)])) > 1
 
 
 def _first(item: RecordedItem, step: Step) -> Attempt | None:

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
 from odar.calibration.part import folds
+from odar.calibration.posterior_fit import fit_weights
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
 from odar.evals.scorers.choice import LETTERS
-from odar.policy.posterior import AnswerStatistics, PosteriorDifficulty, features_of
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.signals import AnswerKind, QuantileTables, SignalArrays
 from odar.recording.files import arrow
 from odar.types import Query
 
@@ -107,9 +109,9 @@ def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[Ro
         estimator.name: prior,
     }
     if outcomes.confidence is not None and outcomes.tokens is not None:
-        phi = [known for estimate in estimates if (known := features_of(estimate)) is not None]
-        features = np.array(phi) if len(phi) == len(prior) else None
-        scores["posterior (cross-validated)"] = _posterior(outcomes, prior, features, seed)
+        signals = _signals(outcomes, prior)
+        scores["posterior (no labels)"] = PosteriorDifficulty.load().predict(signals, QuantileTables.of(signals))
+        scores["posterior (cross-validated)"] = _cross_validated(outcomes, signals, seed)
     scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
     return [router_row(outcomes, name, score, rng) for name, score in scores.items()]
 
@@ -127,25 +129,32 @@ def router_row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Gener
     )
 
 
-def _posterior(outcomes: Outcomes, prior: Array, features: Array | None, seed: int) -> Array:
-    """The posterior of each question by a fit that has not seen it."""
+def _signals(outcomes: Outcomes, prior: Array) -> SignalArrays:
+    """Signals of reasoned answers; ranks depend on the unit of none of them."""
     assert outcomes.confidence is not None
     assert outcomes.tokens is not None
-    fold = folds(len(prior), seed, FOLDS)
-    scores = np.zeros(len(prior))
+    count, unknown = len(prior), np.full(len(prior), np.nan)
+    return SignalArrays(
+        kind=np.full(count, AnswerKind.REASONED.value),
+        prior=prior,
+        stated=np.full(count, True) if outcomes.unanswered is None else outcomes.unanswered == 0,
+        length=outcomes.tokens,
+        mean_logprob=np.log(np.clip(outcomes.confidence, 1e-6, 1.0)),
+        answer_logprob=unknown,
+        agreement=unknown,
+    )
+
+
+def _cross_validated(outcomes: Outcomes, signals: SignalArrays, seed: int) -> Array:
+    """The posterior of each question by quantiles and weights that were fitted without it."""
+    fold, gain = folds(len(signals), seed, FOLDS), outcomes.strong - outcomes.weak
+    shipped, kind, scores = PosteriorDifficulty.load(), AnswerKind.REASONED, np.zeros(len(signals))
     for held_out in range(FOLDS):
         train, test = fold != held_out, fold == held_out
-        known = AnswerStatistics.fit(outcomes.confidence[train], outcomes.tokens[train])
-        unsure, length = known.scores(outcomes.confidence, outcomes.tokens)
-        optional = {"unanswered": outcomes.unanswered, "features": features}
-        seen, new = (
-            {name: column[rows] for name, column in optional.items() if column is not None}
-            for rows in (train, test)
-        )
-        model = PosteriorDifficulty().fit(
-            prior[train], unsure[train], length[train], 1 - outcomes.weak[train], **seen
-        )
-        scores[test] = model.predict(prior[test], unsure[test], length[test], **new)
+        tables, kept = QuantileTables.of(signals.rows(train)), train & signals.stated
+        terms = shipped.terms(signals.rows(kept), kind, tables)
+        model = shipped.with_weights(kind, fit_weights(terms, gain[kept], start=shipped.weights[kind.value]))
+        scores[test] = model.predict(signals.rows(test), tables)
     return scores
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from odar.policy.energy import Alignment
+from odar.policy.signals import LEVELS, QuantileTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Source:
     varentropy_weight: float
     scorer: str = ""
     """The surrogate whose log-probs these are; empty for the model's own."""
+    signal: str = ""
+    """`kind/name` where values of a signal are counted (SPEC 5.11); empty for free energies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +41,18 @@ class Statistics:
     """Candidates behind μ and σ."""
     skill: float = 1.0
     """w_m: its weight in a vote, from its accuracy; 1 is the best source of its set."""
-    log_tokens_mean: float | None = None
-    """Mean of ln(1 + tokens) of its answers, for the posterior difficulty (SPEC 5.11); None where not measured."""
-    log_tokens_deviation: float | None = None
-    """Its deviation."""
+    quantiles: Mapping[str, Mapping[str, Sequence[float]]] | None = None
+    """Of the signals of its answers, for the posterior difficulty (SPEC 5.11); None where not measured."""
 
     @property
     def alignment(self) -> Alignment:
         """μ and σ as they are applied."""
         return Alignment(self.mean, self.deviation)
 
-    def length_score(self, tokens: int) -> float | None:
-        """How long an answer is among those of this source, as a z-score of ln(1 + tokens); None where unknown.
-
-        >>> Statistics(0.2, 0.1, 50, log_tokens_mean=3.0, log_tokens_deviation=0.5).length_score(0)
-        -6.0
-        """
-        if self.log_tokens_mean is None or not self.log_tokens_deviation:
-            return None
-        return (math.log1p(tokens) - self.log_tokens_mean) / self.log_tokens_deviation
+    @property
+    def tables(self) -> QuantileTables | None:
+        """The quantiles as ranks are looked up; raises ValueError where they are none."""
+        return None if self.quantiles is None else QuantileTables.from_document(self.quantiles)
 
 
 class StatisticsTable:
@@ -80,7 +76,10 @@ class StatisticsTable:
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
         """Read what `to_rows` wrote; raises KeyError or TypeError where a row lacks something."""
-        return cls({_read(Source, row): _read(Statistics, row) for row in rows})
+        table = cls({_read(Source, row): _read(Statistics, row) for row in rows})
+        for statistics in table.entries.values():
+            _ = statistics.tables  # a file with tables that are none is refused when it is read
+        return table
 
 
 def source_from_row(row: Mapping[str, Any]) -> Source:
@@ -98,7 +97,7 @@ def _read(kind: Any, row: Mapping[str, Any]) -> Any:
 
 RATIO = 1.02
 """From one bin to the next: no energy is off by more than 1%."""
-_LOWEST, _HIGHEST = 1e-4, 1e3
+_LOWEST, _HIGHEST = 1e-4, 1e6
 """Beyond these an energy counts as one of them."""
 _FENCE = 3.0
 """Tukey's outer fences: energies farther from the quartiles than this many times their distance are pulled in."""
@@ -162,6 +161,17 @@ class Running:
         left = 0.5 ** (max(0.0, day - self.day) / half_life)
         bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _FEWEST}
         return Running(bins, max(day, self.day), self.seen)
+
+    def quantiles(self) -> list[float]:
+        """The values at the levels of a table of quantiles, in ascending order.
+
+        >>> Running.of([1.0] * 50, day=0.0).quantiles()[0]
+        1.0
+        """
+        order = sorted(self.bins)
+        values = RATIO ** np.array(order, dtype=np.float64)
+        weights = np.array([self.bins[number] for number in order])
+        return [_quantile(values, weights, (level + 0.5) / LEVELS) for level in range(LEVELS)]
 
     def alignment(self) -> Alignment | None:
         """μ and σ with outliers pulled in to the fences; None where there are no two different energies."""

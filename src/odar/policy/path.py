@@ -155,20 +155,17 @@ class Routing:
             path, reason = decision.path, f"{reason}; {path} is not allowed"
         return replace(decision, path=path, reason=reason, posterior=posterior)
 
-    def route(
-        self, prior: Array, posterior: Array, measurable: Bools, experts: Sequence[str] | None = None
-    ) -> Route:
+    def route(self, prior: Array, posterior: Array, experts: Sequence[str] | None = None) -> Route:
         """Choose the path of every recorded question: `decide`, `looks_first` and `reconsider` as arrays.
 
         Args:
             prior: d(x).
-            posterior: d(x, y_fast); NaN if the fast answer cannot be scored.
-            measurable: whether statistics are known by which fast answers are scored at all.
+            posterior: d(x, y_fast); NaN if the fast answer shows nothing.
             experts: the expert of each question; needed only if some have their own thresholds.
         """
         if not self.enabled:
             return Route(np.full(len(prior), MEDIUM), prior, np.zeros(len(prior), dtype=bool))
-        looked = measurable & (prior < self.clearly_hard) & self.looks
+        looked = (prior < self.clearly_hard) & self.looks
         difficulty = np.where(looked & np.isfinite(posterior), posterior, prior)
         path = self.thresholds.paths(difficulty)
         for expert, thresholds in self.by_expert.items():

@@ -1,191 +1,143 @@
 """Posterior difficulty: the estimate after the fast answer was seen (SPEC 5.11).
 
-    d(x, y_fast) = σ(a + b·logit d(x) + quadratic in u and t + c·[no answer] + v·φ(x))
-
-u is how unsure the fast answer is, as a z-score among that model's own answers: of −ln(mean token
-probability) where only that is known, or F̃ itself (SPEC 5.5). t is the z-score of ln(1 + tokens), so that
-terse and wordy models compare. A fast agent that rambled and stated no final answer has told us most of all.
-φ(x) corrects the prior where the prompt and the kind of answer belong together. The whole estimates the chance that
-the fast answer is wrong, on the scale of d(x).
+Every path begins with the fast call, so its answer is looked at before more is paid for. The score is a weighted
+mean of terms in [0, 1], each a rank within that model's own answers or made of two; all of them grow with the
+expected gain of asking the slow model. A term that is unknown is left out. An answer that was cut off or states
+nothing scores 1. A monotone map by kind of answer puts the score on the scale of d(x), so that τ1 and τ2 mean the
+same for both.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from odar.difficulty.estimator import Scaling, scaling_document, scaling_from
-from odar.difficulty.features import FEATURES
 from odar.errors import InputError
 from odar.formats import check_format
-from odar.types import Estimate
+from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, Array, QuantileTables, SignalArrays
+from odar.types import Look
 
-FORMAT = "odar-posterior/2"
-Array = NDArray[np.float64]
-ANSWER_TERMS = (
-    "intercept", "logit_prior", "unsureness", "log_tokens", "unsureness_x_log_tokens", "unsureness_squared",
-    "log_tokens_squared", "unanswered",
-)  # fmt: skip
-TERMS = (*ANSWER_TERMS, *FEATURES)
-"""What the coefficients belong to, in order."""
-RARE = 0.05
-"""A feature that differs from its median in fewer queries of the fit than this has no say."""
-_IS_FEATURE = np.array([term in FEATURES for term in TERMS])
-_FIXED = 1e9
-CLIP = 3.0
-"""z-scores beyond this are glitches of a provider, not news; and the quadratic would turn around there."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerStatistics:
-    """Mean and deviation of unsureness and ln(1 + tokens) over a model's own answers."""
-
-    unsureness_mean: float
-    unsureness_scale: float
-    log_tokens_mean: float
-    log_tokens_scale: float
-
-    @classmethod
-    def fit(cls, probability: ArrayLike, tokens: ArrayLike) -> AnswerStatistics:
-        """From the mean token probability and length of some answers of one model."""
-        u, t = unsureness(probability), np.log1p(np.asarray(tokens, float))
-        return cls(float(u.mean()), float(u.std()) or 1.0, float(t.mean()), float(t.std()) or 1.0)
-
-    def scores(self, probability: ArrayLike, tokens: ArrayLike) -> tuple[Array, Array]:
-        """u and t of answers of this model, from their mean token probability and length."""
-        u = (unsureness(probability) - self.unsureness_mean) / self.unsureness_scale
-        t = (np.log1p(np.asarray(tokens, float)) - self.log_tokens_mean) / self.log_tokens_scale
-        return u, t
+FORMAT = "odar-posterior/3"
+TERMS = ("unsure_answer", "unsure_text", "long", "long_and_unsure", "looks_hard", "not_easy", "disagreement")
+"""What the weights belong to, in order."""
+PRIOR_TERMS = ("looks_hard", "not_easy")
+"""The terms that say nothing about the answer."""
+UNSURE_CAP = 0.6
+"""`long_and_unsure` does not grow beyond this rank: what is least likely of all, the slow model fails too."""
+EASY_CAP = 0.25
+"""`not_easy` is 1 from this rank of the prior on: it only tells the questions that look easy."""
+MAX_DIFFICULTY = 0.99
+"""Thresholds of 1 are never reached."""
+PAPER_MIX = (0.41, 0.76)
+"""Shares of answers below τ1 and below τ2 on the data of the fit: the paper's path mix, 41/35/24."""
+PAPER_THRESHOLDS = (0.3, 0.7)
 
 
-def unsureness(probability: ArrayLike) -> Array:
-    """−ln of the mean token probability.
-
-    >>> unsureness([1.0]).tolist()
-    [-0.0]
-    """
-    return np.asarray(-np.log(np.clip(np.asarray(probability, float), 1e-6, 1.0)))
-
-
+@dataclass(frozen=True)
 class PosteriorDifficulty:
-    """Logistic regression on the prior's logit, the fast answer's unsureness and length, and the prompt's features.
+    """Weights of the terms and the map to a difficulty, by kind of answer.
 
-    Parameters:
-        l2: ridge on what the answer says.
-        l2_prompt: ridge on φ. The prior keeps the coefficient it has without φ, which spans it and would else take
-            its place, with a sign that only holds for queries like those of the fit.
-        start: another posterior that the ridge draws to, in place of zero: for few rows, `load()` and an l2 of 25.
-
-    Attributes:
-        coef_: one number for each of `TERMS`.
-        scaling_: how φ is standardised.
-
-    Where no features are given they count as average, and without `unanswered` every answer was stated.
-
-    >>> sure = PosteriorDifficulty.load()
-    >>> sure.update(0.5, unsureness=-1.0, log_tokens=-1.0) < sure.update(0.5, unsureness=1.0, log_tokens=1.0)
+    >>> posterior = PosteriorDifficulty.load()
+    >>> sure = AnswerSignals(AnswerKind.DIRECT, 0.4, True, 6, mean_logprob=-0.01, answer_logprob=-0.01)
+    >>> unsure = AnswerSignals(AnswerKind.DIRECT, 0.4, True, 6, mean_logprob=-2.0, answer_logprob=-2.0)
+    >>> posterior.look(sure)[0] < posterior.look(unsure)[0]
     True
     """
 
-    def __init__(
-        self, *, l2: float = 1.0, l2_prompt: float = 100.0, start: PosteriorDifficulty | None = None
-    ) -> None:
-        self.l2 = l2
-        self.l2_prompt = l2_prompt
-        self.start = start
+    weights: Mapping[str, Mapping[str, float]]
+    knots: Mapping[str, tuple[float, float]]
+    """By kind, the scores at τ1 = 0.3 and τ2 = 0.7 of the scale."""
+    tables: QuantileTables = field(default_factory=QuantileTables)
+    """Shipped quantiles, for models of which too few answers are known."""
+    about: Mapping[str, Any] = field(default_factory=dict)
 
-    def fit(
-        self,
-        prior: ArrayLike,
-        unsureness: ArrayLike,
-        log_tokens: ArrayLike,
-        wrong: ArrayLike,
-        *,
-        unanswered: ArrayLike | None = None,
-        features: ArrayLike | None = None,
-    ) -> PosteriorDifficulty:
-        """Learn from z-scores, φ (n, 24) and whether the fast answer was wrong, by Newton's method."""
-        if self.start:
-            self.scaling_: Scaling = self.start.scaling_
-        else:
-            self.scaling_ = _scaling(
-                np.zeros((1, len(FEATURES))) if features is None else np.asarray(features, float)
-            )
-        x, y = self._design(prior, unsureness, log_tokens, unanswered, features), np.asarray(wrong, float)
-        if len(x) != len(y) or not len(y) or not np.isfinite(x).all():
-            raise InputError("the posterior needs equally many, finite priors, answers and outcomes")
-        gentle = np.where(_IS_FEATURE, self.l2_prompt, self.l2)
-        if self.start:
-            theta = _newton(x, y, self.start.coef_, gentle)
-        else:
-            # first without φ, for the prior's coefficient; which it keeps while φ corrects it
-            theta = _newton(np.where(_IS_FEATURE, 0.0, x), y, np.zeros(len(TERMS)), np.full(len(TERMS), self.l2))
-            if features is not None:
-                theta = _newton(x, y, theta, np.where(np.array(TERMS) == "logit_prior", _FIXED, gentle))
-        self.coef_: Array = theta
-        self.about_: dict[str, Any] = {}
-        return self
+    def predict(self, signals: SignalArrays, tables: QuantileTables | None = None) -> Array:
+        """d(x, y_fast) of each answer; NaN where the answer shows nothing."""
+        out = np.full(len(signals), math.nan)
+        for kind in AnswerKind:
+            rows = signals.kind == kind.value
+            if rows.any():
+                part = signals.rows(rows)
+                score = self.score(kind, self.terms(part, kind, tables))
+                score = np.where(part.stated, score, 1.0)
+                out[rows] = self._difficulty(kind, score)
+        return out
 
-    def predict(
-        self,
-        prior: ArrayLike,
-        unsureness: ArrayLike,
-        log_tokens: ArrayLike,
-        *,
-        unanswered: ArrayLike | None = None,
-        features: ArrayLike | None = None,
-    ) -> Array:
-        """Posterior difficulty for columns of priors and z-scores."""
-        logit = self._design(prior, unsureness, log_tokens, unanswered, features) @ self.coef_
-        return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))))
+    def look(
+        self, answer: AnswerSignals, tables: QuantileTables | None = None, origin: str = "shipped"
+    ) -> tuple[float | None, Look]:
+        """`predict` for one answer, with what made it; None if the answer shows nothing and the prior decides."""
+        signals, kind = SignalArrays.of([answer]), answer.kind
+        known = self.tables if tables is None else tables.over(self.tables)
+        difficulty = float(self.predict(signals, tables)[0])
+        values, weights = self.terms(signals, kind, tables)[0], self._vector(kind)
+        used = np.flatnonzero(~np.isnan(values) & (weights > 0))
+        total = float(weights[used].sum())
+        raw = {name: getattr(answer, name) for name in (*RANKED, "agreement")}
+        shown = []
+        for name, value in raw.items():
+            if value is not None:
+                rank = float(known.rank(kind, name, [value])[0])
+                shown.append((name, float(value), None if math.isnan(rank) else round(rank, 4)))
+        look = Look(
+            kind=kind.value,
+            stated=answer.stated,
+            signals=tuple(shown),
+            terms=tuple((TERMS[i], round(float(values[i]), 4), round(float(weights[i]) / total, 4)) for i in used),
+            quantiles=origin,
+        )
+        return None if math.isnan(difficulty) else difficulty, look
 
-    def update(
-        self,
-        prior: float,
-        *,
-        unsureness: float,
-        log_tokens: float,
-        unanswered: bool = False,
-        features: ArrayLike | None = None,
-    ) -> float:
-        """Posterior of one query from z-scores; `unsureness` may be F̃, `features` come from `features_of`."""
-        row = None if features is None else np.asarray(features, float)[None]
-        found = self.predict([prior], [unsureness], [log_tokens], unanswered=[unanswered], features=row)
-        return float(found[0])
+    def terms(self, signals: SignalArrays, kind: AnswerKind, tables: QuantileTables | None = None) -> Array:
+        """(n, `TERMS`) values in [0, 1] of answers of one kind; NaN where unknown."""
+        known = self.tables if tables is None else tables.over(self.tables)
+        unsure_answer = 1 - known.rank(kind, "answer_logprob", signals.answer_logprob)
+        unsure_text = 1 - known.rank(kind, "mean_logprob", signals.mean_logprob)
+        if kind is AnswerKind.DIRECT:  # of a direct answer, the whole text says nearly the same
+            unsure_answer = np.where(np.isnan(unsure_answer), unsure_text, unsure_answer)
+        length = known.rank(kind, "length", signals.length)
+        prior = known.rank(kind, "prior", signals.prior)
+        capped = np.where(np.isnan(unsure_text), 1.0, np.minimum(unsure_text, UNSURE_CAP) / UNSURE_CAP)
+        columns = (
+            unsure_answer, unsure_text, length, length * capped, prior,
+            np.minimum(prior, EASY_CAP) / EASY_CAP, 1 - signals.agreement,
+        )  # fmt: skip
+        return np.column_stack(columns)
 
-    def _design(
-        self,
-        prior: ArrayLike,
-        unsureness: ArrayLike,
-        log_tokens: ArrayLike,
-        unanswered: ArrayLike | None,
-        features: ArrayLike | None,
-    ) -> Array:
-        """One column for each of `TERMS`."""
-        d = np.clip(np.asarray(prior, float), 1e-6, 1 - 1e-6)
-        u, t = (np.clip(np.asarray(v, float), -CLIP, CLIP) for v in (unsureness, log_tokens))
-        silent = np.zeros_like(d) if unanswered is None else np.asarray(unanswered, float)
-        phi = np.zeros((len(d), len(FEATURES))) if features is None else self.scaling_(np.asarray(features, float))
-        phi = np.clip(phi, -CLIP, CLIP)
-        return np.column_stack([np.ones_like(d), np.log(d / (1 - d)), u, t, u * t, u * u, t * t, silent, phi])
+    def score(self, kind: AnswerKind, terms: Array) -> Array:
+        """The weighted mean of the terms that are known; NaN where only the prior is."""
+        weights, known = self._vector(kind), ~np.isnan(terms)
+        total = known @ weights
+        of_answer = known @ np.where([term in PRIOR_TERMS for term in TERMS], 0.0, weights)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return cast(Array, np.where(of_answer > 0, np.nan_to_num(terms) @ weights / total, math.nan))
 
-    def document(self, statistics: Mapping[str, AnswerStatistics] | None = None) -> dict[str, Any]:
+    def _difficulty(self, kind: AnswerKind, score: Array) -> Array:
+        low, high = self.knots[kind.value]
+        return cast(Array, np.interp(score, (0.0, low, high, 1.0), (0.0, *PAPER_THRESHOLDS, MAX_DIFFICULTY)))
+
+    def _vector(self, kind: AnswerKind) -> Array:
+        return np.array([self.weights[kind.value].get(term, 0.0) for term in TERMS])
+
+    def with_weights(self, kind: AnswerKind, weights: Mapping[str, float]) -> PosteriorDifficulty:
+        """The same with other weights for one kind of answer."""
+        return replace(self, weights={**self.weights, kind.value: dict(weights)})
+
+    def document(self) -> dict[str, Any]:
         """What a saved file holds."""
         return {
             "format": FORMAT,
-            "coefficients": dict(zip(TERMS, np.round(self.coef_, 6).tolist(), strict=True)),
-            "scaling": scaling_document(self.scaling_),
-            "l2": self.l2,
-            "l2_prompt": self.l2_prompt,
-            "statistics": {m: asdict(s) for m, s in (statistics or {}).items()},
-            "about": self.about_,
+            "weights": {kind: {t: round(w, 6) for t, w in row.items()} for kind, row in self.weights.items()},
+            "knots": {kind: [round(value, 6) for value in pair] for kind, pair in self.knots.items()},
+            "quantiles": self.tables.document(),
+            "about": dict(self.about),
         }
 
     @classmethod
@@ -193,60 +145,34 @@ class PosteriorDifficulty:
         """From a saved file's content; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
         check_format(found, FORMAT, name, "run `odar calibrate` again")
-        coefficients = raw.get("coefficients", {})
-        if tuple(coefficients) != TERMS:
-            raise InputError(f"{name}: coefficients {sorted(coefficients)}; expected {list(TERMS)}")
-        model = cls(l2=float(raw.get("l2", 1.0)), l2_prompt=float(raw.get("l2_prompt", 100.0)))
-        model.coef_ = np.array([float(coefficients[t]) for t in TERMS])
-        model.scaling_ = scaling_from(raw.get("scaling", {}), name)
-        model.about_ = raw.get("about", {})
-        return model
+        kinds = [kind.value for kind in AnswerKind]
+        try:
+            weights = {kind: {t: float(w) for t, w in raw["weights"][kind].items()} for kind in kinds}
+            knots = {kind: (float(raw["knots"][kind][0]), float(raw["knots"][kind][1])) for kind in kinds}
+            tables = QuantileTables.from_document(raw["quantiles"])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise InputError(f"{name} is not a posterior: {error}") from None
+        for kind, row in weights.items():
+            if strange := sorted(set(row) - set(TERMS)):
+                raise InputError(f"{name}: unknown term {strange[0]!r}; the terms are {', '.join(TERMS)}")
+            if not all(math.isfinite(w) and w >= 0 for w in row.values()) or not sum(row.values()):
+                raise InputError(f"{name}: weights of {kind} answers must be at least 0 and not all 0")
+        if bad := [kind for kind, (low, high) in knots.items() if not 0 < low < high < 1]:
+            raise InputError(f"{name}: knots of {bad[0]} answers must ascend between 0 and 1")
+        return cls(weights, knots, tables, raw.get("about", {}))
 
     @classmethod
     def fitted(cls, document: Any = None, name: str = "") -> PosteriorDifficulty:
-        """The coefficients that a calibration of this name found, or else the shipped ones."""
+        """The weights that a calibration of this name found, or else the shipped ones."""
         return cls.load() if document is None else cls.from_document(document, f"the posterior of {name}")
 
     @classmethod
     def load(cls) -> PosteriorDifficulty:
-        """The shipped coefficients."""
-        return cls.from_document(_shipped(), "posterior.json")
-
-
-def _newton(x: Array, y: Array, origin: Array, ridge: Array) -> Array:
-    """The coefficients of a logistic regression that a ridge draws to `origin`."""
-    # none on the intercept but a trace, which keeps the step finite where every outcome is the same
-    penalty = np.diag(np.append(1e-6, ridge[1:] + 1e-9))
-    theta = origin.copy()
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-np.clip(x @ theta, -30, 30)))
-        curvature = (x * (p * (1 - p))[:, None]).T @ x + penalty
-        step = np.linalg.solve(curvature, x.T @ (y - p) - penalty @ (theta - origin))
-        theta = theta + np.clip(step, -2, 2)
-        if np.abs(step).max() < 1e-7:
-            break
-    return theta
-
-
-def _scaling(features: Array) -> Scaling:
-    """As the estimator's, but what hardly varies in the fit has no say: a few proofs teach nothing."""
-    scaling = Scaling.fit(features)
-    usual = np.median(features, axis=0)
-    rare = (features == usual).mean(axis=0) > 1 - RARE
-    low, high = (np.where(rare, scaling.mean, bound) for bound in (scaling.low, scaling.high))
-    return Scaling(scaling.mean, scaling.scale, low, high)
-
-
-def features_of(estimate: Estimate) -> Array | None:
-    """φ(x) as an estimate shows it; None where the estimator does not use the 24 features.
-
-    >>> features_of(Estimate(0.5, "constant")) is None
-    True
-    """
-    values = {name: value for name, value, _ in estimate.contributions}
-    return np.array([values[f] for f in FEATURES]) if set(FEATURES) <= values.keys() else None
+        """The shipped weights and tables."""
+        return _shipped()
 
 
 @cache
-def _shipped() -> Any:
-    return json.loads(resources.files("odar.policy").joinpath("posterior.json").read_text("utf-8"))
+def _shipped() -> PosteriorDifficulty:
+    text = resources.files("odar.policy").joinpath("posterior.json").read_text("utf-8")
+    return PosteriorDifficulty.from_document(json.loads(text), "posterior.json")

@@ -8,6 +8,8 @@ from a table: of a calibration, of served answers, or shipped with the package.
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -16,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from odar.policy.equivalence import equivalent
 from odar.types import Candidate, Token
 
 Array = NDArray[np.float64]
@@ -93,6 +96,11 @@ class SignalArrays:
 
     def __len__(self) -> int:
         return len(self.prior)
+
+    @classmethod
+    def join(cls, parts: Sequence[SignalArrays]) -> SignalArrays:
+        """The answers of several parts, in order."""
+        return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
 
     def rows(self, index: Any) -> SignalArrays:
         """Some of the answers."""
@@ -213,3 +221,19 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
             total += token.logprob
         position += len(token.text)
     return total
+
+
+def agreement_of(samples: Sequence[Candidate]) -> float | None:
+    """How far two samples of a model agree, from 0 to 1; None where there is only one.
+
+    Answers of an exact form are the same or not; free text agrees as far as its words are the same.
+    """
+    if len(samples) < 2:
+        return None
+    first, second = samples[0], samples[1]
+    if equivalent(first.answer, second.answer):
+        return 1.0
+    if answer_kind(first.text, first.answer, first.stated) is not AnswerKind.FREE_TEXT:
+        return 0.0
+    left, right = (Counter(re.findall(r"\w+", sample.text.lower())) for sample in (first, second))
+    return 2 * sum((left & right).values()) / max(1, left.total() + right.total())

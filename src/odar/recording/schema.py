@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from odar.catalogue import Price
 from odar.policy.energy import measure
 from odar.policy.fusion import confidences, token_counts
+from odar.policy.signals import AnswerSignals, signals_of
 from odar.types import Candidate, Query, Step, Token, Usage
 
 DIGITS = 4
@@ -163,6 +164,12 @@ def figures_of(attempt: Attempt) -> Figures:
         return Figures(None, None, None, None, None, total, missing, length, stated)
     mean, probability, window = confidences(candidate)
     return Figures(energy.energy, energy.varentropy, mean, probability, window, total, missing, length, stated)
+
+
+def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
+    """The signals of a recorded fast answer (SPEC 5.11), as the engine would see them."""
+    found = signals_of(attempt.candidate, prior)
+    return found if attempt.tokens else replace(found, mean_logprob=attempt.mean_logprob)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,19 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from odar.errors import StoreError
-from odar.policy.alignment import AlignmentRow, Running, Source, StatisticsTable, alignment_row
+from odar.policy.alignment import AlignmentRow, Running, Source, Statistics, StatisticsTable, alignment_row
 from odar.policy.energy import Alignment
+from odar.policy.signals import FEWEST, RANKED, AnswerSignals, QuantileTables
 from odar.settings import AlignmentSettings
 from odar.store.alignment_file import AlignmentFile, Served, merged
 
 CALIBRATED, RUNNING = "calibrated", "running"
+SERVED, SHIPPED = "served", "shipped"
+"""Where the quantiles of signals come from, if not from a calibration."""
 _SYNC_S = 30.0
 """Between two looks at what other processes served; as much is lost if this one is killed."""
 _MOST_WAITING = 20_000
@@ -68,12 +72,14 @@ class ServedAlignment:
         self._served: Served | None = None
         self._unsaved: Served = {}
         self._ready: dict[Source, Alignment] = {}
+        self._tables: dict[Source, QuantileTables] = {}
+        self._read: dict[Source, tuple[Statistics, QuantileTables | None]] = {}
         self._sync_at = -math.inf
 
     def find(self, source: Source) -> Known | None:
         """μ and σ of this source, or None: it is uncalibrated."""
         calibrated = self.calibrated.find(source)
-        if calibrated is not None:
+        if calibrated is not None and calibrated.count:  # without log-probabilities it holds quantiles alone
             return Known(calibrated.alignment, CALIBRATED)
         if not self._settings.running:
             return None
@@ -86,6 +92,29 @@ class ServedAlignment:
         """Read the file now, so that no later call of `find` has to."""
         if self._settings.running and self._served is None:
             self.sync()
+
+    def tables(self, source: Source) -> tuple[QuantileTables | None, str]:
+        """Quantiles of the signals of this source and where they come from; None for the shipped ones."""
+        calibrated = self.calibrated.find(source)
+        if calibrated is not None and calibrated.quantiles is not None:
+            if source not in self._read or self._read[source][0] is not calibrated:
+                self._read[source] = calibrated, calibrated.tables
+            return self._read[source][1], CALIBRATED
+        if not self._settings.running:
+            return None, SHIPPED
+        if self._served is None:
+            self.sync()
+        found = self._tables.get(source)
+        return (None, SHIPPED) if found is None else (found, SERVED)
+
+    def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
+        """Count the signals of a served fast answer; one that states nothing is not compared with others."""
+        if answer.stated:
+            for name in RANKED:
+                value = getattr(answer, name)
+                if value is not None:
+                    positive = -value if name.endswith("logprob") else value
+                    self.observe(replace(source, signal=f"{answer.kind.value}/{name}"), positive)
 
     def observe(self, source: Source, energy: float) -> None:
         """Count a served candidate; microseconds, and never an error."""
@@ -114,8 +143,9 @@ class ServedAlignment:
             new = {source: Running.of(energies, day) for source, energies in waiting.items()}
             self._served = self._stored(new, half_life)
             faded = {source: running.faded(day, half_life) for source, running in self._served.items()}
-            found = {s: r.alignment() for s, r in faded.items() if r.count >= self._settings.floor}
+            found = {s: r.alignment() for s, r in faded.items() if not s.signal and r.count >= self._settings.floor}
             self._ready = {source: alignment for source, alignment in found.items() if alignment is not None}
+            self._tables = _tables(faded)
 
     def close(self) -> None:
         """Write what waits. Idempotent, and does nothing where there is no file."""
@@ -132,7 +162,7 @@ class ServedAlignment:
             self.sync()
         day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
         served = {s: r.faded(day, half_life) for s, r in (self._served or {}).items()}
-        sources = dict.fromkeys((*self.calibrated.entries, *served))
+        sources = dict.fromkeys(source for source in (*self.calibrated.entries, *served) if not source.signal)
         rows = [
             alignment_row(
                 source,
@@ -156,3 +186,15 @@ class ServedAlignment:
             except StoreError as error:
                 self.complaint = str(error)
         return merged(self._served or {}, new, half_life)
+
+
+def _tables(served: Served) -> dict[Source, QuantileTables]:
+    """Quantiles of signals by source, of those with enough answers."""
+    found: dict[Source, dict[tuple[str, str], list[float]]] = {}
+    for source, running in served.items():
+        kind, _, name = source.signal.partition("/")
+        if name and running.count >= FEWEST:
+            values = running.quantiles()
+            ascending = [-value for value in reversed(values)] if name.endswith("logprob") else values
+            found.setdefault(replace(source, signal=""), {})[kind, name] = ascending
+    return {source: QuantileTables(tables) for source, tables in found.items()}

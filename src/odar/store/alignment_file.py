@@ -20,8 +20,8 @@ from odar.formats import check_format, load_json
 from odar.policy.alignment import Running, Source, source_from_row
 from odar.settings import StoreSettings
 
-FORMAT = "odar-alignment-1"
-_MOST_SOURCES = 500
+FORMAT = "odar-alignment-2"
+_MOST_SOURCES = 3000
 """Clients choose temperatures and lengths, and each choice is a source of its own: the rarest are forgotten."""
 _FADED = 0.5
 """A source that counts for less than this is forgotten too."""

@@ -27,6 +27,7 @@ from odar.types import (
     Energy,
     Estimate,
     Image,
+    Look,
     Path,
     Query,
     Spend,
@@ -185,7 +186,8 @@ def _decision(decision: Decision, content: bool) -> dict[str, Any]:
     if not content:  # "keywords: integral, matrix" is made of words of the query
         assignment["cue"] = decision.assignment.cue.partition(":")[0]
     parts = {"path": decision.path.value, "estimate": _plain(decision.estimate), "assignment": assignment}
-    return _plain(decision) | parts
+    look = None if decision.look is None else _plain(decision.look)
+    return _plain(decision) | parts | {"look": look}
 
 
 def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
@@ -249,6 +251,17 @@ def _read_decision(tree: Mapping[str, Any]) -> Decision:
         assignment=Assignment(**tree["assignment"]),
         forced=tree.get("forced", False),
         posterior=_number(tree.get("posterior")),
+        look=None if (look := tree.get("look")) is None else _read_look(look),
+    )
+
+
+def _read_look(tree: Mapping[str, Any]) -> Look:
+    return Look(
+        kind=tree["kind"],
+        stated=tree["stated"],
+        signals=tuple((name, _certain(value), _number(rank)) for name, value, rank in tree["signals"]),
+        terms=tuple((name, _certain(value), _certain(share)) for name, value, share in tree["terms"]),
+        quantiles=tree["quantiles"],
     )
 
 

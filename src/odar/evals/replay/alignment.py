@@ -13,6 +13,7 @@ from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, CandidateArrays
 from odar.policy.rules import Array
+from odar.policy.signals import QuantileTables
 from odar.recording.header import calibration_of
 from odar.types import Step
 
@@ -49,20 +50,9 @@ def align(tape: Tape, setting: Setting) -> Array:
     """F̃; NaN where an answer has no log-probabilities, or its source no statistics."""
     values, result = raw(tape, setting), np.full(tape.answers.score.shape, np.nan)
     for number, known in enumerate(statistics_of(tape, setting)):
-        if known is not None:
+        if known is not None and known.count:
             own = tape.answers.source == number
             result[own] = known.alignment.align(values[own])
-    return result
-
-
-def known_lengths(tape: Tape, setting: Setting) -> Array:
-    """How long each fast answer is among those of its source, as a z-score; NaN where nobody knows."""
-    result = np.full(len(tape), np.nan)
-    for number, known in enumerate(statistics_of(tape, setting)):
-        own = tape.answers.source[:, FAST] == number
-        if known is not None and known.log_tokens_mean is not None and known.log_tokens_deviation:
-            logs = np.log1p(tape.answers.length[own, FAST])
-            result[own] = (logs - known.log_tokens_mean) / known.log_tokens_deviation
     return result
 
 
@@ -96,8 +86,9 @@ def _find(tape: Tape, source: Mapping[str, Any], weight: float, max_tokens: int)
 def _measured(tape: Tape, values: Array, number: int) -> Statistics | None:
     """The statistics of a source on the panel's own answers; no label has a hand in them."""
     own = (tape.answers.source == number) & np.isfinite(values)
+    fast = tape.answers.fast.rows(tape.answers.source[:, FAST] == number)
+    quantiles = QuantileTables.of(fast).document() or None
     if not own.any():
-        return None
-    logs = np.log1p(tape.answers.length[own])
+        return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
     mean, deviation = float(values[own].mean()), float(values[own].std()) or 1.0
-    return Statistics(mean, deviation, int(own.sum()), 1.0, float(logs.mean()), float(logs.std()) or 1.0)
+    return Statistics(mean, deviation, int(own.sum()), quantiles=quantiles)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
 from odar.difficulty.features import GROUPS
 from odar.errors import InputError
-from odar.evals.replay.alignment import align, known_lengths
+from odar.evals.replay.alignment import statistics_of
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.tape import Tape
 from odar.policy.fusion import FAST
@@ -21,12 +23,12 @@ from odar.types import Query
 
 def route(tape: Tape, setting: Setting) -> Route:
     """Choose the path of each item under a setting."""
-    prior, length = prior_of(tape, setting), known_lengths(tape, setting)
+    prior = prior_of(tape, setting)
     routing = Routing(
         Thresholds(setting.tau1, setting.tau2), setting.n, setting.mode == "posterior", setting.clearly_hard
     )
-    posterior = posterior_of(tape, setting, prior, length) if routing.looks else np.full(len(tape), np.nan)
-    return routing.route(prior, posterior, np.isfinite(length), tape.items.expert)
+    posterior = posterior_of(tape, setting, prior) if routing.looks else np.full(len(tape), np.nan)
+    return routing.route(prior, posterior, tape.items.expert)
 
 
 def prior_of(tape: Tape, setting: Setting) -> Array:
@@ -41,19 +43,14 @@ def prior_of(tape: Tape, setting: Setting) -> Array:
     return np.array([estimator.estimate(Query(text)).difficulty for text in tape.items.query])
 
 
-def posterior_of(tape: Tape, setting: Setting, prior: Array, length: Array) -> Array:
-    """Return d(x, y_fast) of each item; NaN if its fast answer cannot be scored."""
-    unsure = align(tape, setting)[:, FAST]
-    scored = np.isfinite(length) & np.isfinite(unsure)
-    found = np.full(len(tape), np.nan)
-    if scored.any():
-        model = PosteriorDifficulty.fitted(calibration_of(tape.header).posterior, "the panel's calibration")
-        silent = 1 - tape.answers.stated[:, FAST]
-        shows = setting.estimator == "learned" or setting.estimator.endswith(".json")  # φ, as the others do not
-        phi = tape.items.features[scored] if shows else None
-        found[scored] = model.predict(
-            prior[scored], unsure[scored], length[scored], unanswered=silent[scored], features=phi
-        )
+def posterior_of(tape: Tape, setting: Setting, prior: Array) -> Array:
+    """Return d(x, y_fast) of each item; NaN if its fast answer shows nothing."""
+    model = PosteriorDifficulty.fitted(calibration_of(tape.header).posterior, "the panel's calibration")
+    signals, found = replace(tape.answers.fast, prior=prior), np.full(len(tape), np.nan)
+    for number, known in enumerate(statistics_of(tape, setting)):
+        own = tape.answers.source[:, FAST] == number
+        if own.any():
+            found[own] = model.predict(signals.rows(own), known.tables if known else None)
     return found
 
 

@@ -12,12 +12,13 @@ import numpy as np
 from odar.calibration_file import load_calibration
 from odar.errors import InputError
 from odar.policy.equivalence import AnswerGroups
-from odar.policy.fusion import SOLVE, tie_order
+from odar.policy.fusion import FAST, SOLVE, tie_order
 from odar.policy.rules import Array, Bools, Ints
+from odar.policy.signals import AnswerSignals, SignalArrays, signals_of
 from odar.recording.files import damage_reported, open_recording
 from odar.recording.header import Header
-from odar.recording.schema import ItemKey
-from odar.types import Candidate, Step
+from odar.recording.schema import ItemKey, rounded
+from odar.types import Candidate, Step, Token
 
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
 _COUNTS = ("total", "missing", "length", "stated")
@@ -69,6 +70,8 @@ class Answers:
     cut_off: Bools
     """Whether it ended at the limit of tokens."""
     grouping: AnswerGroups
+    fast: SignalArrays
+    """Signals of the fast answers (SPEC 5.11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +119,25 @@ def load_tape(place: str | Path, calibration: str | None = None, split: str = ""
     items = {name: _join([part[0][name] for part in parts]) for name in parts[0][0]}
     answers = {name: np.concatenate([part[1][name] for part in parts]) for name in parts[0][1]}
     grouping = AnswerGroups.join([part[2] for part in parts])
-    return Tape(header, Items(**items), Answers(**answers, grouping=grouping))
+    fast = SignalArrays.join([part[3] for part in parts])
+    return Tape(header, Items(**items), Answers(**answers, grouping=grouping, fast=fast))
 
 
 _ATTEMPT = "attempts.list.element."
+_FAST_ONLY = ("stated", "tokens", "logprobs", "control", "mean_logprob")
 _COLUMNS = [
     "key", "category", "metric", "stratum", "fold", "query", "features", "difficulty", "expert",
     *(_ATTEMPT + name for name in ("step", "model", "text", "answer", "finish", "judgment", "usage.output")),
     *(_ATTEMPT + name for name in _PLAIN),
+    *(_ATTEMPT + name for name in _FAST_ONLY),
     *(_ATTEMPT + "figures." + name for name in (*_REALS, *_COUNTS)),
 ]  # fmt: skip
 
 
-def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[str, Any], AnswerGroups]:
-    """One row group as items, answers and groups."""
+def _part(
+    table: Any, header: Header, path: Path
+) -> tuple[dict[str, Any], dict[str, Any], AnswerGroups, SignalArrays]:
+    """One row group as items, answers, groups, and signals of the fast answers."""
     rows, width = table.num_rows, SOLVE + header.samples
     nested = table.column("attempts").combine_chunks()
     flat = nested.flatten()
@@ -162,7 +170,19 @@ def _part(table: Any, header: Header, path: Path) -> tuple[dict[str, Any], dict[
     items["fold"] = table.column("fold").to_numpy()
     items["prior"] = table.column("difficulty").to_numpy()
     items["features"] = np.array(table.column("features").to_pylist())
-    return items, answers, AnswerGroups.of_answers(said)
+    fast = flat.take(np.arange(rows) * width + FAST).to_pylist()
+    signals = [_signals(*row) for row in zip(fast, items["prior"].tolist(), strict=True)]
+    return items, answers, AnswerGroups.of_answers(said), SignalArrays.of(signals)
+
+
+def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
+    """The signals of a recorded fast answer, as the engine would see them."""
+    control, pairs = set(row["control"]), zip(row["tokens"], row["logprobs"], strict=True)
+    tokens = tuple(Token(text, rounded(logprob), i in control) for i, (text, logprob) in enumerate(pairs))
+    said = (row["text"], row["answer"], tokens, None, row["finish"])
+    candidate = Candidate(Step(row["step"]), row["model"], *said, stated=row["stated"])
+    found = signals_of(candidate, prior)
+    return found if tokens else replace(found, mean_logprob=row["mean_logprob"])
 
 
 def _order(steps: list[str], texts: list[str]) -> list[int]:
