@@ -15,11 +15,6 @@ from odar.providers.base import Delta, OnDelta
 from odar.types import Candidate, Role
 
 T = TypeVar("T")
-SAMPLING_PROCEDURE = 2
-"""Goes up when the same settings begin to take other samples, so that recorded ones are not mixed.
-
-2: the first look is after the whole first wave.
-"""
 
 
 class FastAnswer:
