@@ -44,7 +44,7 @@ def test_many_at_once(odar, provider, tmp_path):
         (["difficulty", "a\0b"], "NUL character at position 1"),
         (["difficulty", "x\udc80"], "unpaired surrogate"),
         (["difficulty", "--file", "none.jsonl"], "cannot be read"),
-        (["difficulty", "--file", "odar.toml"], "odar.toml: line 2: "),
+        (["difficulty", "--file", "odar.toml"], "line 2: "),
         (["bench", "routing", "--data", "nowhere"], "cannot be read"),
         (["bench", "fusion", "--data", "nowhere"], "cannot be read"),
         (["bench", "difficulty", "--data", "nowhere"], "cannot be read"),
@@ -56,7 +56,10 @@ def test_bad_input_is_one_clear_line(odar, provider, arguments, message):
     assert len(result.err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [("difficulty", "--file"), ("train", "estimator"), ("calibrate",)])
+@pytest.mark.parametrize(
+    "command",
+    [("difficulty", "--file"), ("train", "estimator"), ("calibrate",), ("eval", "collect", "--out", "x.jsonl")],
+)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -73,11 +76,10 @@ def test_a_line_that_cannot_be_asked_is_named_before_anything_is_fetched(
     odar, tmp_path, monkeypatch, command, line, message
 ):
     monkeypatch.chdir(tmp_path)
-    lines = '{"query": "Hi", "answer": "b", "correct": 1}\n' + line
-    (tmp_path / "q.jsonl").write_text(lines if command[0] == "train" else lines.replace(', "correct": 1', ""))
+    (tmp_path / "q.jsonl").write_text('{"query": "Hi", "answer": "b", "correct": 1}\n' + line)
     result = odar(*command, "q.jsonl")
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(("odar: q.jsonl, line 2 ", "odar: q.jsonl: line 2: "))
+    assert result.err.startswith("odar: q.jsonl: line 2: ")
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
 

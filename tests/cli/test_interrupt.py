@@ -17,7 +17,7 @@ ITEMS = 36
 PRICE, FREE = "price = { input = 1, output = 2 }", "price = { input = 0, output = 0 }"
 COMMANDS = {
     "batch": ("batch", "data.jsonl", "out.jsonl", "--concurrency", "1"),
-    "sample": ("sample", "qa.jsonl", "--out", "out.jsonl", "--concurrency", "1"),
+    "eval collect of a file": ("eval", "collect", "qa.jsonl", "--out", "out.jsonl", "--concurrency", "1"),
     "calibrate": ("calibrate", "qa.jsonl", "--recording", "out.jsonl", "--concurrency", "1", "--force"),
     "eval collect": ("eval", "collect", "sums", "--out", "panel.jsonl", "--concurrency", "1"),
 }

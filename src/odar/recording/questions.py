@@ -22,9 +22,10 @@ from odar.types import Path, Query
 
 FIELDS = (
     *("id", "query", "messages", "image", "answer", "accept", "gold", "set", "split", "stratum", "domain"),
-    *("time", "reasoning", "path", "max_cost", "seed", "meta"),
+    *("time", "reasoning", "path", "max_cost", "seed", "meta", "difficulty", "correct"),
 )
-"""What a line may hold. `query` or `messages` is required; to calibrate or record, `answer` or `gold` too."""
+"""What a line may hold. `query` or `messages` is required; to calibrate or record, `answer` or `gold` too.
+`difficulty` and `correct` are for `odar train`."""
 ReadConversation = Callable[[list[Any]], Query]
 """Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
