@@ -1,7 +1,7 @@
 #!/bin/sh
 # From nothing to the report, on the local model, in one command: under 20 minutes on two cores, no key, no cost.
 #
-#   runs/reproduce.sh                 writes runs/starter/report.html
+#   runs/reproduce.sh                 writes runs/starter/report.html from runs/starter/recording.jsonl
 #   ITEMS=236 runs/reproduce.sh       every starter question
 #   runs/reproduce.sh --samples 9     further options go to `odar eval collect`
 #
@@ -18,8 +18,8 @@ if [ ! -x .venv/bin/odar ] || ! .venv/bin/python -c 'import matplotlib, pyarrow,
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[evals]'
 fi
 .venv/bin/odar pull tiny
-collect() { .venv/bin/odar eval collect starter --profile tiny --limit "$items" --out "$out" "$@"; }
+collect() { .venv/bin/odar eval collect starter --profile tiny --limit "$items" --out "$out/recording.jsonl" "$@"; }
 collect "$@" || collect "$@" # a busy machine may run into a timeout; the second run asks for nothing else
-.venv/bin/odar eval replay "$out"
-.venv/bin/odar eval report "$out" --out "$out/report.html" --figures "$out/figures"
+.venv/bin/odar eval replay "$out/recording.jsonl"
+.venv/bin/odar eval report "$out/recording.jsonl" --out "$out/report.html" --figures "$out/figures"
 echo "done in $(( $(date +%s) - started )) s: $out/report.html"

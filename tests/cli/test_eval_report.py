@@ -10,7 +10,13 @@ from support.panels import handmade_panel, synthetic_panel
 def test_report_writes_a_page_and_its_figures(odar, tmp_path):
     synthetic_panel(tmp_path, 30)
     result = odar(
-        "eval", "report", str(tmp_path), "--out", str(tmp_path / "a" / "r.html"), "--figures", str(tmp_path / "f")
+        "eval",
+        "report",
+        str(tmp_path / "recording.parquet"),
+        "--out",
+        str(tmp_path / "a" / "r.html"),
+        "--figures",
+        str(tmp_path / "f"),
     )
     assert (result.code, "30 items" in result.out) == (0, True)
     assert "<!doctype html>" in (tmp_path / "a" / "r.html").read_text(encoding="utf-8")
@@ -18,8 +24,8 @@ def test_report_writes_a_page_and_its_figures(odar, tmp_path):
 
 
 def test_no_panel_is_said(odar, tmp_path):
-    result = odar("eval", "report", str(tmp_path))
-    assert (result.code, "holds no panel" in result.err) == (2, True)
+    result = odar("eval", "report", str(tmp_path / "recording.parquet"))
+    assert (result.code, "no such recording" in result.err) == (2, True)
 
 
 def test_a_place_that_cannot_be_written_is_one_clear_line(odar, tmp_path):
@@ -29,18 +35,18 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(odar, tmp_path):
         ("--out", tmp_path / "file" / "r.html"),
         ("--out", tmp_path / "r.html", "--figures", tmp_path / "file"),
     ):
-        result = odar("eval", "report", str(tmp_path), *map(str, options))
+        result = odar("eval", "report", str(tmp_path / "recording.parquet"), *map(str, options))
         assert result.code == 2
         assert result.err.startswith("odar: the report cannot be written: ")
         assert len(result.err.strip().splitlines()) == 1
 
 
 def test_a_damaged_panel_is_named(odar, tmp_path):
-    (tmp_path / "panel.parquet").write_bytes(b"PAR1 and then something else")
+    (tmp_path / "recording.parquet").write_bytes(b"PAR1 and then something else")
     for command in ("report", "replay"):
-        result = odar("eval", command, str(tmp_path))
+        result = odar("eval", command, str(tmp_path / "recording.parquet"))
         assert (result.code, result.out) == (2, "")
-        assert "panel.parquet cannot be read as a panel" in result.err
+        assert "recording.parquet cannot be read as a recording" in result.err
 
 
 FLAT = [0.2] * 7
@@ -56,12 +62,20 @@ PANELS = {
 @pytest.mark.parametrize("answers", PANELS.values(), ids=PANELS)
 def test_panels_that_show_nothing_are_replayed_all_the_same(odar, tmp_path, answers):
     handmade_panel(tmp_path, answers, [FLAT] * len(answers))
-    rows = json.loads(odar("eval", "replay", str(tmp_path), "--policy", "baselines", "--json").out)
+    rows = json.loads(
+        odar("eval", "replay", str(tmp_path / "recording.parquet"), "--policy", "baselines", "--json").out
+    )
     right = [row.count("4") > 0 for row in answers]
     oracle = next(row for row in rows if row["name"] == "oracle")
     assert oracle["accuracy"]["value"] == sum(right) / len(right)
     assert all(row["gain"]["p"] is None for row in rows if row["gain"])  # too few items for a test
-    result = odar("eval", "compare", f"{tmp_path}#single-fast", f"{tmp_path}#single-slow", "--json")
+    result = odar(
+        "eval",
+        "compare",
+        f"{tmp_path}/recording.parquet#single-fast",
+        f"{tmp_path}/recording.parquet#single-slow",
+        "--json",
+    )
     found = json.loads(result.out)
     assert (found["items"], found["left_out"]) == (len(answers), [0, 0])
     assert found["only_first_right"] == sum(row[0] == "4" != row[2] for row in answers)
@@ -77,7 +91,7 @@ def test_panels_that_show_nothing_are_replayed_all_the_same(odar, tmp_path, answ
 def test_a_report_says_what_cannot_be_measured(odar, tmp_path, answers, said):
     handmade_panel(tmp_path, answers, [FLAT] * len(answers))
     page = tmp_path / "r.html"
-    assert odar("eval", "report", str(tmp_path), "--out", str(page)).code == 0
+    assert odar("eval", "report", str(tmp_path / "recording.parquet"), "--out", str(page)).code == 0
     assert said in page.read_text(encoding="utf-8")
 
 
@@ -85,21 +99,25 @@ def test_panels_that_share_nothing_cannot_be_compared(odar, tmp_path):
     for name, items in (("a", 3), ("b", 3)):
         (tmp_path / name).mkdir()
         synthetic_panel(tmp_path / name, items, benchmarks=((name, "Mathematics"),))
-    result = odar("eval", "compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    result = odar(
+        "eval", "compare", str(tmp_path / "a" / "recording.parquet"), str(tmp_path / "b" / "recording.parquet")
+    )
     assert (result.code, result.out) == (2, "")
-    assert "share no item: benchmark, id and seed must be the same" in result.err
+    assert "share no item: set, id and seed must be the same" in result.err
 
 
 def test_what_only_one_panel_holds_is_left_out_and_counted(odar, tmp_path):
     for name, items in (("a", 9), ("b", 6)):
         (tmp_path / name).mkdir()
         synthetic_panel(tmp_path / name, items)
-    shown = odar("eval", "compare", str(tmp_path / "a"), str(tmp_path / "b")).out
+    shown = odar(
+        "eval", "compare", str(tmp_path / "a" / "recording.parquet"), str(tmp_path / "b" / "recording.parquet")
+    ).out
     assert shown.startswith("6 items in both, 3 left out\n")
 
 
 def test_an_unknown_policy_is_refused_with_a_hint(odar, tmp_path):
     handmade_panel(tmp_path, PANELS["one item"], [FLAT])
     for arguments in (("--policy", "odr"), ("--against", "odr")):
-        result = odar("eval", "replay", str(tmp_path), *arguments)
+        result = odar("eval", "replay", str(tmp_path / "recording.parquet"), *arguments)
         assert (result.code, "did you mean 'odar'" in result.err) == (2, True)

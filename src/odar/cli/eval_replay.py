@@ -1,4 +1,4 @@
-"""`odar eval replay | compare`: policies on a panel, and two of them side by side."""
+"""`odar eval replay | compare`: policies on a recording, and two of them side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odar.evals.standing import Standing, paired, standings, strata_of
 
 
 @click.command("replay")
-@click.argument("panel", type=UserPath())
+@click.argument("recording", type=UserPath())
 @click.option(
     "--policy", "policies", multiple=True, metavar="POLICY", help="Repeatable. Default: odar and baselines."
 )
@@ -29,23 +29,31 @@ from odar.evals.standing import Standing, paired, standings, strata_of
     "--calibration",
     type=UserPath(),
     metavar="FILE",
-    help="Replay with this one, not the one the panel was made with.",
+    help="Replay with this one, not the one the recording was made with.",
 )
+@click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def replay(panel: str, policies: tuple[str, ...], against: str, calibration: str | None, as_json: bool) -> None:
-    """Replay policies on a panel, with no further call.
+def replay(
+    recording: str,
+    policies: tuple[str, ...],
+    against: str,
+    calibration: str | None,
+    split: str | None,
+    as_json: bool,
+) -> None:
+    """Replay policies on a RECORDING, with no further call.
 
     POLICY is odar, a baseline, or a list of them by name: baselines, fusion-rules, ablations, sweep-n,
     sweep-lambda, sweep-beta, sweep-tau, all. Options follow a colon.
 
     \b
-    odar eval replay runs/starter
-    odar eval replay runs/starter --policy odar:tau1=0.2,tau2=0.6 \\
+    odar eval replay runs/starter.jsonl
+    odar eval replay runs/starter.jsonl --policy odar:tau1=0.2,tau2=0.6 \\
       --policy best-of-n:n=3
-    odar eval replay runs/starter --policy ablations \\
+    odar eval replay runs/starter.jsonl --policy ablations \\
       --policy odar:mode=prior,rule=majority,stop=none
     """
-    tape = load_tape(panel, calibration)
+    tape = load_tape(recording, calibration, split or "")
     reference = run(tape, against)
     found = list(run_all(tape, policies or ("odar", "baselines")))
     outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, Outcome)]
@@ -65,17 +73,17 @@ def replay(panel: str, policies: tuple[str, ...], against: str, calibration: str
 @click.argument("second", type=UserPath(), metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(first: str, second: str, as_json: bool) -> None:
-    """Compare A with B on the items they share. Each is PANEL or PANEL#POLICY; the policy is odar if left out.
+    """Compare A with B on the items they share. Each is RECORDING or RECORDING#POLICY; odar is the default policy.
 
     \b
-    odar eval compare runs/starter#odar runs/starter#single-slow
-    odar eval compare runs/new-prompts runs/old-prompts
+    odar eval compare runs/starter.jsonl#odar runs/starter.jsonl#single-slow
+    odar eval compare runs/new-prompts.jsonl runs/old-prompts.jsonl
     """
     sides = [_side(first), _side(second)]
     rows = [{key: i for i, key in enumerate(tape.items.keys)} for tape, _ in sides]
     shared = [key for key in sides[0][0].items.keys if key in rows[1]]
     if not shared:
-        raise InputError(f"{first} and {second} share no item: benchmark, id and seed must be the same")
+        raise InputError(f"{first} and {second} share no item: set, id and seed must be the same")
     picked = [[index[key] for key in shared] for index in rows]
     scores = [outcome.score[places] for (_, outcome), places in zip(sides, picked, strict=True)]
     calls = [float(outcome.calls[places].mean()) for (_, outcome), places in zip(sides, picked, strict=True)]

@@ -141,6 +141,10 @@ def _part(
     rows, width = table.num_rows, SOLVE + header.samples
     nested = table.column("attempts").combine_chunks()
     flat = nested.flatten()
+    if header.imported:
+        raise InputError(
+            f"{path} was imported and has no verifications: it can be fused and compared, not replayed"
+        )
     if len(flat) != rows * width:
         raise InputError(f"{path}: items with other than {width} answers; it is damaged, collect it again")
 
