@@ -234,6 +234,7 @@ def test_dropped_rows_are_gone_and_what_others_have_paid_for_stays(out):
 HOLDER = """
 import sys, time
 from pathlib import Path
+from odar.recording.journal import Journal
 with Journal(Path(sys.argv[1])):
     print("open", flush=True)
     time.sleep(60)

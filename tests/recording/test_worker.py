@@ -61,9 +61,11 @@ async def test_what_comes_at_once_goes_in_one_message():
 async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
     """Ray holds the generator until it has sent what it was given; the item goes on meanwhile, and may end."""
 
+    taken = asyncio.Event()
+
     async def work(item, memo):
         memo.keep("x", 1)
-        await asyncio.sleep(0)
+        await taken.wait()
         memo.keep("y", 2)
         memo.keep("z", 3)
         return DONE
@@ -73,6 +75,7 @@ async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
     messages = []
     async for message in worker.do(ITEM, {}):
         messages.append(message)
+        taken.set()
         await asyncio.sleep(0.02)
     assert messages == [[("x", 1)], [("y", 2), ("z", 3)], DONE]
 
