@@ -25,6 +25,7 @@ from odar.policy.fusion import Fusion
 from odar.policy.path import Routing
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.stopping import Stopping
+from odar.policy.target import Target, ThresholdPath
 from odar.providers.base import Provider
 from odar.providers.observed import observed_guard
 from odar.providers.pool import Guard, ProviderPool
@@ -32,6 +33,7 @@ from odar.question import check_length, check_text
 from odar.settings import Settings
 from odar.store.alignment import ServedAlignment
 from odar.store.alignment_file import AlignmentFile
+from odar.store.targets import ServedTargets, targets_file
 from odar.telemetry import telemetry_of
 from odar.types import Assignment, Image, Query, Role, Step
 
@@ -79,6 +81,9 @@ class Components:
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, fitted_in)
         fusion, calibrated = self.settings.fusion, self.calibration.statistics
         self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
+        self.target = Target.of(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
+        along = ThresholdPath.through((routing.tau1, routing.tau2))
+        self.targets = ServedTargets(along, (1.0, 2.0, 1.0 + routing.samples), targets_file(served))
         self.scorer = EnergyScorer(fusion.varentropy_weight, self.alignment)
         scorers = ("", self.settings.card(fusion.surrogate).name) if fusion.surrogate else ("",)
         skills = {
@@ -156,6 +161,7 @@ class Components:
         """Close connections and unload models."""
         self.estimates.close()
         await run_in_thread(self.alignment.close)
+        await run_in_thread(self.targets.close)
         await self.providers.close()
 
     def close(self) -> None:

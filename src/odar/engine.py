@@ -19,13 +19,15 @@ from typing import Any
 from odar.agents.flow import AnswerStream, FastAnswer, gather_or_cancel
 from odar.agents.ledger import Ledger
 from odar.agents.team import Failure, Team
-from odar.background import run_in_background
+from odar.background import run_in_background, run_in_thread
 from odar.components import Components
 from odar.errors import AllAgentsFailed, DeadlineExceeded, InputError, OdarError, ProviderError
 from odar.observer import observed, observing
-from odar.policy.path import PATHS
+from odar.policy.path import PATHS, Routing
 from odar.policy.signals import agreement_of, signals_of
+from odar.policy.target import Target
 from odar.providers.base import OnDelta, prepare_model
+from odar.store.targets import Aim
 from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Trace
 
 
@@ -68,6 +70,7 @@ class Odar(Components):
         max_cost_usd: float | None = None,
         deadline_s: float | None = None,
         on_text: Callable[[str], None] | None = None,
+        target: Target | None = None,
         serving: ServingOptions = NOT_SERVING,
     ) -> Answer:
         """Answer one question.
@@ -81,6 +84,7 @@ class Odar(Components):
             max_cost_usd: US dollars, at most.
             deadline_s: wall time, at most; what is finished by then is used.
             on_text: receives the text while it is generated, on the Simple path.
+            target: mean calls or dollars that questions with this target meet together, in place of the settings'.
             serving: what only a server needs.
 
         Raises:
@@ -99,12 +103,17 @@ class Odar(Components):
             if assignment.slow
             else self.plain_team(query, assignment.fast, ledger, seed)
         )
+        aim = Aim(self.targets, target or self.target, "settings" if target is None else "request", self.routing)
+        if forced is not None or not assignment.slow:
+            aim.target = None
         try:
-            decision, candidates = await self._candidates(team, assignment, forced, stream, serving)
+            decision, candidates = await self._candidates(team, assignment, forced, stream, serving, aim)
+            candidates, verdict = await self.judge.decide(candidates, team)
         except OdarError as error:
             error.spend = ledger.spend()
             raise
-        candidates, verdict = await self.judge.decide(candidates, team)
+        finally:
+            aim.settle(ledger.spend())
 
         winner = candidates[verdict.winner]
         faults = [decision.estimate.fallback, *team.notes, *map(str, team.failures), winner.fault]
@@ -129,6 +138,7 @@ class Odar(Components):
         forced: Path | None,
         stream: AnswerStream,
         serving: ServingOptions,
+        aim: Aim,
     ) -> tuple[Decision, list[Candidate]]:
         """Choose the path, possibly after the fast answer (SPEC 5.11), and take it."""
         query = team.query
@@ -137,21 +147,24 @@ class Odar(Components):
         # a key that may not take every path, which may be refused before anything is paid.
         ahead = self.warm and stream.handler is None and query.options.n == 1 and len(serving.paths) == len(Path)
         async with FastAnswer(team, ahead=ahead, second_opinion=self._wants_second(team, forced)) as fast_answer:
-            limits = () if forced else self.routing.limits(assignment.expert)
+            routing = await run_in_thread(aim.routing)
+            limits = () if forced else routing.limits(assignment.expert)
             estimate = await self._estimate(query, team.ledger, limits)
-            decision, paths = self._decide(estimate, assignment, forced), serving.paths
+            decision, paths = self._decide(estimate, assignment, forced, routing), serving.paths
+            decision = dataclasses.replace(decision, target=aim.use)
             if serving.max_path is not None:
                 paths = [path for path in paths if PATHS.index(Path(path)) <= PATHS.index(serving.max_path)]
                 decision = _at_most(decision, serving.max_path, team)
             if serving.on_decision is not None:
                 serving.on_decision(decision)
             team.check(*([Role.FAST] if decision.path is Path.SIMPLE else Role))
-            if self._looks_first(decision, team):
+            if not team.plain and query.options.n == 1 and routing.looks_first(decision):
                 fast = await fast_answer(stream.handler if decision.path is Path.SIMPLE else None)
                 samples = [*fast, *([fast_answer.second] if fast_answer.second else [])]
-                before, decision = decision, self._reconsider(decision, samples, team, stream, paths)
+                before, decision = decision, self._reconsider(decision, samples, team, stream, paths, routing)
                 if serving.on_decision is not None and decision.path is not before.path:
                     serving.on_decision(decision)
+            aim.book(decision)
             if decision.path is not Path.SIMPLE:
                 await self._prepare(team, Role.SLOW)
             return decision, await self._take(decision, team, stream, fast_answer)
@@ -177,15 +190,11 @@ class Odar(Components):
         return estimate
 
     @observed("dispatch")
-    def _decide(self, estimate: Estimate, assignment: Assignment, path: Path | None) -> Decision:
+    def _decide(self, estimate: Estimate, assignment: Assignment, path: Path | None, routing: Routing) -> Decision:
         """Choose the path by the estimate, or take the one asked for."""
         if assignment.slow:
-            return self.routing.decide(estimate, assignment, path)
+            return routing.decide(estimate, assignment, path)
         return Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
-
-    def _looks_first(self, decision: Decision, team: Team) -> bool:
-        """Return whether the fast answer is worth waiting for: it may change the path."""
-        return not team.plain and team.query.options.n == 1 and self.routing.looks_first(decision)
 
     def _wants_second(self, team: Team, forced: Path | None) -> bool:
         """Return whether a second fast sample is bought, which only the look at the fast answer uses."""
@@ -200,6 +209,7 @@ class Odar(Components):
         team: Team,
         stream: AnswerStream,
         paths: Collection[str],
+        routing: Routing,
     ) -> Decision:
         """Choose the path again, given one or two fast answers; it stays if they show nothing or were streamed."""
         if not fast:
@@ -210,7 +220,7 @@ class Odar(Components):
         decision = dataclasses.replace(decision, look=look)
         if d is None or stream.committed:
             return decision
-        after = self.routing.reconsider(decision, d, paths)
+        after = routing.reconsider(decision, d, paths)
         if decision.path is Path.SIMPLE is not after.path:
             try:
                 team.check(Role.SLOW)

@@ -65,6 +65,8 @@ class RoutingSettings:
         "prior: by the question alone; posterior: look at the fast answer first, where it can be scored"
     )
     clearly_hard: float = setting("a prior from here on starts the slow samples at once", 0.85, ge=0, le=1)
+    target_calls: float | None = setting("mean calls of a question; τ1 and τ2 move to meet it", None, ge=1)
+    target_cost_usd: float | None = setting("the same in US dollars; only one of the two", None, gt=0)
     second_opinion: bool = setting(
         "buy a second fast answer where the first is looked at, and see whether they agree: one more call",
         False,
@@ -344,6 +346,15 @@ class Settings:
                 f"routing.tau1 = {self.routing.tau1} is above routing.tau2 = {self.routing.tau2}; "
                 "Simple ends at tau1, Hard begins at tau2"
             )
+        if self.routing.target_calls is not None and self.routing.target_cost_usd is not None:
+            raise SettingsError("routing.target_calls and routing.target_cost_usd are both set; keep one of them")
+        if self.routing.target_cost_usd is not None:
+            for name in (self.fast.model, self.slow.model):
+                if self.card(name).price is None:
+                    raise SettingsError(
+                        f'routing.target_cost_usd needs the price of {name!r}; set [models."{name}"] price, '
+                        "or use routing.target_calls"
+                    )
         if self.routing.mode not in ROUTING_MODES:
             raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
         if self.gateway.log_format not in LOG_FORMATS:

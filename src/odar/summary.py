@@ -18,6 +18,7 @@ def summary(answer: Answer) -> dict[str, Any]:
         "difficulty": trace.decision.difficulty,
         "prior": trace.decision.estimate.difficulty,
         "posterior": trace.decision.posterior,
+        "target": None if trace.decision.target is None else dataclasses.asdict(trace.decision.target),
         "look": None if trace.decision.look is None else _look(trace.decision.look),
         "estimator": trace.decision.estimate.estimator,
         "reason": trace.decision.reason,

@@ -188,6 +188,21 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetUse:
+    """The target that chose the thresholds of one question (SPEC 5.13)."""
+
+    kind: str
+    """calls or cost_usd."""
+    value: float
+    t: float
+    """Where on the path from always Simple (0) to always Hard (1)."""
+    tau1: float
+    tau2: float
+    actual: float | None
+    """Mean under this target before this question; None before the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Which path, why, and who takes it."""
 
@@ -203,6 +218,8 @@ class Decision:
     """d(x, y_fast), where the fast answer was looked at before the path was chosen (SPEC 5.11)."""
     look: Look | None = None
     """What it showed."""
+    target: TargetUse | None = None
+    """What chose the thresholds, if they are not those of the settings."""
 
     @property
     def difficulty(self) -> float:

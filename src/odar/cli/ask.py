@@ -19,6 +19,7 @@ from odar.cli.stream import AnswerStream
 from odar.engine import Odar, ServingOptions
 from odar.errors import InputError
 from odar.images import load_image
+from odar.policy.target import Target
 from odar.question import check_text
 from odar.settings import Settings
 from odar.store.alignment_file import alignment_file
@@ -45,6 +46,9 @@ from odar.types import Answer, Decision, Path, Query
 @click.option("--max-calls", type=click.IntRange(min=1), help="Model invocations, at most.")
 @click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Money, at most.")
 @click.option("--deadline", type=Finite(min=0, min_open=True), metavar="S", help="Seconds, at most.")
+@click.option(
+    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Mean calls of a question; the thresholds follow."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with answer, candidates and costs.")
 @click.option("--explain", is_flag=True, help="Show how the answer came about.")
 @settings_options
@@ -57,6 +61,7 @@ def command(
     max_calls: int | None,
     max_cost: float | None,
     deadline: float | None,
+    target_calls: float | None,
     as_json: bool,
     explain: bool,
     settings: Settings,
@@ -80,6 +85,7 @@ def command(
         "max_calls": max_calls,
         "max_cost_usd": max_cost,
         "deadline_s": deadline,
+        "target": Target.of(calls=target_calls),
     }
     settings = fetch_fast_weights(settings, quiet=as_json)
     warm_up(settings)

@@ -8,7 +8,7 @@ import click
 
 from odar.cli.trace_sheet import CandidateLine, models, money, print_sheet, tokens
 from odar.settings import Settings
-from odar.types import Answer, Candidate, Estimate, Look, Usage
+from odar.types import Answer, Candidate, Estimate, Look, TargetUse, Usage
 
 
 def print_explanation(answer: Answer, settings: Settings) -> None:
@@ -29,6 +29,8 @@ def _facts(answer: Answer, settings: Settings) -> Iterator[tuple[str, str]]:
         yield "posterior", f"{decision.posterior:.3f} after the fast answer"
     if decision.look is not None:
         yield from look_facts(decision.look)
+    if decision.target is not None:
+        yield "target", describe_target(decision.target)
     yield "path", f"{decision.path} ({decision.reason})"
     yield "expert", f"{assignment.expert} ({assignment.cue})"
     yield "models", models(assignment.fast, assignment.slow)
@@ -64,6 +66,15 @@ def look_facts(look: Look) -> Iterator[tuple[str, str]]:
     yield "signals", f"{look.kind} answer: {', '.join(signals)}; quantiles {look.quantiles}"
     terms = ", ".join(f"{name} {value:.2f} × {share:.0%}" for name, value, share in look.terms)
     yield "posterior by", terms if look.stated else "no stated answer"
+
+
+def describe_target(target: TargetUse) -> str:
+    """The target, what questions under it cost so far, and the thresholds that it chose."""
+    dollars = "$" if target.kind == "cost_usd" else ""
+    unit = "" if dollars else " calls"
+    before = "none yet" if target.actual is None else f"{dollars}{target.actual:.4g}{unit}"
+    chosen = f"t = {target.t:.2f}, τ1 = {target.tau1:.3f}, τ2 = {target.tau2:.3f}"
+    return f"{dollars}{target.value:g}{unit} a question, so far {before}; {chosen}"
 
 
 def describe_difficulty(estimate: Estimate) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from odar.cli.explain import look_facts
+from odar.cli.explain import describe_target, look_facts
 from odar.cli.tables import plain_table
 from odar.cli.trace_sheet import WIDTH, CandidateLine, models, money, print_sheet, tokens
-from odar.types import Look, Step
+from odar.types import Look, Step, TargetUse
 
 _ID = 8
 _COLUMNS = (
@@ -74,6 +74,8 @@ def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[st
             yield "posterior", f"{float(decision['posterior']):.3f} after the fast answer"
         if (look := decision.get("look")) is not None:
             yield from look_facts(Look(**look))
+        if (target := decision.get("target")) is not None:
+            yield "target", describe_target(TargetUse(**target))
         yield "path", f"{trace['path']} ({decision['reason']})"
         yield "expert", f"{assignment['expert']} ({assignment['cue']})"
         yield "models", models(assignment["fast"], assignment["slow"])

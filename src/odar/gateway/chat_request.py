@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from odar.errors import InputError
 from odar.gateway.fields import Fields
+from odar.policy.target import Target
 from odar.types import Path, Query
 
 MODEL_CHARACTERS = 256
@@ -22,6 +24,7 @@ class Extras:
     max_cost: float | None = None
     deadline_s: float | None = None
     explain: bool = False
+    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,23 @@ def take_extras(fields: Fields) -> Extras:
         max_cost=own.number("max_cost"),
         deadline_s=deadline,
         explain=own.flag("explain") or False,
+        target=_take_target(own),
     )
     for name in own.rest():
-        raise own.bad(name, "is unknown; known are path, max_calls, max_cost, deadline_s, explain")
+        raise own.bad(name, "is unknown; known are path, max_calls, max_cost, deadline_s, explain, target")
     return extras
+
+
+def _take_target(own: Fields) -> Target | None:
+    """Mean calls or dollars to meet: {"calls": 1.8} or {"cost_usd": 0.002}."""
+    body = own.table("target")
+    if body is None:
+        return None
+    fields = Fields(body, "odar.target")
+    calls, cost = fields.number("calls"), fields.number("cost_usd")
+    for name in fields.rest():
+        raise fields.bad(name, "is unknown; known are calls, cost_usd")
+    try:
+        return Target.of(calls=calls, cost_usd=cost)
+    except InputError as error:
+        raise own.bad("target", str(error)) from None

@@ -177,13 +177,14 @@ class Endpoint:
         state.answer = await self._service.odar.aask(
             ask.query,
             path=options.get("path"),
+            target=options.get("target"),
             serving=ServingOptions(
                 ledger=state.ledger,
                 on_delta=on_delta,
                 on_decision=decided,
                 final=True,
                 trace_id=state.trace_id,
-                **{name: value for name, value in options.items() if name != "path"},
+                **{name: value for name, value in options.items() if name not in ("path", "target")},
             ),
         )
         return state.answer

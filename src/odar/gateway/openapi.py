@@ -39,6 +39,15 @@ _EXTRAS: Schema = {
         "max_cost": {"type": "number", "minimum": 0, "description": "US dollars."},
         "deadline_s": {"type": "number", "exclusiveMinimum": 0},
         "explain": {"type": "boolean", "description": "Return candidates, energies and the ledger too."},
+        "target": {
+            "type": "object",
+            "description": "Mean calls or US dollars that requests with this target meet together; one of the two.",
+            "properties": {
+                "calls": {"type": "number", "minimum": 1},
+                "cost_usd": {"type": "number", "exclusiveMinimum": 0},
+            },
+            "additionalProperties": False,
+        },
     },
     "additionalProperties": False,
 }

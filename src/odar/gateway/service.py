@@ -82,7 +82,7 @@ class Service:
         if grant is not None and grant.paths is not None:
             options["paths"] = grant.paths
         if ask.model == ADAPTIVE:
-            return options | {"path": ask.extras.path}
+            return options | {"path": ask.extras.path, "target": ask.extras.target}
         how: dict[str, Any] = (
             {"path": _FORCED[ask.model]} if ask.model in _FORCED else {"model": self._named(ask.model)}
         )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from odar.settings import RoutingSettings
 
 PATHS = tuple(Path)
+_NEVER = 2.0
+"""A difficulty that no question has."""
 SIMPLE, MEDIUM, HARD = range(3)
 """Numbers of the paths in arrays: indices into PATHS."""
 
@@ -113,6 +115,10 @@ class Routing:
     def thresholds_of(self, expert: str) -> Thresholds:
         """Return the thresholds for questions of one expert."""
         return self.by_expert.get(expert, self.thresholds)
+
+    def moved(self, thresholds: Thresholds) -> Routing:
+        """Return the routing of a target (SPEC 5.13): one pair of thresholds, and every fast answer looked at."""
+        return replace(self, thresholds=thresholds, by_expert={}, clearly_hard=_NEVER)
 
     def limits(self, expert: str) -> tuple[float, float, float]:
         """Return the difficulties at which the treatment of an expert's questions changes."""

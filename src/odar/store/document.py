@@ -32,6 +32,7 @@ from odar.types import (
     Query,
     Spend,
     Step,
+    TargetUse,
     Token,
     Trace,
     Usage,
@@ -186,8 +187,8 @@ def _decision(decision: Decision, content: bool) -> dict[str, Any]:
     if not content:  # "keywords: integral, matrix" is made of words of the query
         assignment["cue"] = decision.assignment.cue.partition(":")[0]
     parts = {"path": decision.path.value, "estimate": _plain(decision.estimate), "assignment": assignment}
-    look = None if decision.look is None else _plain(decision.look)
-    return _plain(decision) | parts | {"look": look}
+    nested = {name: getattr(decision, name) for name in ("look", "target")}
+    return _plain(decision) | parts | {n: None if each is None else _plain(each) for n, each in nested.items()}
 
 
 def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
@@ -252,6 +253,7 @@ def _read_decision(tree: Mapping[str, Any]) -> Decision:
         forced=tree.get("forced", False),
         posterior=_number(tree.get("posterior")),
         look=None if (look := tree.get("look")) is None else _read_look(look),
+        target=None if (target := tree.get("target")) is None else TargetUse(**target),
     )
 
 

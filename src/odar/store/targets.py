@@ -17,6 +17,7 @@ from pathlib import Path as FilePath
 
 from odar.errors import StoreError
 from odar.formats import check_format, load_json
+from odar.policy.path import Routing, Thresholds
 from odar.policy.target import (
     Target,
     TargetChoice,
@@ -24,9 +25,8 @@ from odar.policy.target import (
     TargetState,
     ThresholdPath,
 )
-from odar.settings import StoreSettings
-from odar.store.alignment_file import alignment_path
-from odar.types import Path
+from odar.store.alignment_file import AlignmentFile
+from odar.types import Decision, Path, Spend, TargetUse
 
 FORMAT = "odar-targets-1"
 MAX_SCOPES = 200
@@ -103,6 +103,12 @@ class ServedTargets:
             self._open(target, scope)
         with self._lock:
             return self._scopes[_key(target, scope)].controller.choose()
+
+    def mean(self, target: Target, scope: str = "settings") -> float | None:
+        """What questions under a target cost on average; None before the first."""
+        with self._lock:
+            known = self._scopes.get(_key(target, scope))
+            return None if known is None else known.controller.state.mean
 
     def book(self, target: Target, scope: str, difficulty: float, path: Path) -> Booking:
         """Count a question that takes this path."""
@@ -211,16 +217,55 @@ class ServedTargets:
         return states, before
 
 
-def targets_path(settings: StoreSettings) -> FilePath | None:
-    """Where the state of targets goes; None if nothing is recorded.
+class Aim:
+    """The target of one question: chooses its routing, and books what it costs.
 
-    >>> str(targets_path(StoreSettings(url="sqlite:////tmp/odar.db")))
+    Args:
+        targets: all targets of the engine.
+        target: the one that counts here; None leaves the routing of the settings.
+        scope: questions with the same scope and target meet it together.
+        configured: the routing of the settings.
+    """
+
+    def __init__(self, targets: ServedTargets, target: Target | None, scope: str, configured: Routing) -> None:
+        self.target = target
+        self.use: TargetUse | None = None
+        """What was chosen, for the trace."""
+        self._targets = targets
+        self._scope = scope
+        self._configured = configured
+        self._booking: Booking | None = None
+
+    def routing(self) -> Routing:
+        """Return the routing for this question; the first time of a target it reads a small file."""
+        if self.target is None:
+            return self._configured
+        target, choice = self.target, self._targets.choose(self.target, self._scope)
+        actual = self._targets.mean(target, self._scope)
+        self.use = TargetUse(target.kind, target.value, choice.t, choice.tau1, choice.tau2, actual)
+        return self._configured.moved(Thresholds(choice.tau1, choice.tau2))
+
+    def book(self, decision: Decision) -> None:
+        """Count the path that was decided on."""
+        if self.target is not None:
+            self._booking = self._targets.book(self.target, self._scope, decision.difficulty, decision.path)
+
+    def settle(self, spend: Spend) -> None:
+        """Count what the question really cost."""
+        if self._booking is not None and self.target is not None:
+            self._targets.settle(self._booking, spend.calls if self.target.kind == "calls" else spend.cost_usd)
+
+
+def targets_file(served: AlignmentFile | None) -> FilePath | None:
+    """The file of targets beside that of alignments; None if nothing is kept.
+
+    >>> str(targets_file(AlignmentFile(FilePath("/tmp/odar.alignment.json"))))
     '/tmp/odar.targets.json'
     """
-    if not settings.enabled:
+    if served is None:
         return None
-    path = alignment_path(settings)
-    return path.with_name(path.name.replace(".alignment.json", ".targets.json"))
+    stem = served.path.name.removesuffix(".json").removesuffix(".alignment")
+    return served.path.with_name(f"{stem}.targets.json")
 
 
 def _key(target: Target, scope: str) -> str:
