@@ -127,12 +127,30 @@ def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypat
     arguments = ("calibrate", str(data), "--recording", "r.jsonl", *always_hard)
     result = odar(*arguments)
     assert result.code == 1
-    assert "not written: on held-out folds it is clearly less often right than what is in use" in result.err
-    assert not (tmp_path / "calibration.json").exists()
-    assert json.loads(odar(*arguments, "--json").out)["written"] is None
+    assert "not installed: on held-out folds it is clearly less often right than what is in use" in result.err
+    written = json.loads((tmp_path / "calibration.json").read_text())
+    assert written["settings"] == {}  # μ, σ and quantiles alone
+    assert any(row["quantiles"] for row in written["sources"])
+    assert json.loads(odar(*arguments, "--json").out)["statistics_only"] is True
     forced = odar(*arguments, "--force")
     assert forced.code == 0
-    assert (tmp_path / "calibration.json").exists()
+    assert json.loads((tmp_path / "calibration.json").read_text())["settings"]["routing.tau1"] == 1.0
+
+
+def test_a_goal_with_limits_and_a_guarantee(odar, data, tmp_path):
+    common = ("calibrate", str(data), "--recording", "r.jsonl")
+    result = odar(*common, "--goal", "accuracy", "--max-calls", "3.6", "--json")
+    assert json.loads(result.out)["after"]["calls"]["value"] < 4.5
+    result = odar(*common, "--at-most-worse", "0.05")
+    assert result.code == 0
+    assert "nothing cheaper than always-hard" in result.out  # 20 test items cannot show five points
+    assert "more test items" in result.out
+    assert "exchangeable" in result.out
+    assert max(map(len, result.out.splitlines())) <= 80
+    body = json.loads(odar(*common, "--at-most-worse", "0.6", "--against", "always-slow", "--json").out)
+    assert body["certificate"]["test_items"] == 20
+    result = odar(*common, "--at-most-worse", "0")
+    assert (result.code, "--at-most-worse 0" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("value", ["-0.1", "2", "much"])

@@ -14,7 +14,7 @@ from odar.calibration.fusion_fit import FusionFit, fit_fusion
 from odar.calibration.judgment import TOLERANCE, objection
 from odar.calibration.part import Part, folds
 from odar.calibration.posterior_fit import fit_posterior_part
-from odar.calibration.routing_fit import Variant, fit_routing
+from odar.calibration.routing_fit import BALANCED, Goal, Variant, fit_routing
 from odar.calibration.setup import Setup
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.difficulty.estimator import LearnedEstimator
@@ -70,6 +70,7 @@ class Fitted:
     """Whether any setting was no worse than what is in use; if none was, that is `setup`."""
     tolerance: float = TOLERANCE
     """The accuracy that a saving may cost."""
+    goal: Goal = BALANCED
 
     @property
     def price_gain(self) -> Interval:
@@ -81,14 +82,30 @@ class Fitted:
     def worse(self) -> str:
         """Why this must not be installed (SPEC 5.10b); empty where it may be."""
         if not self.found:
-            return "of all settings that were tried none is as good as what is in use"
+            limited = self.goal.max_calls is not None or self.goal.max_cost is not None
+            return (
+                "no setting that was tried stays within the limits"
+                if limited
+                else "of all settings that were tried none is as good as what is in use"
+            )
+        if self.goal != BALANCED:  # the user said what it may cost; it must only not be a clear loss without limits
+            free = self.goal.max_calls is None and self.goal.max_cost is None
+            return (
+                "on held-out folds it is clearly less often right" if free and self.accuracy_gain.high < 0 else ""
+            )
         why = objection(self.accuracy_gain, self.price_gain, self.tolerance)
         return f"on held-out folds {why}" if why else ""
 
 
-def fit(evidence: Evidence, today: Incumbents, seed: int = 42, tolerance: float = TOLERANCE) -> Fitted:
+def fit(
+    evidence: Evidence,
+    today: Incumbents,
+    seed: int = 42,
+    tolerance: float = TOLERANCE,
+    goal: Goal = BALANCED,
+) -> Fitted:
     """Fit everything to all items, and say what to expect from folds that each part was not fitted to."""
-    setup, parts = fit_setup(evidence, today, seed)
+    setup, parts = fit_setup(evidence, today, seed, goal)
     size = len(evidence)
     before, path_before = _walk(evidence, today.setup)
     after = tuple(np.zeros(size) for _ in range(3))
@@ -97,7 +114,7 @@ def fit(evidence: Evidence, today: Incumbents, seed: int = 42, tolerance: float 
     fold = folds(size, seed)
     for number in range(int(fold.max()) + 1):
         test = fold == number
-        part, _ = fit_setup(evidence.rows(~test), today, seed)
+        part, _ = fit_setup(evidence.rows(~test), today, seed, goal)
         unseen = evidence.rows(test)
         values, path_after[test] = _walk(unseen, part)
         always[test] = part.outcomes(unseen).correct
@@ -118,11 +135,12 @@ def fit(evidence: Evidence, today: Incumbents, seed: int = 42, tolerance: float 
         looks_first=today.looks_first,
         found=setup is not today.setup,
         tolerance=tolerance,
+        goal=goal,
     )
 
 
 def fit_setup(
-    evidence: Evidence, today: Incumbents, seed: int
+    evidence: Evidence, today: Incumbents, seed: int, goal: Goal = BALANCED
 ) -> tuple[Setup, tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]]:
     """A setup for these items, and how its estimators did on folds of them; today's own where no other will do."""
     measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
@@ -141,7 +159,7 @@ def fit_setup(
         for way in ways
     ]
     (right, _, _), _ = _walk(evidence, today.setup)
-    chosen = fit_routing(variants, today.setup.thresholds, right)
+    chosen = fit_routing(variants, today.setup.thresholds, right, goal)
     if chosen is None:
         return today.setup, (estimator, both)
     variant, thresholds = chosen

@@ -23,6 +23,40 @@ RISK = 0.005
 """Of accuracy, in choosing: less than a fit may lose when it is judged, as the best of many is best by luck too."""
 
 
+GOALS = ("balanced", "accuracy", "cost")
+FINE_SHARES = tuple(round(0.05 * i, 2) for i in range(20))
+"""Shares of items below the thresholds that are tried where a limit has to be met closely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the thresholds are chosen for (SPEC 5.14)."""
+
+    kind: str = "balanced"
+    """balanced: accuracy per cost; accuracy: the most within the limits; cost: the least that loses no accuracy."""
+    max_calls: float | None = None
+    """Mean calls of a question, at most."""
+    max_cost: float | None = None
+    """Mean US dollars of a question, at most."""
+
+    def allows(self, calls: Array, cost: Array) -> bool:
+        """Whether these questions stay within the limits; an unknown cost is over any limit."""
+        if self.max_calls is not None and not calls.mean() <= self.max_calls:
+            return False
+        return self.max_cost is None or bool(cost.mean() <= self.max_cost)
+
+    def merit(self, right: Array, price: Array) -> tuple[float, float]:
+        """What is maximised, and what breaks ties."""
+        if self.kind == "accuracy":
+            return float(right.mean()), -float(price.mean())
+        if self.kind == "cost":
+            return -float(price.mean()), float(right.mean())
+        return score(right, price)
+
+
+BALANCED = Goal()
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One way to a difficulty and to a choice among candidates, and what they make of every item."""
@@ -37,24 +71,31 @@ class Variant:
 
 
 def fit_routing(
-    variants: Sequence[Variant], thresholds: Thresholds, today: Array
+    variants: Sequence[Variant], thresholds: Thresholds, today: Array, goal: Goal = BALANCED
 ) -> tuple[Variant, Thresholds] | None:
-    """The variant and thresholds with the most accuracy per cost among those that lose nothing against today.
+    """The variant and thresholds that serve the goal best among those that lose nothing against today.
 
-    Of equals the first variant is taken, and the thresholds in use. None where every choice loses.
+    Of equals the first variant is taken, and the thresholds in use. None where every choice loses. Under limits, or
+    for accuracy, today is no standard: what is in use may cost more than the limits allow.
 
     Args:
         variants: what may decide, the most fitted first.
         thresholds: those in use.
         today: right or wrong of each item as things are.
+        goal: what to choose for.
     """
     best, most = None, (-np.inf, -np.inf)
+    limited = goal.max_calls is not None or goal.max_cost is not None
+    fine = limited or goal.kind != "balanced"
     for variant in variants:
-        for point in points(variant.difficulty, thresholds):
+        for point in points(variant.difficulty, thresholds, FINE_SHARES if fine else SHARES):
             right, price = walk(variant, point)
-            efficiency = score(right, price)
-            if efficiency > most and holds(right - today):
-                best, most = (variant, point), efficiency
+            merit = goal.merit(right, price)
+            if merit <= most or not (limited or goal.kind == "accuracy" or holds(right - today)):
+                continue
+            _, calls, cost = variant.outcomes.under(point.paths(variant.difficulty))
+            if goal.allows(calls, cost):
+                best, most = (variant, point), merit
     return best
 
 
@@ -67,9 +108,9 @@ def holds(difference: Array) -> bool:
     return bool(difference.mean() >= 0 and difference.mean() - error >= -RISK)
 
 
-def points(difficulty: Array, today: Thresholds) -> Iterator[Thresholds]:
+def points(difficulty: Array, today: Thresholds, below: Sequence[float] = SHARES) -> Iterator[Thresholds]:
     """What is tried: the thresholds in use, the paper's grid, and shares of the items."""
-    shares = [*(round(float(each), 3) for each in np.quantile(difficulty, SHARES)), 1.0]
+    shares = [*(round(float(each), 3) for each in np.quantile(difficulty, below)), 1.0]
     yield today
     for tau1 in (*GRID_1, *shares):
         for tau2 in (*GRID_2, *shares):

@@ -20,6 +20,7 @@ from odar.types import Query
 if TYPE_CHECKING:
     from odar.calibration.evidence import Evidence
     from odar.calibration.fit import Fitted
+    from odar.calibration.routing_fit import Goal
     from odar.engine import Odar
     from odar.recording.header import Header
     from odar.recording.questions import Question
@@ -67,6 +68,31 @@ FEWEST = 30
     show_default=True,
     help="Accuracy that a clear saving may cost, at worst.",
 )
+@click.option(
+    "--goal",
+    type=click.Choice(("balanced", "accuracy", "cost")),
+    default="balanced",
+    show_default=True,
+    help="What τ1 and τ2 are chosen for: accuracy per cost, accuracy, or cost without losing accuracy.",
+)
+@click.option("--max-calls", type=Finite(min=1), metavar="CALLS", help="Mean calls of a question, at most.")
+@click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Mean cost of a question, at most.")
+@click.option(
+    "--at-most-worse",
+    type=Finite(min=0, max=1),
+    metavar="SHARE",
+    help="Certify the cheapest setting that loses at most this much accuracy.",
+)
+@click.option(
+    "--confidence", type=Finite(min=0, max=1), default=0.95, show_default=True, help="Of that certificate."
+)
+@click.option(
+    "--against",
+    type=click.Choice(("always-hard", "always-slow")),
+    default="always-hard",
+    show_default=True,
+    help="What it is compared with: the Hard path, or one slow answer.",
+)
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
 @click.option("--statistics-only", is_flag=True, help="Measure μ and σ; leave everything else as it is.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -92,7 +118,11 @@ def command(
     The whole is judged on questions it was not fitted to, and written unless it is worse: clearly less often right
     (the 95% interval of the difference ends below 0); less often right and not clearly cheaper; less often right
     and, at the low end of the interval, by more than --tolerance; or dearer and not clearly more often right.
-    Cheaper means fewer dollars, or fewer calls where nothing is charged.
+    Cheaper means fewer dollars, or fewer calls where nothing is charged. Where it is not written, μ, σ and the
+    quantiles of the fast answers are all the same: they need no judgment.
+
+    --at-most-worse fits to one half of the questions and tests on the other, from always Hard downwards. The
+    certificate holds for later questions that are exchangeable with these, and for these models and settings.
 
     The local model runs once on each core; for it --concurrency does not count.
 
@@ -131,7 +161,8 @@ def command(
 
 
 def _only_fit(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in ("out", "tolerance", "force", "statistics_only")}
+    names = ("out", "tolerance", "force", "statistics_only", "goal", "max_calls", "max_cost")
+    return {name: options[name] for name in (*names, "at_most_worse", "confidence", "against")}
 
 
 def _fit_and_write(
@@ -143,29 +174,52 @@ def _fit_and_write(
     tolerance: float,
     force: bool,
     statistics_only: bool,
+    goal: str,
+    max_calls: float | None,
+    max_cost: float | None,
+    at_most_worse: float | None,
+    confidence: float,
+    against: str,
     as_json: bool,
 ) -> int:
     from odar.calibration.install import report, statistics_alone, to_calibration
-    from odar.cli.calibrate_view import show
+    from odar.calibration.routing_fit import Goal
+    from odar.cli.calibrate_view import show, show_certificate
 
     if len(items) < FEWEST:
         raise InputError(f"{len(items)} items have answers; at least {FEWEST} are needed to fit anything")
-    evidence, fitted = _fit(odar, items, tolerance)
+    evidence, fitted = _fit(odar, items, tolerance, Goal(goal, max_calls, max_cost))
+    certificate = None
+    if at_most_worse is not None:
+        from odar.calibration.guarantee import Promise, guarantee
+        from odar.calibration.install import incumbents
+
+        promise = Promise(at_most_worse, confidence, against)
+        setup, certificate = guarantee(evidence, incumbents(odar), promise)
+        fitted = replace(fitted, setup=setup, found=True)
     made = {"command": command_line(), "data": data, "items": len(items)}
-    refused = bool(fitted.worse) and not force and not statistics_only
-    if statistics_only:
-        calibration = statistics_alone(odar, evidence, fitted, made)
-    else:
-        calibration = to_calibration(odar, fitted, made)
+    why = "" if certificate is not None else fitted.worse
+    refused = bool(why) and not force and not statistics_only
+    alone = statistics_only or refused or (certificate is not None and not certificate.cheaper)
+    whole = None if alone else to_calibration(odar, fitted, made)
+    calibration = whole or statistics_alone(odar, evidence, fitted, made)
+    if certificate is not None and not alone:
+        calibration = replace(calibration, made={**calibration.made, "certificate": certificate.document()})
     if as_json:
-        click.echo(json.dumps({**report(fitted), "written": None if refused else out}, ensure_ascii=False))
+        told = {"written": out, "statistics_only": alone}
+        if certificate is not None:
+            told["certificate"] = certificate.document()
+        click.echo(json.dumps({**report(fitted), **told}, ensure_ascii=False))
+    elif certificate is not None:
+        show_certificate(certificate)
     else:
         show(odar, fitted, len(items))
-    if refused:
-        click.echo(f"odar: not written: {fitted.worse} (--force writes it anyway)", err=True)
-        return 1
     with written_whole(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
+    if refused:
+        click.echo(f"odar: not installed: {why} (--force writes it anyway)", err=True)
+        click.echo(f"odar: only μ, σ and quantiles are written to {out}", err=True)
+        return 1
     if not as_json:
         click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
     return 0
@@ -237,7 +291,7 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
     return odar, [item for item in found if {each.model for each in item.attempts} <= pair]
 
 
-def _fit(odar: Odar, items: list[RecordedItem], tolerance: float) -> tuple[Evidence, Fitted]:
+def _fit(odar: Odar, items: list[RecordedItem], tolerance: float, goal: Goal) -> tuple[Evidence, Fitted]:
     from odar.calibration.evidence import evidence_of
     from odar.calibration.fit import fit
     from odar.calibration.install import incumbents
@@ -246,7 +300,7 @@ def _fit(odar: Odar, items: list[RecordedItem], tolerance: float) -> tuple[Evide
     prior = np.array([odar.estimator.estimate(Query(item.query)).difficulty for item in items])
     features = None if today.estimator is None else np.array([item.features for item in items])
     evidence = evidence_of(items, odar.settings.fusion.varentropy_weight, features, prior)
-    return evidence, fit(evidence, today, tolerance=tolerance)
+    return evidence, fit(evidence, today, tolerance=tolerance, goal=goal)
 
 
 def _recording_path(named: str | None, header: Header) -> Path:

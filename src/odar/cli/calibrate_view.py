@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from odar.calibration.fit import Expectation, Fitted
+from odar.calibration.guarantee import Certificate
 from odar.calibration.part import Part
 from odar.engine import Odar
 from odar.policy.posterior import PosteriorDifficulty
@@ -73,3 +74,22 @@ def _cost(expected: Expectation) -> str:
 
 def _mix(expected: Expectation) -> str:
     return " / ".join(f"{share:.0%}" for share in expected.mix)
+
+
+def show_certificate(found: Certificate) -> None:
+    """What was certified, by how many items, and what it takes to certify more."""
+    promise, thresholds = found.promise, found.thresholds
+    if found.cheaper:
+        click.echo(f"certified   τ1, τ2 = {thresholds.tau1:.3g}, {thresholds.tau2:.3g} (t = {found.t:.2f})")
+    else:
+        click.echo(f"certified   nothing cheaper than {promise.against}; thresholds stay as they are")
+    click.echo(f"            at most {promise.at_most_worse:g} less accurate than {promise.against},")
+    click.echo(f"            with a confidence of {promise.confidence:.0%}, on {found.items} items of no fit")
+    click.echo(f"on these    accuracy {found.accuracy:.3f} against {found.reference:.3f},")
+    click.echo(f"            calls {found.calls:.2f} against {found.reference_calls:.2f}")
+    if found.more_items is not None:
+        click.echo(f"more        the next cheaper setting would take about {found.more_items} more test items")
+    elif found.t > 0:
+        click.echo("more        the next cheaper setting loses too much; more items would not help")
+    click.echo("assumes     that later questions are exchangeable with these, and that models,")
+    click.echo("            prompts, thresholds and quantiles stay as they are")

@@ -1,0 +1,191 @@
+"""A guarantee on accuracy (SPEC 5.14): the cheapest setting that loses at most so much against a reference.
+
+One parameter t moves the thresholds from always Hard (t = 1) to always Simple (t = 0). Settings are tested in this
+order, each at the full level, until one fails: the last that passed is certified, and the number of settings costs
+nothing (fixed-sequence testing). One half of the items chooses how boldly to bet at each setting, the other tests.
+
+The test bets against "the loss is larger than allowed". With loss = reference right − ODAR right in {−1, 0, 1},
+capital is multiplied by 1 + λ·(allowed − loss) for each item. If the loss is in fact larger, capital ever reaches
+1/α with a probability of at most α (Ville's inequality). Gains count as well as losses; no large sample is needed.
+
+It holds for later questions that are exchangeable with these items, and for these very models, prompts, thresholds
+and quantile tables.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from odar.calibration.evidence import Evidence
+from odar.calibration.fit import Incumbents, fit_setup
+from odar.calibration.setup import Setup
+from odar.errors import InputError
+from odar.policy.fusion import SOLVE
+from odar.policy.path import Thresholds
+from odar.policy.rules import Array, Bools, Ints
+from odar.policy.target import ThresholdPath
+
+STEPS = 51
+"""Settings on the path."""
+MAX_BET = 0.9
+"""Share of the boldest bet that cannot lose everything at once."""
+_BETS = np.linspace(0.02, MAX_BET, 45)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is to be certified."""
+
+    at_most_worse: float
+    """Accuracy that may be lost against the reference, such as 0.05."""
+    confidence: float = 0.95
+    against: str = "always-hard"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.at_most_worse < 1:
+            raise InputError(f"--at-most-worse {self.at_most_worse:g}: expected a share such as 0.05")
+        if not 0.5 <= self.confidence < 1:
+            raise InputError(f"--confidence {self.confidence:g}: expected a share such as 0.95")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The result of a test along the path."""
+
+    promise: Promise
+    t: float
+    thresholds: Thresholds
+    items: int
+    """Items of the test; no part was fitted to them."""
+    loss: float
+    """Accuracy lost against the reference on those items."""
+    accuracy: float
+    reference: float
+    calls: float
+    reference_calls: float
+    more_items: int | None
+    """Test items that the next cheaper setting would take at the losses seen; None if no number would do."""
+
+    def document(self) -> dict[str, Any]:
+        """The certificate as a calibration file holds it."""
+        return {
+            "at_most_worse": self.promise.at_most_worse,
+            "confidence": self.promise.confidence,
+            "against": self.promise.against,
+            "t": self.t,
+            "tau1": self.thresholds.tau1,
+            "tau2": self.thresholds.tau2,
+            "test_items": self.items,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "reference_accuracy": self.reference,
+            "calls": self.calls,
+            "reference_calls": self.reference_calls,
+            "more_items": self.more_items,
+            "assumes": "later questions are exchangeable with these items",
+        }
+
+    @property
+    def cheaper(self) -> bool:
+        """Whether anything cheaper than always Hard could be certified."""
+        return self.t < 1.0
+
+
+def certify(
+    promise: Promise,
+    difficulty: Array,
+    correct: Bools,
+    calls: Ints,
+    reference: Bools,
+    path: ThresholdPath,
+    test: Bools,
+) -> Certificate:
+    """Certify the cheapest setting on the path that the items support.
+
+    Args:
+        promise: what is to be certified.
+        difficulty: of each item, by parts that were fitted to none of the `test` items.
+        correct: (N, 3) whether Simple, Medium and Hard are right.
+        calls: (N, 3) calls of each.
+        reference: whether the reference is right.
+        path: how t moves the thresholds.
+        test: the items of the test; the others choose the bets.
+    """
+    steps = np.linspace(1.0, 0.0, STEPS)
+    rows = np.arange(len(difficulty))
+    found, failed = 1.0, None
+    for t in steps:
+        paths = Thresholds(*path.thresholds(float(t))).paths(np.minimum(difficulty, 0.999))
+        loss = reference.astype(np.float64) - correct[rows, paths]
+        bet = choose_bet(loss[~test], promise.at_most_worse)
+        needed = math.log(1 / (1 - promise.confidence))
+        if t < 1.0 and log_capital(loss[test], promise.at_most_worse, bet) < needed:
+            failed = loss
+            break
+        found = float(t)
+    thresholds = Thresholds(*path.thresholds(found))
+    paths = thresholds.paths(np.minimum(difficulty, 0.999))
+    right = correct[rows, paths]
+    return Certificate(
+        promise=promise,
+        t=found,
+        thresholds=thresholds,
+        items=int(test.sum()),
+        loss=float((reference[test].astype(np.float64) - right[test]).mean()),
+        accuracy=float(right[test].mean()),
+        reference=float(reference[test].mean()),
+        calls=float(calls[rows, paths][test].mean()),
+        reference_calls=float(calls[test, 2].mean()),
+        more_items=None if failed is None else _items_needed(failed, promise, int(test.sum())),
+    )
+
+
+def choose_bet(loss: Array, allowed: float) -> float:
+    """The bet that would have grown capital fastest on these losses; cautious where there are few.
+
+    >>> choose_bet(np.zeros(200), 0.05) > choose_bet(np.array([0.0] * 18 + [1.0, 1.0]), 0.05)
+    True
+    """
+    bets = _BETS / (1 - allowed)  # the worst factor, at a loss of 1, is 1 − bet·(1 − allowed)
+    # one further lost item, so that a handful of items without loss does not lead to the boldest bet
+    seen = np.append(loss, 1.0)
+    growth = np.log1p(bets[:, None] * (allowed - seen[None, :])).mean(axis=1)
+    return float(bets[int(np.argmax(growth))])
+
+
+def log_capital(loss: Array, allowed: float, bet: float) -> float:
+    """Logarithm of the highest capital when betting against a loss above `allowed`, item by item.
+
+    >>> round(log_capital(np.zeros(100), 0.05, 0.9), 2)
+    4.4
+    """
+    return float(np.cumsum(np.log1p(bet * (allowed - loss))).max(initial=0.0))
+
+
+def _items_needed(loss: Array, promise: Promise, items: int) -> int | None:
+    """Further test items until this setting would be certified at these losses; None if its loss is too large."""
+    bet = choose_bet(loss, promise.at_most_worse)
+    growth = float(np.log1p(bet * (promise.at_most_worse - loss)).mean())
+    if growth <= 0 or loss.mean() >= promise.at_most_worse:
+        return None
+    return max(1, math.ceil(math.log(1 / (1 - promise.confidence)) / growth) - items)
+
+
+def guarantee(evidence: Evidence, today: Incumbents, promise: Promise, seed: int = 42) -> tuple[Setup, Certificate]:
+    """Fit everything to one half of the items and certify on the other; returns what may be installed.
+
+    Nothing that decides was fitted to the test items: estimator, posterior, quantiles, μ, σ, β and skills come from
+    the other half, and so do the bets.
+    """
+    test = np.random.default_rng(seed).permutation(len(evidence)) % 2 == 0
+    setup, _ = fit_setup(evidence.rows(~test), today, seed)
+    outcomes, difficulty = setup.outcomes(evidence), setup.route(evidence.fast).difficulty
+    reference = outcomes.correct[:, 2] if promise.against == "always-hard" else evidence.correct[:, SOLVE]
+    middle = (setup.thresholds.tau1, setup.thresholds.tau2)
+    path = ThresholdPath.through(middle)
+    found = certify(promise, difficulty, outcomes.correct, outcomes.calls, reference, path, test)
+    return replace(setup, thresholds=found.thresholds), found
