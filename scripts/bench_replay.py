@@ -13,8 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run_all
-from odar.evals.replay.tape import load_tape
 from support.panels import synthetic_panel
 
 SPECS = ("odar", "baselines", "fusion-rules", "odar:beta=inf", "odar:n=3")
@@ -27,9 +27,9 @@ def main() -> None:
         path = synthetic_panel(Path(folder), items)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started = time.perf_counter()
-        tape = load_tape(path)
+        arrays = load_arrays(path)
         loaded = time.perf_counter()
-        count = sum(1 for _ in run_all(tape, SPECS))
+        count = sum(1 for _ in run_all(arrays, SPECS))
         done = time.perf_counter()
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         size = path.stat().st_size / 1e6

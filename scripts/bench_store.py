@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from odar.config import load_settings
 from odar.store.filters import Cursor, Filter
-from odar.store.keys import Limits
+from odar.store.keys import KeyLimits
 from odar.store.keytable import create_key
 from odar.store.record import Record
 from odar.store.rows import make_row, write_rows
@@ -104,7 +104,7 @@ async def main() -> None:
         settings = replace(settings, store=replace(settings.store, url=url, content=given.content, queue_mb=1024))
         store = open_store(settings)
         await writing(store)
-        key, secret = create_key(store._database, f"bench {time.time()}", Limits(1e9, 1e9, 1e9))
+        key, secret = create_key(store._database, f"bench {time.time()}", KeyLimits(1e9, 1e9, 1e9))
         fill(store, given.rows, key.id)
         if store._database.is_sqlite:
             print(f"{given.rows:,} traces, {size(url):,.0f} MB")

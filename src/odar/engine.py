@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from odar.agents.flow import AnswerStream, FastAnswer, gather_or_cancel
+from odar.agents.flow import FastAnswer, StreamedAnswer, gather_or_cancel
 from odar.agents.ledger import Ledger
 from odar.agents.team import Failure, Team
 from odar.background import run_in_background, run_in_thread
@@ -95,7 +95,7 @@ class Odar(Components):
         query, forced = self.checked(question, images, fit=serving.model is None), _path(path)
         ledger = serving.ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        stream = AnswerStream(on_text, serving.on_delta, final=serving.final)
+        stream = StreamedAnswer(on_text, serving.on_delta, final=serving.final)
 
         assignment = self._assign(query, serving.model)
         team = (
@@ -136,7 +136,7 @@ class Odar(Components):
         team: Team,
         assignment: Assignment,
         forced: Path | None,
-        stream: AnswerStream,
+        stream: StreamedAnswer,
         serving: ServingOptions,
         aim: Aim,
     ) -> tuple[Decision, list[Candidate]]:
@@ -207,7 +207,7 @@ class Odar(Components):
         decision: Decision,
         fast: list[Candidate],
         team: Team,
-        stream: AnswerStream,
+        stream: StreamedAnswer,
         paths: Collection[str],
         routing: Routing,
     ) -> Decision:
@@ -230,7 +230,7 @@ class Odar(Components):
         return after
 
     async def _take(
-        self, decision: Decision, team: Team, stream: AnswerStream, fast_answer: FastAnswer
+        self, decision: Decision, team: Team, stream: StreamedAnswer, fast_answer: FastAnswer
     ) -> list[Candidate]:
         """Take the path (SPEC 1); if one agent fails, the other's answer is used (SPEC 6.3).
 

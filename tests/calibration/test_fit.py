@@ -9,8 +9,8 @@ from odar.calibration.bootstrap import Interval
 from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import _ways, fit
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.judgment import TOLERANCE
 from odar.calibration.part import Part
+from odar.calibration.routing_fit import TOLERANCE
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
@@ -105,9 +105,9 @@ def some_fit():
     [
         ((0.0, -0.01, 0.01), (-1.0, -2.0, -0.5), ""),
         ((-0.02, -0.04, 0.01), (-1.0, -2.0, -0.5), ""),
-        ((-0.02, -0.04, 0.01), (-1.0, -2.0, 0.5), "on held-out folds it is less often right"),
-        ((-0.02, -0.06, 0.01), (-1.0, -2.0, -0.5), "on held-out folds it may be right 0.060 less often"),
-        ((-0.005, -0.008, -0.001), (-1.0, -2.0, -0.5), "on held-out folds it is clearly less often right"),
+        ((-0.02, -0.04, 0.01), (-1.0, -2.0, 0.5), "on held-out folds, accuracy is below the current"),
+        ((-0.02, -0.06, 0.01), (-1.0, -2.0, -0.5), "on held-out folds, accuracy may be 0.060 below"),
+        ((-0.005, -0.008, -0.001), (-1.0, -2.0, -0.5), "on held-out folds, accuracy is significantly below"),
     ],
 )
 def test_what_is_worse_is_refused(some_fit, accuracy, calls, refused):
@@ -118,7 +118,7 @@ def test_what_is_worse_is_refused(some_fit, accuracy, calls, refused):
 def test_dollars_decide_where_they_are_known_and_charged(some_fit):
     dearer, fewer = Interval(0.01, 0.005, 0.02), Interval(-1.0, -2.0, -0.5)
     judged = replace(some_fit, accuracy_gain=Interval(0, 0, 0), calls_gain=fewer, cost_gain=dearer)
-    assert "costs more" in judged.worse
+    assert "the cost is higher" in judged.worse
     free = replace(judged.before, cost_usd=Interval(0.0, 0.0, 0.0))
     assert not replace(judged, before=free, after=free).worse
     assert replace(judged, cost_gain=None).price_gain is fewer
@@ -131,7 +131,7 @@ def test_a_fit_that_is_really_worse_is_refused(monkeypatch):
     monkeypatch.setattr("odar.calibration.routing_fit.holds", lambda *_: True)  # the cheapest, come what may
     fitted = fit(found, today)
     assert fitted.after.calls.value < fitted.before.calls.value
-    assert "clearly less often right" in fitted.worse
+    assert "accuracy is significantly below" in fitted.worse
 
 
 def test_where_nothing_can_be_fitted_that_is_said(monkeypatch):
@@ -139,7 +139,7 @@ def test_where_nothing_can_be_fitted_that_is_said(monkeypatch):
     today = incumbents(looks_first=False)
     fitted = fit(evidence(size=60), today)
     assert fitted.setup is today.setup
-    assert "none is as good as what is in use" in fitted.worse
+    assert "none of the settings that were tried" in fitted.worse
     assert fitted.moved == 0
 
 

@@ -127,7 +127,7 @@ def test_something_worse_is_refused_and_says_why(odar, data, tmp_path, monkeypat
     arguments = ("calibrate", str(data), "--recording", "r.jsonl", *always_hard)
     result = odar(*arguments)
     assert result.code == 1
-    assert "not installed: on held-out folds it is clearly less often right than what is in use" in result.err
+    assert "not installed: on held-out folds, accuracy is significantly below the current settings" in result.err
     written = json.loads((tmp_path / "calibration.json").read_text())
     assert written["settings"] == {}  # μ, σ and quantiles alone
     assert any(row["quantiles"] for row in written["sources"])

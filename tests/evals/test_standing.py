@@ -5,44 +5,44 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.tape import load_tape
 from odar.evals.standing import known_mean, label_free, standings
 from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 
 
 @pytest.fixture(scope="module")
-def tape(tmp_path_factory):
-    return load_tape(synthetic_panel(tmp_path_factory.mktemp("panel"), 300))
+def arrays(tmp_path_factory):
+    return load_arrays(synthetic_panel(tmp_path_factory.mktemp("panel"), 300))
 
 
-def stand(tape, *specs, against="odar"):
-    outcomes = {spec: run(tape, spec) for spec in specs}
-    return {row.name: row for row in standings(tape, list(outcomes.values()), outcomes[against])}
+def stand(arrays, *specs, against="odar"):
+    outcomes = {spec: run(arrays, spec) for spec in specs}
+    return {row.name: row for row in standings(arrays, list(outcomes.values()), outcomes[against])}
 
 
-def test_the_reference_gains_nothing_and_has_no_test(tape):
-    rows = stand(tape, "odar", "single-fast", "odar:dispatch=off")
+def test_the_reference_gains_nothing_and_has_no_test(arrays):
+    rows = stand(arrays, "odar", "single-fast", "odar:dispatch=off")
     assert (rows["odar"].gain, rows["odar"].adjusted) == (None, None)
     twin = rows["odar:dispatch=off"]
     assert (twin.gain.interval.value, twin.gain.p, twin.adjusted) == (0.0, 1.0, 1.0)
     assert twin.gain.interval.low < 0 < twin.gain.interval.high
 
 
-def test_figures_are_means_over_items(tape):
-    row, outcome = stand(tape, "odar", "single-fast")["odar"], run(tape, "odar")
+def test_figures_are_means_over_items(arrays):
+    row, outcome = stand(arrays, "odar", "single-fast")["odar"], run(arrays, "odar")
     assert row.accuracy.value == pytest.approx(outcome.score.mean())
     assert row.accuracy.low < row.accuracy.value < row.accuracy.high
     assert row.folds.value == pytest.approx(row.accuracy.value)  # folds of equal size
     assert (row.calls, row.cost_usd) == pytest.approx((outcome.calls.mean(), outcome.cost.mean()))
-    base = run(tape, "single-fast").score.mean()
+    base = run(arrays, "single-fast").score.mean()
     assert row.efficiency == pytest.approx(100 * (outcome.score.mean() - base) / outcome.calls.mean())
-    assert stand(tape, "odar")["odar"].efficiency is None
+    assert stand(arrays, "odar")["odar"].efficiency is None
 
 
-def test_adjusting_never_lowers_a_p(tape):
-    rows = stand(tape, "odar", "single-fast", "single-slow", "always-medium", "always-hard", "oracle")
+def test_adjusting_never_lowers_a_p(arrays):
+    rows = stand(arrays, "odar", "single-fast", "single-slow", "always-medium", "always-hard", "oracle")
     assert all(row.adjusted >= row.gain.p for row in rows.values() if row.adjusted is not None)
 
 
@@ -51,21 +51,21 @@ def test_an_unknown_part_makes_the_whole_unknown():
     assert known_mean(np.array([1.0, 3.0])) == 2.0
 
 
-def test_seeds_of_one_item_do_not_make_us_surer(tape, tmp_path, tmp_path_factory):
+def test_seeds_of_one_item_do_not_make_us_surer(arrays, tmp_path, tmp_path_factory):
     path = synthetic_panel(tmp_path, 150)
     entries = list(open_recording(path).items())
     thrice = [replace(e, key=e.key._replace(seed=seed)) for seed in (42, 123, 456) for e in entries]
     thrice_path = tmp_path / "thrice.jsonl.gz"
     write_recording(thrice_path, header(), thrice)
-    once, more = (stand(load_tape(place), "odar", "single-fast")["single-fast"] for place in (path, thrice_path))
+    once, more = (stand(load_arrays(place), "odar", "single-fast")["single-fast"] for place in (path, thrice_path))
     assert more.gain.interval == once.gain.interval
     assert more.gain.p == once.gain.p
     assert (np.isnan(once.seeds), more.seeds) == (True, 0.0)
 
 
-def test_label_free_strata_are_of_length_alone(tape):
-    strata = label_free(tape)
+def test_label_free_strata_are_of_length_alone(arrays):
+    strata = label_free(arrays)
     assert len(set(strata)) == 3 * 4
-    lengths = np.array([len(query) for query in tape.items.query])
+    lengths = np.array([len(query) for query in arrays.items.query])
     quarters = np.array([quarter for _, quarter in strata])
     assert lengths[quarters == 0].max() <= lengths[quarters == 3].min()

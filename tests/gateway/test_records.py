@@ -11,7 +11,7 @@ from odar.config import load_settings
 from odar.gateway.records import StoredKeys, StoredRecord
 from odar.store.database import Database
 from odar.store.filters import Filter
-from odar.store.keys import Limits
+from odar.store.keys import KeyLimits
 from odar.store.keytable import create_key
 from odar.store.store import open_store
 from support.entries import entry
@@ -41,7 +41,7 @@ async def recorded(start, store):
 async def make_key(store, settings, **limits) -> str:
     """As `odar keys create` does it in another process; the gateway notices within a second or two."""
     database = Database(settings.store)
-    _, secret = create_key(database, "tests", Limits(**limits))
+    _, secret = create_key(database, "tests", KeyLimits(**limits))
     database.close()
     async with asyncio.timeout(5):
         while store.keyring.verify(secret) is None:

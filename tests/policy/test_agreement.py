@@ -28,8 +28,8 @@ from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
 from odar.errors import ProviderError
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.tape import load_tape
 from odar.policy.alignment import Statistics, StatisticsTable
 from odar.policy.fusion import SOLVE
 from odar.policy.path import PATHS
@@ -295,7 +295,7 @@ def by_replay(setting: Setting, asked: Sequence[Question]) -> Decisions:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording.jsonl"
         write_recording(path, header_of(odar, setting.samples), items)
-        found = run(load_tape(path), "odar")
+        found = run(load_arrays(path), "odar")
     return [
         (str(PATHS[path]), int(calls), item.attempts[winner].answer)
         for path, calls, winner, item in zip(found.path, found.calls, found.winner, items, strict=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError, ProviderTimeout
 from odar.providers.base import Completion, Message, Provider, Reply
-from odar.providers.replay import Recording, ReplayProvider, digest, load, parse, record
+from odar.providers.replay import RecordedReply, ReplayProvider, digest, load, parse, record
 from odar.types import Image, Token, Usage
 from support.requests import ask
 
@@ -41,7 +41,7 @@ def test_what_is_recorded_is_played(text: str, reply: Reply, seconds: float | No
     request = ask(text)
     line = record(request, reply, seconds)
     assert "\n" not in line
-    assert parse(line) == Recording("m", reply, digest(request.messages), seconds)
+    assert parse(line) == RecordedReply("m", reply, digest(request.messages), seconds)
 
 
 async def test_a_file_is_played_in_order(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_a_file_is_played_in_order(tmp_path: Path) -> None:
 
 
 async def test_recordings_without_a_digest_answer_anything() -> None:
-    provider = ReplayProvider("tape", [Recording("m", said("any")), Recording("other", said("no"))])
+    provider = ReplayProvider("tape", [RecordedReply("m", said("any")), RecordedReply("other", said("no"))])
     assert (await provider.complete(ask("whatever"))).completions[0].text == "any"
     with pytest.raises(ProviderError, match="model 'm'"):
         await provider.complete(ask("whatever"))
@@ -73,12 +73,12 @@ async def test_a_miss_does_not_quote_the_prompt() -> None:
 
 
 async def test_repeat_starts_over() -> None:
-    provider = ReplayProvider("tape", [Recording("m", said("a")), Recording("m", said("b"))], repeat=True)
+    provider = ReplayProvider("tape", [RecordedReply("m", said("a")), RecordedReply("m", said("b"))], repeat=True)
     assert [(await provider.complete(ask())).completions[0].text for _ in range(4)] == ["a", "b", "a", "b"]
 
 
 async def test_n_completions_and_on_text() -> None:
-    provider = ReplayProvider("tape", [Recording("m", said("a", "b", "c"))], repeat=True)
+    provider = ReplayProvider("tape", [RecordedReply("m", said("a", "b", "c"))], repeat=True)
     texts: list[str] = []
     assert len((await provider.complete(ask(n=2), lambda delta: texts.append(delta.text))).completions) == 2
     assert texts == []
@@ -87,7 +87,7 @@ async def test_n_completions_and_on_text() -> None:
 
 
 async def test_it_takes_its_time_if_asked_to() -> None:
-    provider = ReplayProvider("tape", [Recording("m", said("a"), seconds=0.2)], pace=0.5, repeat=True)
+    provider = ReplayProvider("tape", [RecordedReply("m", said("a"), seconds=0.2)], pace=0.5, repeat=True)
     started = time.monotonic()
     await provider.complete(ask())
     assert 0.09 <= time.monotonic() - started < 0.5

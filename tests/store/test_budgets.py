@@ -11,7 +11,7 @@ import pytest
 from odar.errors import KeyRefused, StoreError
 from odar.store.budgets import LEASE_GRACE_S, Budgets, Need
 from odar.store.database import Database
-from odar.store.keys import Limits
+from odar.store.keys import KeyLimits
 from odar.store.keytable import Spent, create_key, revoke_key, spent_by_keys
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
@@ -63,7 +63,7 @@ def settled(budgets, key, *ended) -> None:
 
 def test_parallel_reservations_of_two_processes_never_exceed_the_budget(replicas):
     (here, there), _, database = replicas
-    key, _ = create_key(database, "ann", Limits(budget_day_usd=10))
+    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=10))
     together = threading.Barrier(20)
 
     def ask(i):
@@ -80,7 +80,7 @@ def test_parallel_reservations_of_two_processes_never_exceed_the_budget(replicas
 
 def test_a_settled_request_costs_what_it_cost_everywhere(replicas):
     (here, there), _, database = replicas
-    key, _ = create_key(database, "ann", Limits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     held = reserve(here, key, "a", Need(0.9))
     error = refused(there, key, "b", Need(0.9))
     assert (error.kind, error.retry_after) == ("budget", 1.0)
@@ -92,7 +92,7 @@ def test_a_settled_request_costs_what_it_cost_everywhere(replicas):
 
 def test_a_settlement_that_is_repeated_counts_once(replicas):
     (here, _), _, database = replicas
-    key, _ = create_key(database, "ann", Limits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     held = reserve(here, key, "a", Need(0.5))
     settled(here, key, (held, 0.5, 1), (held, 0.5, 1))
     assert spent(database, key) == Spent(0.5, 0)
@@ -100,7 +100,7 @@ def test_a_settlement_that_is_repeated_counts_once(replicas):
 
 def test_a_cheaper_path_is_taken_where_the_dear_one_does_not_fit(replicas):
     (here, _), _, database = replicas
-    key, _ = create_key(database, "ann", Limits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     held = reserve(here, key, "a", Need(6.0), Need(2.0), Need(0.25))
     assert (held.choice, held.need.usd) == (2, 0.25)
     assert "can cost $0.800000" in str(refused(here, key, "b", Need(6.0), Need(0.8)))
@@ -108,7 +108,7 @@ def test_a_cheaper_path_is_taken_where_the_dear_one_does_not_fit(replicas):
 
 def test_what_a_crashed_process_held_is_freed_when_its_lease_ends(replicas):
     (here, there), clock, database = replicas
-    key, _ = create_key(database, "ann", Limits(budget_day_usd=1, max_parallel=1))
+    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1, max_parallel=1))
     held = reserve(here, key, "a", Need(1.0), lease_s=5)
     assert refused(there, key, "b", Need(1.0)).kind == "parallel"
     clock.now += 5 + LEASE_GRACE_S + 0.1
@@ -119,7 +119,7 @@ def test_what_a_crashed_process_held_is_freed_when_its_lease_ends(replicas):
 
 def test_a_month_counts_its_days_and_opens_again(replicas):
     (here, _), clock, database = replicas
-    key, _ = create_key(database, "ann", Limits(budget_month_usd=1))
+    key, _ = create_key(database, "ann", KeyLimits(budget_month_usd=1))
     settled(here, key, (reserve(here, key, "a", Need(0.75)), 0.75, 1))
     clock.now += 3 * 86_400
     assert refused(here, key, "b", Need(0.5)).retry_after == pytest.approx((12 * 24 + 12) * 3600)
@@ -129,7 +129,7 @@ def test_a_month_counts_its_days_and_opens_again(replicas):
 
 def test_requests_a_minute_hold_across_processes(replicas):
     (here, there), clock, database = replicas
-    key, _ = create_key(database, "ann", Limits(rate_per_min=6))
+    key, _ = create_key(database, "ann", KeyLimits(rate_per_min=6))
     for i in range(6):
         reserve((here, there)[i % 2], key, f"r{i}")
     clock.now += 4
@@ -143,7 +143,7 @@ def test_requests_a_minute_hold_across_processes(replicas):
 
 def test_tokens_a_minute_are_given_back_where_fewer_were_used(replicas):
     (here, there), clock, database = replicas
-    key, _ = create_key(database, "ann", Limits(tokens_per_min=1000))
+    key, _ = create_key(database, "ann", KeyLimits(tokens_per_min=1000))
     held = reserve(here, key, "a", Need(tokens=900))
     error = refused(there, key, "b", Need(tokens=400))
     assert (error.kind, error.retry_after) == ("tokens", pytest.approx(18.0))
@@ -157,7 +157,7 @@ def test_tokens_a_minute_are_given_back_where_fewer_were_used(replicas):
 
 def test_requests_at_a_time_hold_across_processes(replicas):
     (here, there), _, database = replicas
-    key, _ = create_key(database, "ann", Limits(max_parallel=2))
+    key, _ = create_key(database, "ann", KeyLimits(max_parallel=2))
     first, _ = reserve(here, key, "a"), reserve(there, key, "b")
     assert refused(here, key, "c").kind == "parallel"
     settled(here, key, (first, 0.0, 0))
@@ -166,14 +166,14 @@ def test_requests_at_a_time_hold_across_processes(replicas):
 
 def test_a_revoked_key_reserves_nothing(replicas):
     (here, _), _, database = replicas
-    key, _ = create_key(database, "ann", Limits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     revoke_key(database, "ann")
     assert refused(here, key, "a").kind == "revoked"
 
 
 def test_without_its_database_nothing_is_granted_and_nothing_forgotten(sqlite_url, settings_of, monkeypatch):
     database = Database(settings_of(sqlite_url).store)
-    key, _ = create_key(database, "ann", Limits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
     budgets = Budgets(database, Clock())
     held = reserve(budgets, key, "a", Need(0.5))
     write = database.write

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from odar.errors import InputError
-from odar.store.keys import PREFIX_LENGTH, Key, Keyring, Limits, digest_of, new_secret
+from odar.store.keys import PREFIX_LENGTH, Key, KeyLimits, Keyring, digest_of, new_secret
 from odar.store.keytable import Spent, all_keys, create_key, revoke_key, spent_by_keys
 from support.traces import make_record
 
@@ -23,9 +23,9 @@ def news(monkeypatch):
     monkeypatch.setattr("odar.store.store._REFRESH_S", 0.1)
 
 
-def ring(limits: Limits | None = None) -> tuple[Keyring, Key, str]:
+def ring(limits: KeyLimits | None = None) -> tuple[Keyring, Key, str]:
     secret = new_secret()
-    key = Key("key_1", "ann", secret[:PREFIX_LENGTH], digest_of(secret), "2026-11-15", limits or Limits())
+    key = Key("key_1", "ann", secret[:PREFIX_LENGTH], digest_of(secret), "2026-11-15", limits or KeyLimits())
     keyring = Keyring()
     keyring.load([key])
     return keyring, key, secret
@@ -71,7 +71,7 @@ def test_neither_secret_nor_digest_is_printed():
 
 
 def test_what_is_stored_is_a_hash_and_a_prefix(database):
-    limits = Limits(1.5, 20, 60, ("odar", "gpt,5"), ("simple", "medium"), 4, 90_000)
+    limits = KeyLimits(1.5, 20, 60, ("odar", "gpt,5"), ("simple", "medium"), 4, 90_000)
     key, secret = create_key(database, "ann", limits)
     assert secret.startswith("odar_sk_")
     assert len(secret) >= 40
@@ -135,7 +135,7 @@ async def test_what_a_key_without_limits_spends_is_written_with_its_traces(opene
 
 async def test_what_is_settled_is_not_billed_again_with_its_trace(opened, sqlite_url):
     store = opened(sqlite_url)
-    key, _ = create_key(store._database, "ann", Limits(budget_day_usd=1))
+    key, _ = create_key(store._database, "ann", KeyLimits(budget_day_usd=1))
     store.put(dataclasses.replace(make_record(key_id=key.id, cost=0.5), settled=True))
     await store.flush()
     with store._database.read() as connection:

@@ -60,7 +60,7 @@ class FastAnswer:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-class AnswerStream:
+class StreamedAnswer:
     """Passes on an answer while it is generated, and remembers whether it has begun.
 
     Args:
@@ -68,7 +68,7 @@ class AnswerStream:
         on_delta: receives everything, tool calls included; None if nobody wants it.
         final: whether what was passed on cannot be taken back, as over HTTP.
 
-    >>> stream = AnswerStream(print, final=True)
+    >>> stream = StreamedAnswer(print, final=True)
     >>> stream.handler(Delta("Par"))
     Par
     >>> stream.committed

@@ -47,7 +47,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Reservation:
+class CallReservation:
     """Calls and money held back for a call that is under way."""
 
     calls: int
@@ -61,7 +61,7 @@ class Ledger:
     limits: Limits
     clock: Callable[[], float] = time.monotonic
     calls: list[Call] = field(default_factory=list)
-    _held: list[Reservation] = field(default_factory=list)
+    _held: list[CallReservation] = field(default_factory=list)
     _at_risk_usd: float = 0.0
     """Reserved for calls whose cost nobody reported, such as one that timed out: it may still be billed."""
     _retries: int = 0
@@ -132,15 +132,15 @@ class Ledger:
 
     def reserve(
         self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, samples: int
-    ) -> Reservation:
+    ) -> CallReservation:
         """Hold back what these samples may cost at the most. Ask `affordable` first."""
         limited = self.limits.cost_usd is not None
         cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
-        reservation = Reservation(samples, cost)
+        reservation = CallReservation(samples, cost)
         self._held.append(reservation)
         return reservation
 
-    def settle(self, reservation: Reservation, call: Call | None) -> None:
+    def settle(self, reservation: CallReservation, call: Call | None) -> None:
         """Replace a reservation by what really happened; None where the call never left."""
         self._held.remove(reservation)
         if call is not None:

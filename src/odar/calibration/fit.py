@@ -11,10 +11,9 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.estimator_fit import fit_estimator_part
 from odar.calibration.evidence import Evidence, FastAnswers
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
-from odar.calibration.judgment import TOLERANCE, objection
 from odar.calibration.part import Part, folds
 from odar.calibration.posterior_fit import fit_posterior_part
-from odar.calibration.routing_fit import BALANCED, Goal, Variant, fit_routing
+from odar.calibration.routing_fit import BALANCED, TOLERANCE, Goal, Variant, fit_routing, rejection_reason
 from odar.calibration.setup import Setup
 from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.difficulty.estimator import LearnedEstimator
@@ -86,15 +85,14 @@ class Fitted:
             return (
                 "no setting that was tried stays within the limits"
                 if limited
-                else "of all settings that were tried none is as good as what is in use"
+                else "none of the settings that were tried is as good as the current ones"
             )
         if self.goal != BALANCED:  # the user said what it may cost; it must only not be a clear loss without limits
             free = self.goal.max_calls is None and self.goal.max_cost is None
-            return (
-                "on held-out folds it is clearly less often right" if free and self.accuracy_gain.high < 0 else ""
-            )
-        why = objection(self.accuracy_gain, self.price_gain, self.tolerance)
-        return f"on held-out folds {why}" if why else ""
+            worse = free and self.accuracy_gain.high < 0
+            return "on held-out folds, accuracy is significantly below the current settings" if worse else ""
+        why = rejection_reason(self.accuracy_gain, self.price_gain, self.tolerance)
+        return f"on held-out folds, {why}" if why else ""
 
 
 def fit(

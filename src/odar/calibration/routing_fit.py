@@ -1,4 +1,4 @@
-"""Thresholds, and which of the fitted parts decide: the most accuracy per cost that is not worse (SPEC 2.7)."""
+"""Thresholds, which fitted parts decide (SPEC 2.7), and which fits are rejected."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odar.calibration.bootstrap import Interval
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import LearnedEstimator
@@ -128,3 +129,37 @@ def score(right: Array, price: Array) -> tuple[float, float]:
     """Accuracy per price (SPEC 2.7), and accuracy, which tells apart what costs nothing."""
     accuracy, cost = float(right.mean()), float(price.mean())
     return accuracy / cost if cost > 0 else np.inf, accuracy
+
+
+TOLERANCE = 0.05
+"""The accuracy that a cheaper setting may lose at the low end of its interval."""
+
+
+def rejection_reason(accuracy_gain: Interval, cost_change: Interval, tolerance: float = TOLERANCE) -> str | None:
+    """Return why fitted settings are rejected, or None if they can be installed.
+
+    Never install a significant accuracy loss; accept a small one only for a real saving. On a few hundred items two
+    equally good settings differ by one or two answers, so an insignificant loss is tolerated up to `tolerance`,
+    provided that the setting is significantly cheaper.
+
+    Args:
+        accuracy_gain: accuracy of the fitted settings minus that of the current ones.
+        cost_change: the same for the cost of an item.
+        tolerance: the accuracy loss that is tolerated at the low end of the interval; 0 tolerates none.
+
+    >>> fewer_calls = Interval(-0.9, -1.2, -0.6)
+    >>> rejection_reason(Interval(-0.01, -0.03, 0.01), fewer_calls) is None
+    True
+    >>> rejection_reason(Interval(-0.03, -0.05, -0.01), fewer_calls)
+    'accuracy is significantly below the current settings'
+    """
+    if accuracy_gain.high < 0:
+        return "accuracy is significantly below the current settings"
+    if accuracy_gain.value < 0:
+        if cost_change.high >= 0:
+            return "accuracy is below the current settings, and the cost is not significantly lower"
+        if accuracy_gain.low < -tolerance:
+            return f"accuracy may be {-accuracy_gain.low:.3f} below the current settings, more than {tolerance:g}"
+    if cost_change.low > 0 and accuracy_gain.low <= 0:
+        return "the cost is higher, and accuracy is not significantly above the current settings"
+    return None

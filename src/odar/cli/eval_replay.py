@@ -13,9 +13,9 @@ import numpy as np
 from odar.calibration.bootstrap import Interval
 from odar.cli.options import UserPath
 from odar.errors import InputError
-from odar.evals.replay.outcome import Outcome
+from odar.evals.replay.arrays import PanelArrays, load_arrays
 from odar.evals.replay.policies import run, run_all
-from odar.evals.replay.tape import Tape, load_tape
+from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.standing import Standing, paired, standings, strata_of
 
 
@@ -53,15 +53,15 @@ def replay(
     odar eval replay runs/starter.jsonl --policy ablations \\
       --policy odar:mode=prior,rule=majority,stop=none
     """
-    tape = load_tape(recording, calibration, split or "")
-    reference = run(tape, against)
-    found = list(run_all(tape, policies or ("odar", "baselines")))
-    outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, Outcome)]
-    rows = standings(tape, outcomes, reference)
+    arrays = load_arrays(recording, calibration, split or "")
+    reference = run(arrays, against)
+    found = list(run_all(arrays, policies or ("odar", "baselines")))
+    outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, PolicyOutcome)]
+    rows = standings(arrays, outcomes, reference)
     if as_json:
         click.echo(json.dumps([_plain(asdict(row)) for row in rows], ensure_ascii=False, allow_nan=False))
     else:
-        click.echo(f"{len(tape)} items, {tape.samples} slow samples each; gains are against {against}")
+        click.echo(f"{len(arrays)} items, {arrays.samples} slow samples each; gains are against {against}")
         _print(rows)
     for spec, each in found:
         if isinstance(each, InputError):
@@ -80,7 +80,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     odar eval compare runs/new-prompts.jsonl runs/old-prompts.jsonl
     """
     sides = [_side(first), _side(second)]
-    rows = [{key: i for i, key in enumerate(tape.items.keys)} for tape, _ in sides]
+    rows = [{key: i for i, key in enumerate(arrays.items.keys)} for arrays, _ in sides]
     shared = [key for key in sides[0][0].items.keys if key in rows[1]]
     if not shared:
         raise InputError(f"{first} and {second} share no item: set, id and seed must be the same")
@@ -119,10 +119,10 @@ def compare(first: str, second: str, as_json: bool) -> None:
     click.echo(f"items needed to show a difference, in percentage points (80% power): {needed}")
 
 
-def _side(text: str) -> tuple[Tape, Outcome]:
+def _side(text: str) -> tuple[PanelArrays, PolicyOutcome]:
     place, _, policy = text.partition("#")
-    tape = load_tape(place)
-    return tape, run(tape, policy or "odar")
+    arrays = load_arrays(place)
+    return arrays, run(arrays, policy or "odar")
 
 
 def _print(rows: Sequence[Standing]) -> None:

@@ -32,4 +32,4 @@ def report(recording: str, out: str, figures: str | None, calibration: str | Non
     folder = Path(figures) if figures else None
     findings = write_report(recording, place, command_line(), folder, calibration, split or "")
     size = place.stat().st_size / 1000
-    click.echo(f"{place}: {len(findings.tape)} items, {len(findings.outcomes)} policies, {size:.0f} kB")
+    click.echo(f"{place}: {len(findings.arrays)} items, {len(findings.outcomes)} policies, {size:.0f} kB")

@@ -67,10 +67,10 @@ def create(
     odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
     """
     from odar.store.database import Database
-    from odar.store.keys import Limits
+    from odar.store.keys import KeyLimits
     from odar.store.keytable import create_key
 
-    limits = Limits(
+    limits = KeyLimits(
         budget_day,
         budget_month,
         None if rate is None else parse_rate(rate),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.evals.replay.outcome import Outcome
-from odar.evals.replay.tape import Tape
+from odar.evals.replay.arrays import PanelArrays
+from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.selection import label_free_strata
 from odar.evals.statistics import (
     Difference,
@@ -49,16 +49,18 @@ class Standing:
     note: str
 
 
-def standings(tape: Tape, outcomes: Sequence[Outcome], reference: Outcome, seed: int = 0) -> list[Standing]:
+def standings(
+    arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome, seed: int = 0
+) -> list[Standing]:
     """A row for every outcome; gains are against the reference."""
-    items, strata = item_names(tape), strata_of(tape)
+    items, strata = item_names(arrays), strata_of(arrays)
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
     gains = [
         None if each is reference else paired(each.score, reference.score, items, strata, seed) for each in outcomes
     ]
     tests = [gain.p if gain else None for gain in gains]
     rows = zip(outcomes, gains, benjamini_hochberg(tests), strict=True)
-    return [_standing(tape, each, gain, p, base, items, strata, seed) for each, gain, p in rows]
+    return [_standing(arrays, each, gain, p, base, items, strata, seed) for each, gain, p in rows]
 
 
 def paired(
@@ -69,20 +71,20 @@ def paired(
     return difference(a, b, [strata[i] for i in places], seed)
 
 
-def item_names(tape: Tape) -> list[tuple[str, str]]:
+def item_names(arrays: PanelArrays) -> list[tuple[str, str]]:
     """What each row is about, whatever its seed."""
-    return [(key.set, key.id) for key in tape.items.keys]
+    return [(key.set, key.id) for key in arrays.items.keys]
 
 
-def strata_of(tape: Tape) -> list[Hashable]:
+def strata_of(arrays: PanelArrays) -> list[Hashable]:
     """The strata the items were drawn by: benchmark and its own subjects or levels."""
-    return [(key.set, stratum) for key, stratum in zip(tape.items.keys, tape.items.stratum, strict=True)]
+    return [(key.set, stratum) for key, stratum in zip(arrays.items.keys, arrays.items.stratum, strict=True)]
 
 
-def label_free(tape: Tape) -> list[Hashable]:
+def label_free(arrays: PanelArrays) -> list[Hashable]:
     """Other strata that no label has a hand in: benchmark crossed with quarters of question length (SPEC 7.4)."""
-    lengths = [len(text) for text in tape.items.query]
-    return list(label_free_strata([key.set for key in tape.items.keys], lengths))
+    lengths = [len(text) for text in arrays.items.query]
+    return list(label_free_strata([key.set for key in arrays.items.keys], lengths))
 
 
 def known_mean(values: Array) -> float | None:
@@ -91,8 +93,8 @@ def known_mean(values: Array) -> float | None:
 
 
 def _standing(
-    tape: Tape,
-    outcome: Outcome,
+    arrays: PanelArrays,
+    outcome: PolicyOutcome,
     gain: Difference | None,
     adjusted: float | None,
     base: float | None,
@@ -110,8 +112,8 @@ def _standing(
     return Standing(
         name=outcome.name,
         accuracy=bootstrap_mean(means, seed, strata=[strata[i] for i in places]),
-        folds=fold_interval(means, tape.items.fold[places]),
-        seeds=over_seeds(outcome.score, [key.seed for key in tape.items.keys])[1],
+        folds=fold_interval(means, arrays.items.fold[places]),
+        seeds=over_seeds(outcome.score, [key.seed for key in arrays.items.keys])[1],
         gain=gain,
         adjusted=adjusted,
         calls=calls,

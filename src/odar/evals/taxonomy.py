@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.evals.replay.outcome import Outcome
+from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import Tape
+from odar.evals.replay.simulate import PolicyOutcome
 from odar.policy.fusion import SOLVE, VERIFY
 from odar.policy.path import MEDIUM
 from odar.policy.rules import Bools
@@ -64,34 +64,34 @@ class Taxonomy:
         return [row for row, found in enumerate(self.kinds) if found == kind][:most]
 
 
-def taxonomy(tape: Tape, setting: Setting, outcome: Outcome) -> Taxonomy:
+def taxonomy(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> Taxonomy:
     """Sort ODAR's errors."""
     wrong = outcome.score < RIGHT
-    elsewhere = tape.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
-    accepted = (outcome.path == MEDIUM) & (tape.answers.judgment[:, VERIFY] == 1)
-    fields = [field.lower() for field in groups_of(tape)]
+    elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
+    accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)
+    fields = [field.lower() for field in groups_of(arrays)]
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= RIGHT),
         ("E3", accepted),
-        ("E2", _misdirected(tape, fields)),
+        ("E2", _misdirected(arrays, fields)),
         ("E1", elsewhere),
         ("E6", np.array([field in REASONING for field in fields])),
     ]
-    kinds = np.full(len(tape), "E5", dtype=object)
+    kinds = np.full(len(arrays), "E5", dtype=object)
     for kind, holds in reversed(checks):
         kinds[holds] = kind
     return Taxonomy([str(kind) if is_wrong else "" for kind, is_wrong in zip(kinds, wrong, strict=True)])
 
 
-def groups_of(tape: Tape) -> list[str]:
+def groups_of(arrays: PanelArrays) -> list[str]:
     """What items are grouped by in a report: their category, or their subject where all are of one category."""
-    several = len(set(tape.items.category)) > 1
-    return list(tape.items.category if several or not any(tape.items.stratum) else tape.items.stratum)
+    several = len(set(arrays.items.category)) > 1
+    return list(arrays.items.category if several or not any(arrays.items.stratum) else arrays.items.stratum)
 
 
-def _misdirected(tape: Tape, fields: list[str]) -> Bools:
+def _misdirected(arrays: PanelArrays, fields: list[str]) -> Bools:
     """Where the expert is not the field's, in a panel in which experts choose among models."""
-    if all(len(models) == 1 for models in tape.header.models.values()):
-        return np.zeros(len(tape), dtype=bool)
-    pairs = zip(fields, tape.items.expert, strict=True)
+    if all(len(models) == 1 for models in arrays.header.models.values()):
+        return np.zeros(len(arrays), dtype=bool)
+    pairs = zip(fields, arrays.items.expert, strict=True)
     return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])

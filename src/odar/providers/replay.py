@@ -33,7 +33,7 @@ from odar.types import Token, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedReply:
     """One recorded reply, and what it is the reply to."""
 
     model: str
@@ -52,19 +52,19 @@ class ReplayProvider:
         pace: 1.0 takes the time the recording took, 0.5 half of it, 0.0 none.
         repeat: start over after the last recording of a request, instead of failing.
 
-    >>> four = Recording("m", Reply((Completion("4"),)))
+    >>> four = RecordedReply("m", Reply((Completion("4"),)))
     >>> provider = ReplayProvider("tape", [four])
     >>> asyncio.run(provider.complete(Request("m", (Message("user", "2 + 2?"),)))).completions[0].text
     '4'
     """
 
     def __init__(
-        self, name: str, recordings: Iterable[Recording], *, pace: float = 0.0, repeat: bool = False
+        self, name: str, recordings: Iterable[RecordedReply], *, pace: float = 0.0, repeat: bool = False
     ) -> None:
         self.name = name
         self._pace = pace
         self._repeat = repeat
-        self._tape: dict[tuple[str, str | None], deque[Recording]] = defaultdict(deque)
+        self._tape: dict[tuple[str, str | None], deque[RecordedReply]] = defaultdict(deque)
         for recording in recordings:
             self._tape[recording.model, recording.messages].append(recording)
 
@@ -96,7 +96,7 @@ class ReplayProvider:
     async def close(self) -> None:
         """Nothing to let go of."""
 
-    def _next(self, request: Request) -> Recording:
+    def _next(self, request: Request) -> RecordedReply:
         exact = digest(request.messages)
         queue = self._tape.get((request.model, exact)) or self._tape.get((request.model, None))
         if not queue:
@@ -143,12 +143,12 @@ def record(request: Request, reply: Reply, seconds: float | None = None) -> str:
     return json.dumps(line, ensure_ascii=False)
 
 
-def parse(line: str) -> Recording:
+def parse(line: str) -> RecordedReply:
     """One line of a recording; raises ValueError, TypeError or LookupError where it is not one."""
     entry: dict[str, Any] = load_json(line)
     completions = tuple(map(_completion, entry["completions"]))
     reply = Reply(completions, Usage(**entry.get("usage") or {}), entry.get("served_by", ""))
-    return Recording(entry["model"], reply, entry.get("messages"), entry.get("seconds"))
+    return RecordedReply(entry["model"], reply, entry.get("messages"), entry.get("seconds"))
 
 
 def _completion(entry: dict[str, Any]) -> Completion:
@@ -160,7 +160,7 @@ def _completion(entry: dict[str, Any]) -> Completion:
     )
 
 
-def load(path: Path) -> list[Recording]:
+def load(path: Path) -> list[RecordedReply]:
     """All recordings in a JSONL file; blank lines are skipped."""
     recordings = []
     try:

@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError
 from odar.store.database import Database
-from odar.store.keys import Limits
+from odar.store.keys import KeyLimits
 from odar.store.keytable import limits_of
 from odar.store.schema import key_buckets, keys, reservations, spending
 
@@ -192,7 +192,7 @@ class _Account:
 
     key_id: str
     name: str
-    limits: Limits
+    limits: KeyLimits
     revoked: bool
     day: str
     spent_day: float
@@ -311,7 +311,7 @@ def _load(connection: Connection, ids: Sequence[str], now: float) -> dict[str, _
     accounts = {}
     for key_id in ids:
         row, bucket = found.get(key_id), buckets.get(key_id)
-        limits = Limits() if row is None else limits_of(row)
+        limits = KeyLimits() if row is None else limits_of(row)
         elapsed = max(0.0, now - bucket["at"]) if bucket is not None else 0.0
         accounts[key_id] = _Account(
             key_id,

@@ -21,7 +21,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class KeyLimits:
     """What a key may do; None is no limit."""
 
     budget_day_usd: float | None = None
@@ -53,7 +53,7 @@ class Key:
     prefix: str
     digest: str
     created_at: str
-    limits: Limits = Limits()
+    limits: KeyLimits = KeyLimits()
     revoked_at: str | None = None
     admin: bool = False
     """May read every key's traces, not only its own."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, case, func, insert, or_, select, 
 
 from odar.errors import InputError
 from odar.store.database import Database
-from odar.store.keys import PREFIX_LENGTH, Key, Limits, digest_of, new_secret
+from odar.store.keys import PREFIX_LENGTH, Key, KeyLimits, digest_of, new_secret
 from odar.store.schema import keys, meta, spending
 
 
@@ -27,14 +27,14 @@ Totals = dict[tuple[str, str], Spent]
 
 
 def create_key(
-    database: Database, name: str, limits: Limits | None = None, *, admin: bool = False
+    database: Database, name: str, limits: KeyLimits | None = None, *, admin: bool = False
 ) -> tuple[Key, str]:
     """A new key and its secret, which exists nowhere else.
 
     Raises:
         InputError: a live key has this name.
     """
-    limits = limits or Limits()
+    limits = limits or KeyLimits()
     if not name.strip() or not name.isprintable():
         raise InputError(f"key name {name!r} is empty or holds characters that do not print")
     secret = new_secret()
@@ -132,13 +132,13 @@ def _row(key: Key) -> dict[str, Any]:
     }
 
 
-def limits_of(row: RowMapping) -> Limits:
+def limits_of(row: RowMapping) -> KeyLimits:
     """The limits in a row of the key table."""
 
     def names(text: str | None) -> tuple[str, ...] | None:
         return None if text is None else tuple(json.loads(text))
 
-    return Limits(
+    return KeyLimits(
         row["budget_day_usd"],
         row["budget_month_usd"],
         row["rate_per_min"],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from odar.engine import Odar
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.tape import load_tape
 from odar.policy.fusion import FAST, SOLVE, VERIFY
 from odar.providers.base import Completion, Reply
 from odar.providers.pool import ProviderPool
-from odar.providers.replay import Recording, ReplayProvider, digest
+from odar.providers.replay import RecordedReply, ReplayProvider, digest
 from odar.recording.files import open_recording
 from odar.types import Path, Query, Step
 from support.panels import MODELS, Spread, collect_panel, settings
@@ -25,7 +25,7 @@ def recordings(odar, entry, n):
 
     def say(model, messages, *attempts):
         spoken = [Completion(a.text, a.candidate.tokens, a.finish) for a in attempts]
-        return Recording(model, Reply(tuple(spoken)), digest(messages))
+        return RecordedReply(model, Reply(tuple(spoken)), digest(messages))
 
     yield say("quick", prompts[Step.ANSWER].messages(query), fast)
     yield say("deep", prompts[Step.VERIFY].messages(query, fast.answer, fast.text.strip()), verify)
@@ -76,8 +76,8 @@ def folder(tmp_path_factory):
 
 
 async def compare(folder, place, options, overrides, models):
-    tape = load_tape(place)
-    outcome = run(tape, f"odar:{options}")
+    arrays = load_arrays(place)
+    outcome = run(arrays, f"odar:{options}")
     made = settings(folder, models=models, **overrides)
     paths, wins = list(Path), 0
     odar = Odar(made, estimator=Spread())

@@ -4,33 +4,33 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError, UnknownName
-from odar.evals.replay.outcome import NO_PATH
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import expand, run, run_all, suites
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import load_tape
+from odar.evals.replay.simulate import NO_PATH
 from odar.policy.fusion import FAST, SOLVE
 from odar.policy.rules import RULES, free_energy_rule
 from support.panels import synthetic_panel
 
 
 @pytest.fixture(scope="module")
-def tape(tmp_path_factory):
-    return load_tape(synthetic_panel(tmp_path_factory.mktemp("panel"), 600, samples=9))
+def arrays(tmp_path_factory):
+    return load_arrays(synthetic_panel(tmp_path_factory.mktemp("panel"), 600, samples=9))
 
 
 @pytest.fixture(scope="module")
-def outcomes(tape):
-    return {spec: found for spec, found in run_all(tape, ["all"]) if not isinstance(found, InputError)}
+def outcomes(arrays):
+    return {spec: found for spec, found in run_all(arrays, ["all"]) if not isinstance(found, InputError)}
 
 
-def test_oracle_is_above_every_policy_and_every_policy_above_its_own_worst_case(tape, outcomes):
+def test_oracle_is_above_every_policy_and_every_policy_above_its_own_worst_case(arrays, outcomes):
     assert len(outcomes) > 50
     oracle = outcomes["oracle"]
     for name, each in outcomes.items():
         assert (oracle.score >= each.best).all(), name
         assert (each.best >= each.score).all(), name
         assert (each.score >= each.worst).all(), name
-        assert len(each.score) == len(tape), name
+        assert len(each.score) == len(arrays), name
 
 
 def test_the_oracle_router_is_above_every_routing_with_the_same_fusion(outcomes):
@@ -41,8 +41,8 @@ def test_the_oracle_router_is_above_every_routing_with_the_same_fusion(outcomes)
 
 
 @pytest.mark.parametrize("policy", ["random-matched", "random-matched:seed=7", "length-adaptive"])
-def test_matched_policies_have_the_same_mix_of_paths(outcomes, tape, policy):
-    assert run(tape, policy).mix == pytest.approx(outcomes["odar"].mix, abs=0.01)
+def test_matched_policies_have_the_same_mix_of_paths(outcomes, arrays, policy):
+    assert run(arrays, policy).mix == pytest.approx(outcomes["odar"].mix, abs=0.01)
     assert len(set(outcomes["odar"].path)) == 3
 
 
@@ -59,22 +59,22 @@ def test_what_each_baseline_asks_for(outcomes):
     assert np.isnan(outcomes["ensemble"].mix).all()
 
 
-def test_prices_add_up_by_hand(tape):
-    one = run(tape, "single-fast")
-    answers = tape.answers
+def test_prices_add_up_by_hand(arrays):
+    one = run(arrays, "single-fast")
+    answers = arrays.answers
     assert one.cost == pytest.approx(answers.prompt_usd[:, FAST] + answers.output_usd[:, FAST])
-    many = run(tape, "self-consistency:k=3")
+    many = run(arrays, "self-consistency:k=3")
     samples = slice(SOLVE, SOLVE + 3)
     assert many.cost == pytest.approx(answers.prompt_usd[:, SOLVE] + answers.output_usd[:, samples].sum(axis=1))
     assert many.tokens == pytest.approx(answers.output[:, samples].sum(axis=1))
     assert many.seconds == pytest.approx(answers.seconds[:, samples].max(axis=1))
-    medium = run(tape, "always-medium")
+    medium = run(arrays, "always-medium")
     assert medium.seconds == pytest.approx(answers.seconds[:, 0] + answers.seconds[:, 1])
 
 
-def test_stopping_early_saves_calls_and_a_wave_is_paid_whole(tape):
+def test_stopping_early_saves_calls_and_a_wave_is_paid_whole(arrays):
     setting = "odar:tau1=0,tau2=0,mode=prior"
-    full, early = run(tape, f"{setting},stop=none"), run(tape, f"{setting},stop=0.8")
+    full, early = run(arrays, f"{setting},stop=none"), run(arrays, f"{setting},stop=0.8")
     assert set(full.calls) == {6}
     assert set(early.calls) == {4, 6}
     once = early.calls == 4
@@ -84,40 +84,40 @@ def test_stopping_early_saves_calls_and_a_wave_is_paid_whole(tape):
     assert (early.cost[twice] > full.cost[twice]).all()  # the prompt is read again for the second wave
 
 
-def test_the_same_policy_twice_is_the_same(tape):
+def test_the_same_policy_twice_is_the_same(arrays):
     for spec in ("odar", "random-matched", "odar:rule=deepconf"):
-        assert (run(tape, spec).score == run(tape, spec).score).all()
+        assert (run(arrays, spec).score == run(arrays, spec).score).all()
 
 
-def test_beta_zero_without_skills_is_majority_and_beta_inf_is_argmin(tape):
+def test_beta_zero_without_skills_is_majority_and_beta_inf_is_argmin(arrays):
     hard = "odar:tau1=0,tau2=0,mode=prior,stop=none"
-    assert (run(tape, f"{hard},beta=0").winner == run(tape, f"{hard},rule=majority").winner).all()
-    free = tape.answers.energy + 0.1 * tape.answers.varentropy
+    assert (run(arrays, f"{hard},beta=0").winner == run(arrays, f"{hard},rule=majority").winner).all()
+    free = arrays.answers.energy + 0.1 * arrays.answers.varentropy
     free[:, 1], free[:, SOLVE + 5 :] = np.inf, np.inf
-    assert (run(tape, f"{hard},beta=inf").winner == free.argmin(axis=1)).all()
+    assert (run(arrays, f"{hard},beta=inf").winner == free.argmin(axis=1)).all()
 
 
-def test_somebody_elses_rule_is_asked_row_by_row(tape):
+def test_somebody_elses_rule_is_asked_row_by_row(arrays):
     RULES.add("theirs", free_energy_rule)
-    assert (run(tape, "odar:rule=theirs").winner == run(tape, "odar").winner).all()
+    assert (run(arrays, "odar:rule=theirs").winner == run(arrays, "odar").winner).all()
 
 
-def test_another_estimator_or_fewer_features_change_the_paths(tape):
-    usual = run(tape, "odar").path
+def test_another_estimator_or_fewer_features_change_the_paths(arrays):
+    usual = run(arrays, "odar").path
     for spec in ("odar:estimator=length", "odar:without=lexical", "odar:estimator=constant"):
-        assert (run(tape, spec).path != usual).any(), spec
+        assert (run(arrays, spec).path != usual).any(), spec
     with pytest.raises(InputError, match="needs the learned estimator"):
-        run(tape, "odar:estimator=length,without=lexical")
+        run(arrays, "odar:estimator=length,without=lexical")
 
 
-def test_dispatch_off_is_the_same_where_there_is_nothing_to_dispatch(tape):
-    off = run(tape, "odar:dispatch=off")
-    assert (off.score == run(tape, "odar").score).all()
+def test_dispatch_off_is_the_same_where_there_is_nothing_to_dispatch(arrays):
+    off = run(arrays, "odar:dispatch=off")
+    assert (off.score == run(arrays, "odar").score).all()
     assert "changes nothing" in off.note
 
 
 def test_suites_hold_only_what_the_panel_can_show(tmp_path):
-    small = load_tape(synthetic_panel(tmp_path, 30, samples=1))
+    small = load_arrays(synthetic_panel(tmp_path, 30, samples=1))
     assert "best-of-n:n=9" not in expand(small, ["all"])
     assert "ensemble" not in suites(small)["baselines"]
     with pytest.raises(InputError, match="needs two slow samples"):
@@ -142,13 +142,13 @@ def test_suites_hold_only_what_the_panel_can_show(tmp_path):
         ("best-of-n:k=3", UnknownName, "unknown option of best-of-n 'k'"),
     ],
 )
-def test_what_cannot_be_played_is_named(tape, spec, error, message):
+def test_what_cannot_be_played_is_named(arrays, spec, error, message):
     with pytest.raises(error, match=message):
-        run(tape, spec)
+        run(arrays, spec)
 
 
-def test_a_setting_is_the_panels_own_until_changed(tape):
-    setting = Setting.of(tape.header)
+def test_a_setting_is_the_panels_own_until_changed(arrays):
+    setting = Setting.of(arrays.header)
     assert (setting.n, setting.beta, setting.mode) == (5, 0.25, "posterior")
     changed = setting.changed({"lambda": "0.5", "stop": "none", "beta": "inf"})
     assert (changed.lam, changed.stop, changed.beta) == (0.5, None, np.inf)

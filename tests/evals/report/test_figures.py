@@ -10,7 +10,7 @@ import pytest
 
 from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
-from odar.evals.replay.tape import load_tape
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.report import tables
 from odar.evals.report.draw import to_svg
 from odar.evals.report.figures import ablations, curves, groups, pareto, routers, running
@@ -35,7 +35,7 @@ DIFFICULTY = [0.1, 0.1, 0.5, 0.9, 0.1]
 def findings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hand")
     energies = [[0.5, 0.1, *[0.2] * 5]] * 5
-    return gather(load_tape(handmade_panel(folder, ANSWERS, energies, difficulty=DIFFICULTY)))
+    return gather(load_arrays(handmade_panel(folder, ANSWERS, energies, difficulty=DIFFICULTY)))
 
 
 def rows_by_name(rows):
@@ -118,7 +118,7 @@ def test_no_gap_is_no_router_figure(findings):
 
 
 def test_the_router_curve_begins_at_nothing_and_ends_at_everything(tmp_path):
-    found = gather(load_tape(synthetic_panel(tmp_path, 90)))
+    found = gather(load_arrays(synthetic_panel(tmp_path, 90)))
     head, *rows = routers.router_rows(found)
     assert head[0] == "share"
     assert rows[0][1:] == pytest.approx([0.0] * (len(head) - 1), abs=1e-9)

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from odar.evals.replay.tape import load_tape
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.report.figures.pareto import place_labels
 from odar.evals.report.findings import Routers, frontier, gather, reliability
 from odar.evals.report.gallery import gallery
@@ -153,7 +153,7 @@ def test_a_tiny_panel_makes_a_page_too(tmp_path):
 
 
 def test_the_router_part_uses_the_fields_own_figures(folder):
-    findings = gather(load_tape(folder / NAME))
+    findings = gather(load_arrays(folder / NAME))
     routers = findings.routers
     assert isinstance(routers, Routers)
     rows = {row.router: row for row in routers.rows}

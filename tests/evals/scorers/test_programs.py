@@ -12,7 +12,7 @@ import pytest
 from odar.errors import InputError
 from odar.evals.scorers.programs import Test as Case
 from odar.evals.scorers.programs import extract_program, passes, passes_script, read_tests
-from odar.evals.scorers.sandbox import Limits
+from odar.evals.scorers.sandbox import SandboxLimits
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no sandbox on this system")
 ADD = "def add(a, b):\n    return a + b\n"
@@ -65,7 +65,7 @@ def test_by_unittest():
 
 
 def test_a_program_that_never_ends_does_not_pass():
-    assert passes("while True: pass", [Case("", "")], Limits(seconds=0.5)) == 0.0
+    assert passes("while True: pass", [Case("", "")], SandboxLimits(seconds=0.5)) == 0.0
 
 
 def test_the_program_in_a_response():

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from odar.evals.scorers.sandbox import Limits, isolation, run_python
+from odar.evals.scorers.sandbox import SandboxLimits, isolation, run_python
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no resource limits on this system")
-SHORT = Limits(seconds=3.0)
+SHORT = SandboxLimits(seconds=3.0)
 needs_namespaces = pytest.mark.skipif(not isolation(), reason="unshare is not permitted here")
 
 
@@ -21,7 +21,7 @@ MAIN = f"main_{uuid.uuid4().hex[:12]}.py"
 """A name of our own: other tests run sandboxes on this machine at the same time."""
 
 
-def run(program: str, stdin: str = "", limits: Limits = SHORT):
+def run(program: str, stdin: str = "", limits: SandboxLimits = SHORT):
     return run_python({MAIN: program}, MAIN, stdin, limits)
 
 
@@ -52,13 +52,13 @@ def test_failure_is_seen():
 
 def test_an_endless_loop_is_stopped():
     started = time.monotonic()
-    outcome = run("while True: pass", limits=Limits(seconds=1.0))
+    outcome = run("while True: pass", limits=SandboxLimits(seconds=1.0))
     assert outcome.timed_out and not outcome.ok
     assert time.monotonic() - started < 10.0
 
 
 def test_a_sleeper_is_stopped():
-    assert run("import time; time.sleep(100)", limits=Limits(seconds=0.5)).timed_out
+    assert run("import time; time.sleep(100)", limits=SandboxLimits(seconds=0.5)).timed_out
 
 
 def test_a_fork_bomb_runs_against_the_limit():
@@ -67,14 +67,14 @@ def test_a_fork_bomb_runs_against_the_limit():
         "try:\n    while True:\n        if os.fork() == 0:\n            time.sleep(60); os._exit(0)\n        children += 1\n"
         "except OSError:\n    print('stopped', children)\n"
     )
-    outcome = run(program, limits=Limits(seconds=5.0, processes=16))
+    outcome = run(program, limits=SandboxLimits(seconds=5.0, processes=16))
     assert outcome.stdout.startswith("stopped")
     assert 0 < int(outcome.stdout.split()[1]) <= 16
 
 
 def test_a_fork_bomb_that_goes_on_leaves_nothing_behind():
     program = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
-    assert run(program, limits=Limits(seconds=1.0, processes=8)).timed_out
+    assert run(program, limits=SandboxLimits(seconds=1.0, processes=8)).timed_out
     if not Path("/proc").exists():
         return
     time.sleep(0.2)
@@ -82,13 +82,13 @@ def test_a_fork_bomb_that_goes_on_leaves_nothing_behind():
 
 
 def test_a_flood_of_output_is_cut():
-    outcome = run("while True: print('x' * 10_000)", limits=Limits(seconds=5.0, output=50_000))
+    outcome = run("while True: print('x' * 10_000)", limits=SandboxLimits(seconds=5.0, output=50_000))
     assert outcome.flooded and not outcome.ok
     assert len(outcome.stdout) == 50_000
 
 
 def test_memory_is_limited():
-    outcome = run("x = bytearray(4 * 1024**3)", limits=Limits(memory=512 * 1024**2))
+    outcome = run("x = bytearray(4 * 1024**3)", limits=SandboxLimits(memory=512 * 1024**2))
     assert not outcome.ok
     assert "MemoryError" in outcome.stderr
 
@@ -96,7 +96,7 @@ def test_memory_is_limited():
 def test_files_are_limited_in_size():
     outcome = run(
         "f = open('big', 'wb')\nfor _ in range(100): f.write(b'x' * 10**6); f.flush()",
-        limits=Limits(file_size=10**6),
+        limits=SandboxLimits(file_size=10**6),
     )
     assert not outcome.ok
     assert "File too large" in outcome.stderr

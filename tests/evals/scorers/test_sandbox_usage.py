@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.evals.scorers.sandbox import Limits, run_python
+from odar.evals.scorers.sandbox import SandboxLimits, run_python
 from odar.evals.scorers.sandbox_usage import Cgroup, Usage, Watcher, measure
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
@@ -19,7 +19,7 @@ SLEEP = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
 
 
 def run(program: str, **limits) -> object:
-    return run_python({"main.py": program}, "main.py", limits=Limits(seconds=20.0, **limits))
+    return run_python({"main.py": program}, "main.py", limits=SandboxLimits(seconds=20.0, **limits))
 
 
 def test_memory_of_all_processes_together():

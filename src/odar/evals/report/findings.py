@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from odar.errors import InputError
-from odar.evals.replay.outcome import Outcome
+from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import run_all, suites
-from odar.evals.replay.routing import prior_of, route
 from odar.evals.replay.setting import Setting
-from odar.evals.replay.tape import Tape
+from odar.evals.replay.simulate import PolicyOutcome, prior_of, route
 from odar.evals.router_quality import oracle_score
 from odar.evals.routing_bench import Outcomes, RouterRow, router_row
 from odar.evals.standing import Standing, item_names, label_free, paired, standings, strata_of
@@ -41,9 +40,9 @@ class Routers:
 class Findings:
     """A panel, replayed in every way."""
 
-    tape: Tape
+    arrays: PanelArrays
     setting: Setting
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, PolicyOutcome]
     left_out: dict[str, str]
     """Policies this panel cannot show, and why."""
     main: list[Standing]
@@ -58,7 +57,7 @@ class Findings:
     """ODAR against single-fast by the drawn strata, and by label-free ones (SPEC 7.4)."""
 
     @property
-    def odar(self) -> Outcome:
+    def odar(self) -> PolicyOutcome:
         """ODAR as the panel's engine was set."""
         return self.outcomes["odar"]
 
@@ -71,42 +70,42 @@ class Findings:
         """(N,): the items of a group."""
         return np.array([each == group for each in self.groups])
 
-    def suite(self, name: str) -> list[Outcome]:
+    def suite(self, name: str) -> list[PolicyOutcome]:
         """The outcomes of a suite, as far as there are any."""
-        return [self.outcomes[spec] for spec in suites(self.tape)[name] if spec in self.outcomes]
+        return [self.outcomes[spec] for spec in suites(self.arrays)[name] if spec in self.outcomes]
 
 
-def gather(tape: Tape) -> Findings:
-    """Replay everything on a tape."""
-    outcomes: dict[str, Outcome] = {}
+def gather(arrays: PanelArrays) -> Findings:
+    """Replay everything on a arrays."""
+    outcomes: dict[str, PolicyOutcome] = {}
     left_out: dict[str, str] = {}
-    for spec, found in run_all(tape, ["all"]):
+    for spec, found in run_all(arrays, ["all"]):
         if isinstance(found, InputError):
             left_out[spec] = str(found)
         else:
             outcomes[spec] = found
-    setting, odar = Setting.of(tape.header), outcomes["odar"]
-    main = [odar, *(outcomes[spec] for spec in suites(tape)["baselines"] if spec in outcomes)]
-    prior = prior_of(tape, setting)
-    wrong = 1 - tape.answers.score[:, FAST]
+    setting, odar = Setting.of(arrays.header), outcomes["odar"]
+    main = [odar, *(outcomes[spec] for spec in suites(arrays)["baselines"] if spec in outcomes)]
+    prior = prior_of(arrays, setting)
+    wrong = 1 - arrays.answers.score[:, FAST]
     estimates = {"prior": prior}
-    posterior = route(tape, setting.changed({"mode": "posterior"})).difficulty
+    posterior = route(arrays, setting.changed({"mode": "posterior"})).difficulty
     if (posterior != prior).any():
         estimates["posterior"] = posterior
     pair = odar.score, outcomes["single-fast"].score
     return Findings(
-        tape=tape,
+        arrays=arrays,
         setting=setting,
         outcomes=outcomes,
         left_out=left_out,
-        main=standings(tape, main, odar),
-        groups=groups_of(tape),
-        errors=taxonomy(tape, setting, odar),
-        routers=_routers(tape, setting, outcomes, estimates),
+        main=standings(arrays, main, odar),
+        groups=groups_of(arrays),
+        errors=taxonomy(arrays, setting, odar),
+        routers=_routers(arrays, setting, outcomes, estimates),
         reliability={name: reliability(values, wrong) for name, values in estimates.items()},
         restratified=(
-            paired(*pair, item_names(tape), strata_of(tape)),
-            paired(*pair, item_names(tape), label_free(tape)),
+            paired(*pair, item_names(arrays), strata_of(arrays)),
+            paired(*pair, item_names(arrays), label_free(arrays)),
         ),
     )
 
@@ -118,7 +117,7 @@ def reliability(difficulty: Array, wrong: Array, bins: int = BINS) -> list[tuple
 
 
 def _routers(
-    tape: Tape, setting: Setting, outcomes: dict[str, Outcome], estimates: dict[str, Array]
+    arrays: PanelArrays, setting: Setting, outcomes: dict[str, PolicyOutcome], estimates: dict[str, Array]
 ) -> Routers | str:
     """The router's figures beside random, length and an oracle, by the code that scores `routellm_gsm8k`."""
     weak = outcomes["single-fast"].score
@@ -130,12 +129,12 @@ def _routers(
         )
     rng = np.random.default_rng(42)
     scores: dict[str, Array] = {
-        "random": rng.random(len(tape)),
-        "length": np.array([len(text) for text in tape.items.query], dtype=np.float64),
+        "random": rng.random(len(arrays)),
+        "length": np.array([len(text) for text in arrays.items.query], dtype=np.float64),
         **{f"difficulty, {name}": values for name, values in estimates.items()},
         "oracle": oracle_score(weak, strong.score),
     }
-    data = Outcomes("panel", tape.items.query, weak, strong.score)
+    data = Outcomes("panel", arrays.items.query, weak, strong.score)
     try:
         rows = [router_row(data, name, score, rng) for name, score in scores.items()]
     except InputError as error:

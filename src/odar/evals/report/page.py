@@ -34,7 +34,7 @@ class Made:
 
 
 def page(findings: Findings, examples: Mapping[int, RecordedItem], made: Made) -> str:
-    """The whole file. `examples` holds the entries behind some rows of the tape."""
+    """The whole file. `examples` holds the entries behind some rows of the arrays."""
     figures = {slug: _figure(figure, findings) for slug, figure in gallery(findings).items()}
     body = [
         _header(findings, made),
@@ -60,10 +60,10 @@ def page(findings: Findings, examples: Mapping[int, RecordedItem], made: Made) -
 def _header(findings: Findings, made: Made) -> Markup:
     rows = {row.name: row for row in findings.main}
     ours, fast, hard = rows["odar"], rows["single-fast"], rows["always-hard"]
-    tape = findings.tape
-    seeds = ", ".join(str(seed) for seed in sorted({key.seed for key in tape.items.keys}))
-    models = ", ".join(dict.fromkeys(names[0] for names in tape.header.models.values()))
-    about = f"{len(tape)} items of {', '.join(_benchmarks(findings))} · {models} · seed {seeds} · {made.date}"
+    arrays = findings.arrays
+    seeds = ", ".join(str(seed) for seed in sorted({key.seed for key in arrays.items.keys}))
+    models = ", ".join(dict.fromkeys(names[0] for names in arrays.header.models.values()))
+    about = f"{len(arrays)} items of {', '.join(_benchmarks(findings))} · {models} · seed {seeds} · {made.date}"
     tiles = [
         _tile(number(ours.accuracy.value), f"ODAR's accuracy at {ours.calls:.2f} calls an item", ours=True),
         _tile(number(fast.accuracy.value), "the fast agent alone, 1 call"),
@@ -185,7 +185,7 @@ def _sure(findings: Findings) -> Markup:
 
 
 def _origin(findings: Findings, made: Made) -> Markup:
-    header, setting = findings.tape.header, findings.setting
+    header, setting = findings.arrays.header, findings.setting
     routing = (
         f"τ {setting.tau1:g} and {setting.tau2:g}, {setting.mode}, estimator {setting.estimator}, n = {setting.n}"
     )
@@ -193,14 +193,17 @@ def _origin(findings: Findings, made: Made) -> Markup:
     fusion = f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}"
     facts: list[tuple[str, Any]] = [
         ("command", tag("code", made.command)),
-        ("recording", f"{made.recording}, {findings.tape.samples} slow samples an item, made by {header.made_by}"),
+        (
+            "recording",
+            f"{made.recording}, {findings.arrays.samples} slow samples an item, made by {header.made_by}",
+        ),
         ("profile", header.settings["profile"]),
         ("routing", routing),
         ("fusion", fusion),
         *((role, _agent(header.settings[role], header.models[role])) for role in ("fast", "slow")),
         ("prompts", ", ".join(f"{step} {md5}" for step, md5 in header.prompts.items())),
         ("calibration", header.settings["calibration"] or "none"),
-        ("seeds", ", ".join(str(seed) for seed in sorted({key.seed for key in findings.tape.items.keys}))),
+        ("seeds", ", ".join(str(seed) for seed in sorted({key.seed for key in findings.arrays.items.keys}))),
         ("versions", ", ".join(f"{name} {version}" for name, version in made.versions.items())),
         ("collected with", ", ".join(f"{name} {version}" for name, version in header.versions.items())),
     ]
@@ -234,7 +237,7 @@ def _tile(value: str, words: str, *, ours: bool = False) -> Markup:
 
 
 def _benchmarks(findings: Findings) -> list[str]:
-    return sorted({key.set for key in findings.tape.items.keys})
+    return sorted({key.set for key in findings.arrays.items.keys})
 
 
 def _listed(gold: Any) -> list[Any]:

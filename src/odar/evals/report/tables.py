@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odar.evals.replay.outcome import Outcome
+from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.report.figures.common import label
 from odar.evals.report.figures.groups import group_means
 from odar.evals.report.findings import Findings, Routers
@@ -95,7 +95,7 @@ def stability_table(findings: Findings) -> Markup:
 def oracle_table(findings: Findings) -> Markup:
     """How far ODAR is from what hindsight could do, and what its caution costs."""
     best, bound = findings.outcomes["oracle-router"], findings.outcomes["oracle"]
-    rows = [_oracle_row("all", findings.odar, best, bound, np.ones(len(findings.tape), dtype=bool))]
+    rows = [_oracle_row("all", findings.odar, best, bound, np.ones(len(findings.arrays), dtype=bool))]
     rows += [_oracle_row(g, findings.odar, best, bound, findings.mask(g)) for g in findings.group_names]
     head = [
         "group",
@@ -111,7 +111,9 @@ def oracle_table(findings: Findings) -> Markup:
     return table(head, rows, [True])
 
 
-def _oracle_row(name: str, odar: Outcome, best: Outcome, bound: Outcome, mask: np.ndarray) -> list[str]:
+def _oracle_row(
+    name: str, odar: PolicyOutcome, best: PolicyOutcome, bound: PolicyOutcome, mask: np.ndarray
+) -> list[str]:
     ours, router, any_right = (float(each.score[mask].mean()) for each in (odar, best, bound))
     calls, least = (float(each.calls[mask].mean()) for each in (odar, best))
     ratio = ours / router if router else float("nan")

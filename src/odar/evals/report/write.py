@@ -9,7 +9,7 @@ from pathlib import Path
 
 from odar import __version__
 from odar.errors import InputError
-from odar.evals.replay.tape import load_tape
+from odar.evals.replay.arrays import load_arrays
 from odar.evals.report.draw import to_csv, to_png
 from odar.evals.report.findings import Findings, gather
 from odar.evals.report.gallery import gallery
@@ -35,7 +35,7 @@ def write_report(
     Raises:
         InputError: there is no panel, or the files cannot be written.
     """
-    findings = gather(load_tape(panel, calibration, split))
+    findings = gather(load_arrays(panel, calibration, split))
     made = Made(
         command=command,
         date=datetime.now(UTC).date().isoformat(),
@@ -60,6 +60,6 @@ def write_report(
 def _examples(findings: Findings, place: str) -> dict[int, RecordedItem]:
     """The entries behind two examples of each kind of error, by row."""
     rows = [row for kind in KINDS for row in findings.errors.examples(kind)]
-    keys = findings.tape.items.keys
+    keys = findings.arrays.items.keys
     found = {entry.key: entry for entry in open_recording(place).items(keys={keys[row] for row in rows})}
     return {row: found[keys[row]] for row in rows}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odar.errors import InputError
-from odar.evals.scorers.sandbox import Limits, run_python
+from odar.evals.scorers.sandbox import SandboxLimits, run_python
 
 _FENCE = re.compile(r"```[ \t]*(?:python|python3|py)?[ \t]*\r?\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _LARGEST = 256 * 1024**2
@@ -38,7 +38,7 @@ class Test(NamedTuple):
     function: str = ""
 
 
-def passes(program: str, tests: Sequence[Test], limits: Limits | None = None) -> float:
+def passes(program: str, tests: Sequence[Test], limits: SandboxLimits | None = None) -> float:
     """1 where a program passes every test; it stops at the first that fails.
 
     A test by standard input compares the output line by line, trailing white space aside, and then word by word, as
@@ -52,7 +52,7 @@ def passes(program: str, tests: Sequence[Test], limits: Limits | None = None) ->
     return float(bool(program.strip() and tests) and all(_passes(program, test, limits) for test in tests))
 
 
-def passes_script(program: str, script: str, limits: Limits | None = None) -> float:
+def passes_script(program: str, script: str, limits: SandboxLimits | None = None) -> float:
     """1 where a script of assertions or unittest cases runs through after the program (HumanEval, BigCodeBench).
 
     The script is given in full: the calls that start it are part of it. A program that ends the process early, even
@@ -128,7 +128,7 @@ def _pickled_string(data: bytes) -> str:
     return strings[0]
 
 
-def _passes(program: str, test: Test, limits: Limits | None) -> bool:
+def _passes(program: str, test: Test, limits: SandboxLimits | None) -> bool:
     if not test.function:
         outcome = run_python({"main.py": program}, "main.py", test.input, limits)
         return outcome.ok and _same_output(test.output, outcome.stdout)

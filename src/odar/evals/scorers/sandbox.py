@@ -1,6 +1,6 @@
 """Untrusted programs: run with limits in a temporary folder, without network, killed with everything they started.
 
-Limits hold for each process and, in memory, processes and disk, for the run as a whole (`sandbox_usage`).
+SandboxLimits hold for each process and, in memory, processes and disk, for the run as a whole (`sandbox_usage`).
 
 This protects a measurement from what a model writes by mistake: loops, fork bombs, floods of output, writes to your
 files. Against somebody who wants to break out, run the evaluation in a container or virtual machine of its own.
@@ -31,7 +31,7 @@ _OWN_PROCESSES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What a program may use."""
 
     seconds: float = 10.0
@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramResult:
     """How a program ended."""
 
     code: int
@@ -72,7 +72,9 @@ class Outcome:
         return self.code == 0 and not self.timed_out and not self.flooded and not self.exceeded
 
 
-def run_python(files: Mapping[str, str], main: str, stdin: str = "", limits: Limits | None = None) -> Outcome:
+def run_python(
+    files: Mapping[str, str], main: str, stdin: str = "", limits: SandboxLimits | None = None
+) -> ProgramResult:
     """Run one of some Python files in a temporary folder that goes away afterwards.
 
     Raises:
@@ -81,7 +83,7 @@ def run_python(files: Mapping[str, str], main: str, stdin: str = "", limits: Lim
     >>> run_python({"main.py": "print(input() * 2)"}, "main.py", stdin="ab").stdout
     'abab\\n'
     """
-    limits = limits or Limits()
+    limits = limits or SandboxLimits()
     if os.name != "posix":
         raise InputError("running a model's code needs the resource limits of Linux or macOS")
     with tempfile.TemporaryDirectory(prefix="odar-sandbox-", ignore_cleanup_errors=True) as folder:
@@ -112,7 +114,9 @@ def isolation() -> tuple[str, ...]:
     return command if trial.returncode == 0 else ()
 
 
-def _run(command: Sequence[str], place: Path, stdin: str, limits: Limits, group: Cgroup | None) -> Outcome:
+def _run(
+    command: Sequence[str], place: Path, stdin: str, limits: SandboxLimits, group: Cgroup | None
+) -> ProgramResult:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(place), "TMPDIR": str(place), "LANG": "C.UTF-8"}
     handle = -1 if group is None else group.open()
     if handle >= 0:
@@ -153,7 +157,7 @@ def _run(command: Sequence[str], place: Path, stdin: str, limits: Limits, group:
     out, err = (reader.text for reader in readers)
     exceeded = watcher.exceeded or (group.exceeded if group is not None else "")
     flooded = any(reader.flooded for reader in readers)
-    return Outcome(process.returncode, out, err, timed_out, flooded, exceeded)
+    return ProgramResult(process.returncode, out, err, timed_out, flooded, exceeded)
 
 
 class _Reader(threading.Thread):

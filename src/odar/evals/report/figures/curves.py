@@ -14,7 +14,7 @@ from odar.evals.report.palette import Palette
 def curve_rows(findings: Findings) -> Rows:
     """n, then accuracy of each way to use n samples."""
     names = {"odar": "odar:n", "self-consistency": "self-consistency:k", "best-of-n": "best-of-n:n"}
-    sizes = [n for n in SIZES if n <= findings.tape.samples]
+    sizes = [n for n in SIZES if n <= findings.arrays.samples]
     head: Rows = [("n", *names)]
     return head + [
         (n, *(float(findings.outcomes[f"{spec}={n}"].score.mean()) for spec in names.values())) for n in sizes

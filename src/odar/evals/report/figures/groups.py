@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.evals.replay.outcome import Outcome
+from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.report.draw import Rows
 from odar.evals.report.figures.common import PATHS, label, patch
 from odar.evals.report.findings import Findings
@@ -15,7 +15,7 @@ from odar.evals.report.palette import Palette
 RADAR = ("odar", "single-fast", "single-slow", "always-hard")
 
 
-def group_means(findings: Findings, outcome: Outcome) -> list[float]:
+def group_means(findings: Findings, outcome: PolicyOutcome) -> list[float]:
     """The accuracy of a policy in each group."""
     return [float(outcome.score[findings.mask(group)].mean()) for group in findings.group_names]
 

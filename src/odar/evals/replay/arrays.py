@@ -1,4 +1,4 @@
-"""A panel as arrays: a row an item, a column a recorded answer. Tokens and texts stay on the disk."""
+"""A recording as arrays: a row for each item, a column for each recorded answer. Tokens and texts stay on disk."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Tape:
-    """A panel, ready to be replayed."""
+class PanelArrays:
+    """A recording, ready to be replayed."""
 
     header: Header
     items: Items
@@ -97,7 +97,7 @@ class Tape:
         return mask
 
 
-def load_tape(place: str | Path, calibration: str | None = None, split: str = "") -> Tape:
+def load_arrays(place: str | Path, calibration: str | None = None, split: str = "") -> PanelArrays:
     """The recording in a file, some hundred items at a time.
 
     Args:
@@ -120,7 +120,7 @@ def load_tape(place: str | Path, calibration: str | None = None, split: str = ""
     answers = {name: np.concatenate([part[1][name] for part in parts]) for name in parts[0][1]}
     grouping = AnswerGroups.join([part[2] for part in parts])
     fast = SignalArrays.join([part[3] for part in parts])
-    return Tape(header, Items(**items), Answers(**answers, grouping=grouping, fast=fast))
+    return PanelArrays(header, Items(**items), Answers(**answers, grouping=grouping, fast=fast))
 
 
 _ATTEMPT = "attempts.list.element."

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from odar.calibration.belief import log_likelihood, log_masses
-from odar.calibration.fusion_fit import BETAS, FusionFit, fit_fusion
+from odar.calibration.fusion_fit import BETAS, FusionFit, fit_fusion, log_likelihood, log_masses
 from odar.policy.rules import Votes, accuracy, fuse
 from support.votes import voters, votes
 

@@ -1,0 +1,299 @@
+"""ODAR's three paths over recorded answers under any setting: candidates, paths, winners and prices (SPEC 1, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from odar.difficulty.base import ESTIMATORS
+from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
+from odar.difficulty.features import GROUPS
+from odar.errors import InputError
+from odar.evals.replay.arrays import PanelArrays
+from odar.evals.replay.setting import NO_FUSION, Setting
+from odar.policy.alignment import Source, Statistics
+from odar.policy.energy import free_energy
+from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
+from odar.policy.path import Route, Routing, Thresholds
+from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.rules import Array, Bools, Ints
+from odar.policy.signals import QuantileTables
+from odar.policy.simulation import Simulation, simulate
+from odar.policy.stopping import Stopping
+from odar.recording.header import calibration_of
+from odar.types import Query, Step
+
+
+def odar(arrays: PanelArrays, setting: Setting, name: str = "odar", note: str = "") -> PolicyOutcome:
+    """ODAR in one setting."""
+    if not setting.dispatch:
+        note = _undispatched(arrays)
+    return simulate_paths(arrays, setting, route(arrays, setting), name, note)
+
+
+def simulate_paths(
+    arrays: PanelArrays, setting: Setting, chosen: Route, name: str, note: str = ""
+) -> PolicyOutcome:
+    """Take the paths that were chosen, and fuse as the setting says."""
+    if setting.n > arrays.samples:
+        raise InputError(
+            f"n = {setting.n}, but the panel holds {arrays.samples} slow samples; collect with --samples"
+        )
+    stopping = Stopping(setting.stop, setting.first_wave)
+    candidates = candidates_of(arrays, setting)
+    run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
+    if setting.rule == NO_FUSION:
+        run = replace(run, winner=first_slow(run.read))
+    return price(arrays, name, run, note, looked=chosen.looked)
+
+
+def choose(arrays: PanelArrays, setting: Setting, present: Bools) -> Ints:
+    """Return the winning column of each row among those that are present."""
+    if setting.rule == NO_FUSION:
+        return first_slow(present)
+    return fusion_of(setting).choose_rows(candidates_of(arrays, setting), present)
+
+
+def fusion_of(setting: Setting) -> Fusion:
+    """Return the fusion policy of a setting."""
+    rule = "fep" if setting.rule == NO_FUSION else setting.rule
+    return Fusion(rule, setting.beta, setting.missing_limit)
+
+
+def first_slow(present: Bools) -> Ints:
+    """Return the first slow answer of each row; the fast one if it is alone."""
+    slow = present.copy()
+    slow[:, FAST] &= ~present[:, FAST + 1 :].any(axis=1)
+    return np.asarray(slow.argmax(axis=1))
+
+
+def always(arrays: PanelArrays, setting: Setting, path: int, name: str, note: str = "") -> PolicyOutcome:
+    """The same path for every item."""
+    nowhere = Route(np.full(len(arrays), path), np.full(len(arrays), np.nan), np.zeros(len(arrays), dtype=bool))
+    return simulate_paths(arrays, setting, nowhere, name, note)
+
+
+def _undispatched(arrays: PanelArrays) -> str:
+    """Whether a panel can show what the default pair would have done; raises where it cannot."""
+    defaults = {names[0] for names in arrays.header.models.values()}
+    others = [i for i, source in enumerate(arrays.header.sources) if source["model"] not in defaults]
+    switched = int(np.isin(arrays.answers.source, others).any(axis=1).sum())
+    if switched:
+        raise InputError(
+            f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
+            "collect a second panel with --set dispatch.models=false and use odar eval compare"
+        )
+    return "no item was given to an alternative model: dispatch changes nothing here"
+
+
+def raw(arrays: PanelArrays, setting: Setting) -> Array:
+    """F = E + λ·V; NaN where an answer has no log-probabilities."""
+    energy, varentropy = arrays.answers.energy, arrays.answers.varentropy
+    return np.asarray(free_energy(energy, varentropy, setting.lam))  # type: ignore[arg-type]  # arrays add up alike
+
+
+def candidates_of(arrays: PanelArrays, setting: Setting) -> CandidateArrays:
+    """Return the recorded answers as fusion sees them under a setting."""
+    answers = arrays.answers
+    unknown = np.full(answers.score.shape, np.nan)
+    return CandidateArrays(
+        present=np.ones(answers.score.shape, dtype=bool),
+        energy=raw(arrays, setting),
+        aligned=align(arrays, setting),
+        surrogate=unknown,
+        surrogate_aligned=unknown,
+        total=answers.total,
+        missing=answers.missing,
+        complete=(answers.stated > 0) & ~answers.cut_off,
+        skills=skills_of(arrays, setting),
+        order=answers.order,
+        mean_logprob=answers.mean_logprob,
+        mean_probability=answers.mean_probability,
+        lowest_window=answers.lowest_window,
+        groups=answers.grouping,
+    )
+
+
+def align(arrays: PanelArrays, setting: Setting) -> Array:
+    """F̃; NaN where an answer has no log-probabilities, or its source no statistics."""
+    values, result = raw(arrays, setting), np.full(arrays.answers.score.shape, np.nan)
+    for number, known in enumerate(statistics_of(arrays, setting)):
+        if known is not None and known.count:
+            own = arrays.answers.source == number
+            result[own] = known.alignment.align(values[own])
+    return result
+
+
+def skills_of(arrays: PanelArrays, setting: Setting) -> Array:
+    """(N, M): w_m of each answer's source (SPEC 5.10b); 1 where none was fitted, as for another λ."""
+    weight = arrays.header.settings["fusion"]["varentropy_weight"] if setting.statistics == "panel" else setting.lam
+    agents = {step.value: arrays.header.settings[step.role.value] for step in Step}
+    limits = [agents[source["step"]]["max_tokens"] for source in arrays.header.sources]
+    known = [
+        _find(arrays, source, weight, limit) for source, limit in zip(arrays.header.sources, limits, strict=True)
+    ]
+    return np.array([each.skill if each else 1.0 for each in known])[arrays.answers.source]
+
+
+def statistics_of(arrays: PanelArrays, setting: Setting) -> list[Statistics | None]:
+    """What is known of each source under a setting."""
+    if setting.statistics == "panel":
+        values = raw(arrays, setting)
+        return [_measured(arrays, values, number) for number in range(len(arrays.header.sources))]
+    return [_find(arrays, source, setting.lam, source["max_tokens"]) for source in arrays.header.sources]
+
+
+def _find(arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tokens: int) -> Statistics | None:
+    """What the calibration in use knows of a source.
+
+    The engine looks μ and σ up by the length limit that fits the model's context, skills by the one that is set.
+    """
+    terms = {name: source[name] for name in ("model", "prompt_md5", "temperature", "top_p")}
+    place = Source(**terms, max_tokens=max_tokens, varentropy_weight=weight)
+    return calibration_of(arrays.header).statistics.find(place)
+
+
+def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | None:
+    """The statistics of a source on the panel's own answers; no label has a hand in them."""
+    own = (arrays.answers.source == number) & np.isfinite(values)
+    fast = arrays.answers.fast.rows(arrays.answers.source[:, FAST] == number)
+    quantiles = QuantileTables.of(fast).document() or None
+    if not own.any():
+        return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
+    mean, deviation = float(values[own].mean()), float(values[own].std()) or 1.0
+    return Statistics(mean, deviation, int(own.sum()), quantiles=quantiles)
+
+
+def route(arrays: PanelArrays, setting: Setting) -> Route:
+    """Choose the path of each item under a setting."""
+    prior = prior_of(arrays, setting)
+    routing = Routing(
+        Thresholds(setting.tau1, setting.tau2), setting.n, setting.mode == "posterior", setting.clearly_hard
+    )
+    posterior = posterior_of(arrays, setting, prior) if routing.looks else np.full(len(arrays), np.nan)
+    return routing.route(prior, posterior, arrays.items.expert)
+
+
+def prior_of(arrays: PanelArrays, setting: Setting) -> Array:
+    """d(x) by the setting's estimator; as recorded where it is the one that recorded it."""
+    if setting.without:
+        return _without(arrays, setting)
+    if setting.estimator == arrays.header.settings["routing"]["estimator"]:
+        return arrays.items.prior
+    estimator = ESTIMATORS[setting.estimator]()
+    if isinstance(estimator, LearnedEstimator):
+        return estimator.predict(arrays.items.features)
+    return np.array([estimator.estimate(Query(text)).difficulty for text in arrays.items.query])
+
+
+def posterior_of(arrays: PanelArrays, setting: Setting, prior: Array) -> Array:
+    """Return d(x, y_fast) of each item; NaN if its fast answer shows nothing."""
+    model = PosteriorDifficulty.fitted(calibration_of(arrays.header).posterior, "the panel's calibration")
+    signals, found = replace(arrays.answers.fast, prior=prior), np.full(len(arrays), np.nan)
+    for number, known in enumerate(statistics_of(arrays, setting)):
+        own = arrays.answers.source[:, FAST] == number
+        if own.any():
+            found[own] = model.predict(signals.rows(own), known.tables if known else None)
+    return found
+
+
+def _without(arrays: PanelArrays, setting: Setting) -> Array:
+    """The learned estimator with a group of features held at its training mean: they say nothing."""
+    if setting.estimator != "learned":
+        raise InputError(f"without = {setting.without} needs the learned estimator, not {setting.estimator}")
+    estimator = shipped_estimator()
+    features, group = arrays.items.features.copy(), GROUPS[setting.without]
+    features[:, group] = estimator.scaling_.mean[group]
+    return estimator.predict(features)
+
+
+NO_PATH = -1
+"""For policies that know no paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutcome:
+    """One policy over a arrays; every array has an entry per item."""
+
+    name: str
+    score: Array
+    """By the benchmark's metric, from 0 to 1."""
+    calls: Array
+    cost: Array
+    """US dollars; NaN where unknown."""
+    tokens: Array
+    """Generated; NaN where unknown."""
+    seconds: Array
+    """As long as the slowest chain of requests took when the panel was collected."""
+    path: Ints
+    """0 Simple, 1 Medium, 2 Hard, −1 where the policy knows no paths."""
+    winner: Ints
+    """The column whose answer was given; −1 for a mean over several runs."""
+    best: Array
+    """The score of the best answer it had to choose from."""
+    worst: Array
+    """The score of the worst."""
+    note: str = ""
+    """What a reader must know to read the row rightly."""
+
+    @property
+    def mix(self) -> tuple[float, float, float]:
+        """Shares of Simple, Medium and Hard; NaN where the policy knows no paths."""
+        if (self.path == NO_PATH).any():
+            return (float("nan"),) * 3
+        shares = np.bincount(self.path, minlength=3) / len(self.path)
+        return float(shares[0]), float(shares[1]), float(shares[2])
+
+
+def price(
+    arrays: PanelArrays, name: str, run: Simulation, note: str = "", *, looked: Bools | None = None
+) -> PolicyOutcome:
+    """Price a simulation: calls, money, tokens and time; `looked`: where samples waited for the fast answer."""
+    answers, rows = arrays.answers, np.arange(len(arrays))
+    score = answers.score
+    return PolicyOutcome(
+        name=name,
+        score=score[rows, run.winner],
+        calls=run.calls.astype(np.float64),
+        cost=_sum(answers.output_usd, run.asked) + _prompts(arrays, run),
+        tokens=_sum(answers.output, run.asked),
+        seconds=_seconds(arrays, run, looked),
+        path=run.path,
+        winner=run.winner,
+        best=np.where(run.read, score, -np.inf).max(axis=1),
+        worst=np.where(run.read, score, np.inf).min(axis=1),
+        note=note,
+    )
+
+
+def _prompts(arrays: PanelArrays, run: Simulation) -> Array:
+    """What reading prompts cost: once for every request."""
+    prompts, single = arrays.answers.prompt_usd, run.asked.copy()
+    together = _together(arrays) & run.asked[:, SOLVE:].any(axis=1)
+    single[together, SOLVE:] = False
+    return _sum(prompts, single) + np.where(together, prompts[:, SOLVE] * run.waves, 0.0)
+
+
+def _seconds(arrays: PanelArrays, run: Simulation, looked: Bools | None) -> Array:
+    """The fast answer, then the verification; the samples beside the fast answer, or after it if it was waited for.
+
+    A request for several samples is recorded with the time all of them took: each wave counts that much at most.
+    """
+    seconds = np.where(run.asked, arrays.answers.seconds, 0.0)
+    samples = seconds[:, SOLVE:].max(axis=1, initial=0.0) * np.maximum(run.waves, 1)
+    first = seconds[:, FAST] + seconds[:, VERIFY]
+    one_by_one = run.asked[:, VERIFY] if looked is None else looked | run.asked[:, VERIFY]
+    return np.asarray(np.where(one_by_one, first + samples, np.maximum(first, samples)))
+
+
+def _together(arrays: PanelArrays) -> Bools:
+    """(N,): whether one request gave the item's slow samples."""
+    by_source = np.array([bool(arrays.header.together[source["model"]]) for source in arrays.header.sources])
+    return np.asarray(by_source[arrays.answers.source[:, SOLVE]])
+
+
+def _sum(values: Array, mask: Bools) -> Array:
+    return np.asarray(np.where(mask, values, 0.0).sum(axis=1))
