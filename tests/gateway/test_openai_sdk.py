@@ -250,8 +250,10 @@ async def test_what_the_provider_said_besides_is_not_lost(live, up):
 async def test_a_follow_up_is_not_sent_to_the_weakest_model(live):
     hard = "word " * 200
     conversation = [*turn(hard), {"role": "assistant", "content": "Done."}, *turn("commit it")]
-    reply = await live.openai.chat.completions.create(model="odar", messages=conversation)
-    assert reply.odar["path"] == "medium"
+    reply = await live.openai.chat.completions.create(
+        model="odar", messages=conversation, extra_body={"odar": {"explain": True}}
+    )
+    assert "medium" in reply.odar["reason"], reply.odar  # by the prior; a sure fast answer may still end it
 
 
 @pytest.mark.parametrize(
