@@ -102,7 +102,7 @@ def difference(
     if n < BOOTSTRAP_ITEMS or np.count_nonzero(apart) < BOOTSTRAP_DIFFERING:
         interval = _adjusted_interval(apart, mean, variance)
     else:
-        interval = bootstrap_mean(apart, seed, resamples, strata)
+        interval = bootstrap_mean(apart, seed, resamples, strata, shares=False)
     return Difference(interval, mcnemar(a, b) if binary else sign_flip(apart, seed, resamples), test, n, variance)
 
 
