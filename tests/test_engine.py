@@ -62,7 +62,7 @@ def steps(provider):
     ],
 )
 async def test_difficulty_chooses_the_path(difficulty, path, fast_steps, slow_steps, calls):
-    odar, fast, slow = engine(difficulty=difficulty)
+    odar, fast, slow = engine(difficulty=difficulty, routing__mode="prior")
     answer = await odar.aask("What is 2 + 2?")
     assert (answer.answer, answer.path, answer.degraded) == ("4", path, False)
     assert (steps(fast), steps(slow)) == (fast_steps, slow_steps)

@@ -37,7 +37,7 @@ class Gateway:
 
     def __init__(self):
         self.gate = Gate(8)
-        self.metrics = Metrics(self.gate)
+        self.metrics = Metrics(self.gate, models=("cheap", "dear"))
         self.health = Health(True, 3, 10, 1, 1, None)
         self.metrics.watch_store(lambda: self.health)
 

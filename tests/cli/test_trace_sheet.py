@@ -65,4 +65,4 @@ def test_one_answer_looks_the_same_asked_and_recorded(odar, provider):
     assert recorded.out.partition("  agent")[2] == table
     facts = set(asked.err.splitlines()) & set(recorded.out.splitlines())
     names = {line.split("  ")[0] for line in facts}
-    assert {"difficulty", "path", "expert", "models", "decided by", "calls", "cost", "trace"} <= names
+    assert {"path", "expert", "models", "decided by", "calls", "cost", "trace"} <= names

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from odar.providers.weights import ensure_weights
+from odar.providers.weights import ensure_weights, find_weights
 from support.dashboard import board
 from support.scripted import ScriptedProvider, completion
 
@@ -72,7 +72,7 @@ def test_stop_cancels_what_is_under_way(visit, tmp_path):
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """A gateway over the local model itself."""
-    ensure_weights()
+    ensure_weights(find_weights("smollm2-135m"))
     with board(
         tmp_path_factory.mktemp("real"),
         local=True,

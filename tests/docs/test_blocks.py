@@ -209,7 +209,7 @@ def follow(text: str, folder: Path, commands: Path, upstream: str) -> None:
         ("```bash\nfalse | true\n```", "exit code 1"),
         ("```bash\nodar ask --nope\n```", "No such option"),
         ("```console\n$ echo 8\n9\n```", "printed:\n8"),
-        ("```python\nx = 1\n\nraise ValueError('here')\n```", "line 4"),
+        ("```python\nx = 1\n\nraise ValueError('here')\n```", "line 3"),
         ("```python\nassert False, 'no'\n```", "AssertionError: no"),
         ('```jsonl\n{"a": 1}\n{,}\n```', "property name"),
         ("```toml\n[fast]\nmodle = 1\n```", "modle"),
@@ -231,7 +231,7 @@ def test_blocks_of_a_page_build_on_each_other(tmp_path, commands, upstream):
         '```jsonl title="in.jsonl"\n{"query": "What is 1 + 2?"}\n```\n\n'
         "```bash\ncp in.jsonl copy.jsonl\n```\n\n"
         "```python\nimport json\nrow = json.load(open('copy.jsonl'))\n```\n\n"
-        "```python\nimport asyncio\nawait asyncio.sleep(0)\nassert row['query'].endswith('2?')\n```\n\n"
+        "```python\nimport asyncio\nasyncio.run(asyncio.sleep(0))\nassert row['query'].endswith('2?')\n```\n\n"
         "```console\n$ cat copy.jsonl | wc -l\n1\n$ echo a; echo b\na\n…\n```\n",
         tmp_path,
         commands,

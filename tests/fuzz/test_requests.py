@@ -91,6 +91,7 @@ def post(app: Any, path: str, body: bytes) -> tuple[int, bytes]:
     scope = {
         "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "root_path": "", "query_string": b"",
         "headers": [(b"host", b"127.0.0.1:1"), (b"content-type", b"application/json")], "http_version": "1.1", "scheme": "http",
+        "client": ("127.0.0.1", 1),
     }  # fmt: skip
 
     async def exchange() -> None:

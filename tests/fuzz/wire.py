@@ -27,7 +27,7 @@ def streamed(chunks: Iterable[bytes], collector: Collector) -> tuple[Reply | Pro
     """What becomes of a stream, and the text that was handed over meanwhile. Anything else that is raised is a bug."""
     response = Response(_Answer(chunks, "text/event-stream"), Failures("p"), ())  # type: ignore[arg-type]
     pieces: list[str] = []
-    return _ended(response.stream(collector, pieces.append)), "".join(pieces)
+    return _ended(response.stream(collector, lambda delta: pieces.append(delta.text))), "".join(pieces)
 
 
 def whole(body: bytes, interpret: Callable[[Any], Reply]) -> Reply | ProviderError:

@@ -23,6 +23,7 @@ import pytest
 
 from odar.config import load_settings
 from odar.engine import Odar
+from odar.engine import ServingOptions
 from odar.errors import OdarError
 from odar.recording.files import open_recording
 from support.environment import kept_environment
@@ -317,7 +318,12 @@ async def test_no_log_holds_a_key_even_where_everything_is_logged(shape, caplog,
             retry={"attempts": 2, "base_s": 0, "max_s": 0},
         )
         async with Odar(settings) as odar:
-            for options in ({"path": "hard"}, {"path": "simple", "on_text": print}, {"model": "m"}, {"model": "b"}):
+            for options in (
+                {"path": "hard"},
+                {"path": "simple", "on_text": print},
+                {"serving": ServingOptions(model="m")},
+                {"serving": ServingOptions(model="b")},
+            ):
                 with pytest.raises(OdarError) as raised:
                     await odar.aask("What is 2 + 2?", **options)
                 chain: BaseException | None = raised.value

@@ -198,7 +198,9 @@ def handmade_panel(
     """
     samples = len(answers[0]) - 2
     models = {name: {**card, "n": n} for name, card in MODELS.items()}
-    made = header_of(Odar(settings(routing__samples=samples, models=models)), min(5, samples))
+    made = header_of(
+        Odar(settings(routing__samples=samples, routing__mode="prior", models=models)), min(5, samples)
+    )
     path = folder / "recording.parquet"
     entries = [
         RecordedItem(

@@ -57,8 +57,8 @@ def fit_posterior_part(
 def misplaced(difficulty: Array, gain: Array) -> Array:
     """The error of an order by item: gains that are asked for late. A better order has a lower mean.
 
-    >>> misplaced(np.array([0.1, 0.9]), np.array([0.0, 1.0])).tolist()
-    [-0.0, -0.25]
+    >>> misplaced(np.array([0.1, 0.9]), np.array([1.0, 1.0])).tolist()
+    [0.25, -0.25]
     """
     _, inverse, counts = np.unique(difficulty, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - counts / 2)[inverse] / len(difficulty)
