@@ -22,8 +22,7 @@ import aiohttp
 import pytest
 
 from odar.config import load_settings
-from odar.engine import Odar
-from odar.engine import ServingOptions
+from odar.engine import Odar, ServingOptions
 from odar.errors import OdarError
 from odar.recording.files import open_recording
 from support.environment import kept_environment
