@@ -121,3 +121,10 @@ def test_a_call_is_read_whole_and_streamed_alike() -> None:
     pieces = [piece for event in events if (piece := streamed.feed(event)).calls]
     assert [piece.calls[0].name for piece in pieces] == ["weather", "", ""]
     assert streamed.reply().completions[0].tool_calls == whole.tool_calls
+
+
+def test_a_text_that_is_no_string_is_malformed():
+    streamed = StreamedMessage()
+    streamed.feed({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+    with pytest.raises(TypeError, match="text is a bool"):
+        streamed.feed({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": True}})

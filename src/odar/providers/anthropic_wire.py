@@ -134,8 +134,10 @@ class StreamedMessage:
     def _add(self, delta: Mapping[str, Any]) -> Delta:
         match delta.get("type"):
             case "text_delta":
-                self._texts.append(delta["text"])
-                return Delta(delta["text"])
+                if not isinstance(text := delta["text"], str):
+                    raise TypeError(f"text is a {type(text).__name__}")  # reported as a malformed answer
+                self._texts.append(text)
+                return Delta(text)
             case "input_json_delta":
                 part = CallDelta(len(self._calls) - 1, arguments=delta["partial_json"])
                 self._calls[-1].append(part)
