@@ -79,7 +79,7 @@ def test_routing_compares_every_router_on_both_sets(odar, routing_data):
     rows = json.loads(odar("bench", "routing", "--data", str(routing_data), "--json").out)
     assert {row["data"] for row in rows} == {"routellm_gsm8k", f"{PAIR[0]} → {PAIR[1]}"}
     assert {"random", "length", "learned/3", "oracle"} <= {row["router"] for row in rows}
-    assert sum(row["router"].startswith("posterior") for row in rows) == 1
+    assert sum(row["router"].startswith("posterior") for row in rows) == 2  # zero-shot and calibrated
     shown = odar("bench", "routing", "--data", str(routing_data)).out
     assert "APGR [95%]" in shown
     assert "routellm_gsm8k" in shown
