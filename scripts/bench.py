@@ -1,97 +1,132 @@
-"""Start-up, and the hard path against one slow call: `make bench`. The gateway and the rest: `odar bench`."""
+"""Benchmarks of ODAR itself: start-up, gateway, difficulty estimator, routing and fusion quality."""
 
 from __future__ import annotations
 
-import asyncio
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+import dataclasses
+import json
+import os
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+import click
+from bench_quality import difficulty, fusion, routing
+from bench_startup import startup
+from load_generator import Row, run
 
-from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
-from odar.engine import Odar
-from odar.types import Query
-from support.fault_server import FaultServer, echo_n
-
-QUESTION = "A baker has 12 trays with 6 buns each and sells 30 buns. How many buns are left?"
-QUESTIONS = (QUESTION, "What is the capital of Japan?", "What is 8 times 12?")
+from odar.cli.main import main
+from odar.cli.options import Finite
+from odar.errors import InputError
 
 
-def seconds(*command: str, repeat: int = 7) -> float:
-    """The median wall time of a command."""
-    times = []
-    for _ in range(repeat):
-        started = time.perf_counter()
-        subprocess.run(command, capture_output=True, check=True)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
+@click.group("bench")
+def command() -> None:
+    """Measure what ODAR itself costs, and what it gains.
 
-
-async def against_a_server(delay_s: float) -> None:
-    """The hard path on a server that answers after a fixed delay."""
-    async with FaultServer() as server:
-        server.behave(echo_n(delay_s=delay_s))
-        overrides = {
-            "providers": {"local": {"kind": "openai", "base_url": server.url}},
-            "models": {"m": {"provider": "local", "logprobs": True}},
-            "fast__model": "m",
-            "slow__model": "m",
-            "prompts": "default",
-        }
-        async with Odar(load_settings("tiny", **overrides)) as odar:
-            await odar.aask(QUESTION, path="simple")
-            hard = statistics.median([await hard_path_seconds(odar, QUESTION) for _ in range(5)])
-    ratio = hard / delay_s
-    print(f"hard path, server with {delay_s * 1e3:.0f} ms:  {hard:.3f} s = {ratio:.2f} × one call (goal < 1.5)")
-
-
-async def hard_path_seconds(odar: Odar, question: str) -> float:
-    """The whole hard path, difficulty aside."""
-    return (await odar.aask(question, path="hard", seed=7)).trace.spend.seconds
-
-
-async def slow_call_seconds(odar: Odar, question: str, sample: int) -> float:
-    """One of the hard path's slow samples, drawn alone."""
-    team = odar.team(Query(question), odar.ledger(), seed=7 + sample)
-    started = time.perf_counter()
-    await team.solve(1)
-    return time.perf_counter() - started
-
-
-async def on_the_local_model(*, fresh: bool) -> None:
-    """The hard path against one slow call, over a few questions, from a cold start or with every prompt cached.
-
-    One slow call is the mean over samples drawn alone: the first may be the longest or the shortest of the five.
+    \b
+    python scripts/bench.py startup               # import, --help, the hard path
+    python scripts/bench.py gateway               # requests per second with a stub
+    python scripts/bench.py difficulty            # estimates per second, one core
+    python scripts/bench.py routing --data DIR    # APGR and CPT on recorded outcomes
+    python scripts/bench.py fusion --data DIR     # fusion rules on recorded models
     """
 
-    async def timed(measure: Callable[[Odar], Awaitable[float]]) -> float:
-        if not fresh:
-            return await measure(warm)
-        async with Odar(load_settings("tiny"), estimator=ConstantEstimator()) as odar:
-            return await measure(odar)
 
-    ratios = []
-    async with Odar(load_settings("tiny"), estimator=ConstantEstimator()) as warm:
-        if not fresh:
-            await hard_path_seconds(warm, "Is Paris the capital of France?")
-        for question in QUESTIONS:
-            whole = await timed(lambda odar, q=question: hard_path_seconds(odar, q))
-            alone = [await timed(lambda odar, q=question, k=k: slow_call_seconds(odar, q, k)) for k in range(3)]
-            ratios.append(whole / statistics.mean(alone))
-    shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    start = "cold start" if fresh else "all cached"
-    print(f"hard path, tiny, {start}: {statistics.median(ratios):.2f} × one slow call (goal < 4.5; {shown})")
+@command.command("gateway")
+@click.option("--connections", default="1,32", show_default=True, metavar="N,…", help="Connections, one load each.")
+@click.option("--seconds", type=Finite(min=0.1), default=5.0, show_default=True, help="Length of a load.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds; the median counts."
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=("odar", "odar-simple"),
+    show_default=True,
+    help="Model to ask the gateway for; repeatable.",
+)
+@click.option("--peer", "peers", multiple=True, metavar="NAME=URL", help="Another gateway to measure; repeatable.")
+@click.option("--peer-model", default="stub", show_default=True, help="Model to ask the peers for.")
+@click.option("--peer-key-env", default="", metavar="NAME", help="Variable that holds the peers' key.")
+@click.option("--stub-port", type=int, default=0, help="Port of the stub, for the peers' own settings.")
+@click.option("--delay", type=Finite(min=0), default=0.0, metavar="S", help="The stub's time to answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def gateway(
+    connections: str,
+    seconds: float,
+    rounds: int,
+    models: tuple[str, ...],
+    peers: tuple[str, ...],
+    peer_model: str,
+    peer_key_env: str,
+    stub_port: int,
+    delay: float,
+    as_json: bool,
+) -> None:
+    """How many requests the gateway takes, in front of a stub.
 
+    Requests per second, p50, p99, CPU and memory; of any peer too, in the same
+    run, in alternating rounds.
+
+    \b
+    python scripts/bench.py gateway --json
+    python scripts/bench.py gateway --connections 200 --delay 0.5 --seconds 60
+
+    The first row is the stub asked directly: what the gateway adds is the
+    difference. odar takes the path that each question needs, some of them with
+    several calls; odar-simple makes one call for each, as a plain proxy does.
+    """
+    pairs = [peer.partition("=") for peer in peers]
+    if bad := ["".join(pair) for pair in pairs if not (pair[0] and pair[2].startswith("http://"))]:
+        raise InputError(f"--peer {bad[0]!r} is not NAME=http://…")
+    rows = run(
+        {name: url.rstrip("/") for name, _, url in pairs},
+        connections=_counts(connections),
+        seconds=seconds,
+        rounds=rounds,
+        models=models,
+        peer_model=peer_model,
+        peer_key=os.environ.get(peer_key_env, ""),
+        stub_port=stub_port,
+        delay_s=delay,
+        note=lambda text: click.echo(f"odar: measuring {text}", err=True),
+    )
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(row) for row in rows]))
+    else:
+        _print(rows)
+
+
+def _counts(text: str) -> list[int]:
+    """How many connections each load opens."""
+    try:
+        counts = [int(part) for part in text.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise InputError(f"--connections {text!r} is not a list of whole numbers of at least 1, such as 1,32")
+    return counts
+
+
+def _print(rows: list[Row]) -> None:
+    from rich.console import Console
+
+    from odar.cli.terminal import plain_table
+
+    figures = ("conns", "req/s", "p50 ms", "p99 ms", "calls", "CPU ms", "errors", "MB")
+    table = plain_table("target", *figures, gap=2, right=figures)
+    for row in rows:
+        memory = "unknown" if row.memory_mb is None else f"{row.memory_mb:.0f}"
+        for load in row.loads:
+            cells: list[Any] = [row.name, load.connections, f"{load.per_second:.0f}"]
+            cpu = "unknown" if load.cpu_ms is None else f"{load.cpu_ms:.2f}"
+            calls = "unknown" if load.calls is None else f"{load.calls:.2f}"
+            cells += [f"{load.p50_ms:.2f}", f"{load.p99_ms:.2f}", calls, cpu, load.errors, memory]
+            table.add_row(*map(str, cells))
+    Console(highlight=False).print(table)
+
+
+for subcommand in (startup, difficulty, routing, fusion):
+    command.add_command(subcommand)
 
 if __name__ == "__main__":
-    odar_command = str(Path(sys.executable).parent / "odar")
-    print(f"import odar:                     {seconds(sys.executable, '-c', 'import odar'):.3f} s (goal < 0.2)")
-    print(f"odar --help:                     {seconds(odar_command, '--help'):.3f} s (goal < 0.4)")
-    asyncio.run(against_a_server(0.3))
-    asyncio.run(on_the_local_model(fresh=True))
-    asyncio.run(on_the_local_model(fresh=False))
+    main(group=command, prog="bench.py")

@@ -5,7 +5,7 @@
 
 Times are CPU times, so that other work on the machine counts less; each GSM8K test question (read for its text only) is
 timed --repeat times and the best counts. To compare two versions, run both in turn, with PYTHONPATH set to the sources of
-each. `odar bench difficulty` gives estimates a second and percentiles.
+each. `scripts/bench.py difficulty` gives estimates a second and percentiles.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 from mixture import lines, mixture
 from reference_mixture import questions
 
+from odar.difficulty.base import estimate_turn
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.sticky import estimate_turn
 from odar.policy.experts import route_expert
 from odar.types import Query
 

@@ -13,9 +13,7 @@ import http.server
 import statistics
 import threading
 
-from odar.gateway.bench.load import measure
-from odar.gateway.bench.processes import cpu_s, gateway, stub
-from odar.gateway.bench.run import bodies
+from load_generator import bodies, cpu_s, gateway, measure, stub
 
 ROUNDS, SECONDS, CONNECTIONS = 5, 3.0, 16
 

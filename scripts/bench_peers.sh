@@ -34,5 +34,5 @@ for _ in $(seq 120); do
 done
 
 "$peers/litellm/bin/pip" list 2>/dev/null | grep '^litellm '
-.venv/bin/odar bench gateway --seconds "$seconds" --rounds "$rounds" --stub-port $stub_port \
+.venv/bin/python scripts/bench.py gateway --seconds "$seconds" --rounds "$rounds" --stub-port $stub_port \
   --peer "litellm=http://127.0.0.1:$litellm_port/v1"

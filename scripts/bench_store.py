@@ -23,12 +23,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from odar.config import load_settings
-from odar.store.filters import Cursor, Filter
-from odar.store.keys import KeyLimits
-from odar.store.keytable import create_key
-from odar.store.record import Record
-from odar.store.rows import make_row, write_rows
+from odar.store.keys import KeyLimits, create_key
+from odar.store.record import Cursor, Filter, Record
 from odar.store.store import Store, open_store
+from odar.store.writer import make_row, write_rows
 from support.traces import make_answer, make_record
 
 REPEATS = 15

@@ -47,7 +47,7 @@ TASK
 
 if [ "${1:-stub}" = stub ]; then
   mkfifo stub.in && exec 9<>stub.in   # the stub lives as long as its standard input
-  "$python" -m odar.gateway.bench.stub 0 0 < stub.in > stub.port &
+  "$python" "$root/scripts/stub_upstream.py" 0 0 < stub.in > stub.port &
   started+=($!)
   until [ -s stub.port ]; do sleep 0.1; done
   cat > odar.toml <<TOML

@@ -1,37 +1,43 @@
 """Fit and judge the posterior difficulty (SPEC 5.11) on recorded answers of many pairs of models.
 
-    python scripts/fit_posterior.py --data ../shared/data [--cache features.npy] [--judged judged.json] [--report-only]
+    python scripts/fit_posterior.py --data ../shared/data [--cache features.npy] [--report-only]
 
-Takes about three minutes with the features that train_estimator.py kept. What is fitted is the *gain*, slow right minus fast
+Takes about four minutes of CPU, one less with the features that train_estimator.py kept; items whose hash is in judged.json are
+left out of everything. What is fitted is the *gain*, slow right minus fast
 right: a question that both models fail is not worth a call.
 
 - Reasoned answers: `mmlu_pro_outcomes`, every pair of models with a gap of at least 10 points. Judged with model families
   *and* items left out, five random splits, both ways. The prior d(x) of every item is by an estimator that was not trained
   on that item. `nano → 4.1`: zero-shot is a fit without any GPT-4 model; calibrated is five folds of that pair's own items.
+- Never fitted to: `math_l5_outputs` and `crux_outputs`, every pair with such a gap, own quantiles, no log-probabilities.
 - Free text: `freetext_cascade`. The log-prob belongs to the second sample, so that one is scored again and served.
-- Direct answers: the weights are those of SPEC 5.11.
+- Direct answers: the weights are those of SPEC 5.11; there is no recorded pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from mixture import lines, training_mixture
+from mixture import judged, lines, question_hash, training_mixture
+from reference_mixture import FILE as MIXTURE
 from train_estimator import features, weights
 
 from odar.calibration.posterior_fit import fit_weights
 from odar.difficulty.estimator import LearnedEstimator
 from odar.evals.router_quality import accuracy_curve, apgr
-from odar.policy.posterior import EASY_CAP, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
-from odar.policy.signals import MAX_DIRECT_WORDS, RANKED, AnswerKind, QuantileTables, SignalArrays
+from odar.policy.posterior import EASY, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
+from odar.policy.signals import MAX_DIRECT_WORDS, RANKED, AnswerKind, QuantileTables, SignalArrays, answer_kind
+from odar.recording.files import open_recording
+from odar.recording.importers import ImportOptions, read_answers
+from odar.recording.joining import join_answers, to_items
+from odar.recording.schema import CHARACTERS_PER_TOKEN, recorded_signals
 
 OUT = Path(__file__).parents[1] / "src/odar/policy"
 GAP = 0.10
@@ -39,10 +45,8 @@ FAST_RIGHT = 0.3
 """A fast model below this is judged but not fitted to: nearly every question needs the slow one."""
 SPLITS = 5
 TOLERANCE = 0.02
-CHARACTERS_PER_TOKEN = 4.0
-"""The outcomes hold tokens; the signal is characters. It matters for the shipped table alone, not for ranks."""
-LOGPROB_SCALE = 1.6
-"""Mean log-probability per log of the mean probability, as the local models' answers have it; for the shipped table alone."""
+RECORDING = Path(__file__).parents[1] / "runs/local-pair/recording.jsonl.gz"
+UNFITTED = ("math_l5_outputs", "crux_outputs")
 FAMILIES = (
     "qwen3", "qwen2.5", "llama-3", "llama-4", "phi-", "gemma", "gpt-4", "gemini", "grok", "mistral", "mixtral",
     "claude", "deepseek", "o1", "o3", "o4",
@@ -66,7 +70,7 @@ class Model:
     name: str
     right: np.ndarray
     signals: SignalArrays
-    """Ranks do not depend on the unit, so −ln of the mean probability stands for the mean log-probability."""
+    """Ranks do not depend on the unit, so the log of the mean probability is used as the mean log-probability."""
 
     @property
     def family(self) -> str:
@@ -80,12 +84,13 @@ class Model:
         return {k: v for k, v in found.items() if np.isfinite(v).all() and len(np.unique(v)) > 1}
 
 
-def read_models(data: Path, prior: np.ndarray, keep: np.ndarray) -> list[Model]:
-    """Every model of the MMLU-Pro outcomes, on the items that are kept."""
+def read_models(data: Path, prior: np.ndarray) -> list[Model]:
+    """Every model of the MMLU-Pro outcomes, on the items of `prior`: those that are not kept for judging."""
     table = pd.read_parquet(data / "mmlu_pro_outcomes" / "outcomes.parquet")
-    items = [item["row"] for item in lines(data / "mmlu_pro_outcomes" / "items.jsonl")]
-    table = table[table.row.isin({row for row, kept in zip(items, keep, strict=True) if kept})]
-    prior = prior[keep]
+    items = lines(data / "mmlu_pro_outcomes" / "items.jsonl")
+    table = table[
+        table.row.isin({item["row"] for item in items if question_hash(item["question"]) not in judged()})
+    ]
     return [
         read_model(str(name), group.sort_values("row"), prior)
         for name, group in table.groupby("model", observed=True)
@@ -106,35 +111,63 @@ def read_model(name: str, rows: pd.DataFrame, prior: np.ndarray) -> Model:
         prior=prior,
         stated=~rows.answer.isna().to_numpy(bool),
         length=rows.response_tokens.to_numpy(float) * CHARACTERS_PER_TOKEN,
-        mean_logprob=LOGPROB_SCALE * np.log(np.clip(probability, 1e-6, 1.0)),
+        mean_logprob=np.log(np.clip(probability, 1e-6, 1.0)),
         answer_logprob=unknown,
         agreement=unknown,
     )
     return Model(name, rows.correct.to_numpy(float), signals)
 
 
-def out_of_fold_prior(data: Path, cache: Path | None, folds: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """d(x) of every row of the mixture; of an MMLU-Pro item by an estimator that was not trained on it."""
+def out_of_fold_prior(data: Path, cache: Path | None, folds: int = 5) -> np.ndarray:
+    """d(x) of every MMLU-Pro item by an estimator that was not trained on it, with the map of the shipped one."""
     rows = training_mixture(data)
     x, y = features(rows, cache), np.array([r.target for r in rows])
     mmlu = np.array([r.source == "mmlu_pro" for r in rows])
     fold = np.where(mmlu, np.random.default_rng(42).integers(0, folds, len(rows)), -1)
-    prior = np.zeros(len(rows))
+    raw = np.zeros(len(rows))
     for k in range(folds):
         keep = fold != k
         kept = [r for r, f in zip(rows, keep, strict=True) if f]
-        estimator = LearnedEstimator(seeds=(42,)).fit(x[keep], y[keep], weights(kept))
-        prior[~keep] = estimator.predict(x[~keep])
-    prior[~mmlu] = estimator.predict(x[~mmlu])  # of these only quantiles are used
-    return prior[mmlu], prior
+        raw[~keep] = LearnedEstimator(seeds=(42,)).fit(x[keep], y[keep], weights(kept)).predict(x[~keep])
+    return np.interp(raw[mmlu], *np.array(LearnedEstimator.load().map_).T)
 
 
-def judged_items(data: Path, file: Path | None) -> np.ndarray:
-    """Which MMLU-Pro items may be used: those of the recording that are kept for judging may not."""
-    items = lines(data / "mmlu_pro_outcomes" / "items.jsonl")
-    held = set() if file is None else set(json.loads(file.read_text("utf8"))["hashes"])
-    digests = [hashlib.sha256(" ".join(item["question"].split()).encode()).hexdigest()[:16] for item in items]
-    return np.array([digest not in held for digest in digests])
+def read_outputs(data: Path, name: str) -> list[Model]:
+    """Every model of a set with full outputs, read as `odar eval import` reads them."""
+    file = data / name / "outputs.jsonl.gz"
+    with gzip.open(file, "rt", encoding="utf8") as rows:
+        names = sorted(json.loads(next(rows))["outputs"])
+    estimator, models = LearnedEstimator.load(), []
+    for model in names:
+        answers = read_answers(file, ImportOptions(columns={"text": "outputs.{model}"}, model=model))
+        fast = [
+            (item, item.attempts[0]) for item in to_items(join_answers(answers, [answers]), estimator, name, {})
+        ]
+        signals = SignalArrays.of([recorded_signals(attempt, item.difficulty) for item, attempt in fast])
+        models.append(Model(model, np.array([attempt.score for _, attempt in fast], float), signals))
+    return models
+
+
+def judge_unfitted(models: list[Model], posterior: PosteriorDifficulty, best: str) -> dict[str, object]:
+    """Every pair of a set that nothing was fitted to; `best` is the single signal that was best on MMLU-Pro."""
+    rows, every = [], np.arange(len(models[0].right))
+    for fast in models:
+        if slow := partners(fast, models, every):
+            gain = gains(fast, slow, every)
+            d = posterior.predict(fast.signals, QuantileTables.of(fast.signals))
+            found = {"posterior": np.where(np.isnan(d), fast.signals.prior, d)}
+            each = {name: apgrs(values, gain) for name, values in (found | fast.single(every)).items()}
+            rows += [{"fast": fast.name, "slow": m.name, "fast_right": fast.right.mean(), "best": best}
+                     | {name: values[i] for name, values in each.items()} for i, m in enumerate(slow)]  # fmt: skip
+    table = pd.DataFrame(rows)
+    strong = table[table.fast_right >= FAST_RIGHT]
+    return {
+        "all pairs": compared(table, ("posterior",)),
+        f"fast model right on {FAST_RIGHT:.0%} or more": compared(strong, ("posterior",)),
+        "lowest": {
+            f"{r.fast} → {r.slow}": round(r.posterior, 3) for r in table.nsmallest(3, "posterior").itertuples()
+        },
+    }
 
 
 def partners(fast: Model, models: list[Model], rows: np.ndarray) -> list[Model]:
@@ -245,24 +278,24 @@ def pooled_tables(models: list[Model], rows: np.ndarray) -> QuantileTables:
     return QuantileTables({key: np.median([t[key] for t in own if key in t], axis=0) for key in sorted(keys)})
 
 
-def show_left_out(table: pd.DataFrame) -> dict[str, object]:
-    """Print and return the figures of SPEC 5.11."""
-    report: dict[str, object] = {"pairs": len(table), "splits": SPLITS * 2}
-    names = ["length", "mean log-prob", "prior", "unstated", "posterior", "60 answers", "shipped tables"]
-    report["mean APGR"] = {name: round(float(table[name].mean()), 4) for name in names}
-    for ours in ("posterior", "60 answers", "shipped tables"):
+def compared(table: pd.DataFrame, ours: Sequence[str]) -> dict[str, object]:
+    """Mean APGR by signal, and the differences that SPEC 5.11 judges by."""
+    singles = [name for name in ("length", "mean log-prob", "prior", "unstated") if name in table]
+    report: dict[str, object] = {"pairs": len(table)}
+    report["mean APGR"] = {name: round(float(table[name].mean()), 4) for name in (*singles, *ours)}
+    best = np.array([row.get(row["best"], np.nan) for _, row in table.iterrows()], dtype=float)
+    for name in ours:
         for label, other in {
-            "best single signal": np.array([row[row["best"]] for _, row in table.iterrows()], dtype=float),
-            **{name: table[name].to_numpy(float) for name in names[:4]},
+            "best single signal": best,
+            **{single: table[single].to_numpy(float) for single in singles},
         }.items():
-            difference = (table[ours].to_numpy(float) - other)[np.isfinite(other)]
-            report[f"{ours} − {label}"] = {
+            difference = (table[name].to_numpy(float) - other)[np.isfinite(other)]
+            report[f"{name} − {label}"] = {
                 "pairs": len(difference),
                 "median": round(float(np.median(difference)), 4),
                 f"above −{TOLERANCE}": round(float((difference > -TOLERANCE).mean()), 4),
             }
-    best = np.array([row[row["best"]] for _, row in table.iterrows()], dtype=float)
-    short = table[table["posterior"].to_numpy(float) - best <= -TOLERANCE]
+    short = table[table[ours[0]].to_numpy(float) - best <= -TOLERANCE]
     report["fast models of the pairs below"] = {
         str(k): int(v) for k, v in short.groupby("fast").size().sort_values(ascending=False).items()
     }
@@ -372,6 +405,34 @@ def free_text_tables(data: Path) -> QuantileTables:
     })  # fmt: skip
 
 
+def prior_tables() -> QuantileTables:
+    """Shipped quantiles of d(x): the shipped estimator on the reference mixture of SPEC 2.10."""
+    with np.load(MIXTURE) as file:
+        d = LearnedEstimator.load().predict(file["features"].astype(float))
+    return QuantileTables.fit({(kind.value, "prior"): d for kind in AnswerKind})
+
+
+def rescaled(tables: QuantileTables) -> QuantileTables:
+    """Tables of the mean log-probability from those of the log of the mean probability: lower, by Jensen's inequality.
+
+    The factor is the median of the reasoned answers in the recording of the local pair, the only ones with both figures.
+    """
+    ratios = []
+    for item in open_recording(RECORDING).items():
+        for attempt in item.attempts:
+            if answer_kind(attempt.text, attempt.answer, attempt.stated) is AnswerKind.REASONED and attempt.tokens:
+                known = [
+                    v
+                    for v, control in zip(attempt.logprobs, attempt.control, strict=True)
+                    if v is not None and not control
+                ]
+                ratios.append(np.mean(known) / np.log(np.mean(np.exp(known))))
+    factor = float(np.median(ratios))
+    print(f"mean log-probability / log of the mean probability: {factor:.2f}, {len(ratios)} reasoned answers")
+    scaled = {key: factor * table for key, table in tables.tables.items() if key[1] == "mean_logprob"}
+    return QuantileTables(tables.tables | scaled)
+
+
 def knots(posterior: PosteriorDifficulty, models: list[Model]) -> dict[str, tuple[float, float]]:
     """The scores below which the paper's shares of answers are; unknown kinds as for independent, uniform ranks."""
     found = {}
@@ -395,11 +456,9 @@ def main() -> None:
     cli.add_argument("--data", type=Path, required=True)
     cli.add_argument("--out", type=Path, default=OUT)
     cli.add_argument("--cache", type=Path, help="features kept by train_estimator.py")
-    cli.add_argument("--judged", type=Path, help="JSON with hashes of questions to leave out of everything")
     cli.add_argument("--report-only", action="store_true", help="judge, write nothing")
     args = cli.parse_args()
-    prior, of_mixture = out_of_fold_prior(args.data, args.cache)
-    models = read_models(args.data, prior, judged_items(args.data, args.judged))
+    models = read_models(args.data, out_of_fold_prior(args.data, args.cache))
     every = np.arange(len(models[0].right))
     found = fit_reasoned(models, every)
     posterior = with_reasoned(found | {"disagreement": DISAGREEMENT})
@@ -412,15 +471,19 @@ def main() -> None:
         "freetext_cascade": judge_free_text(args.data, posterior),
     }
     left_out = judge_left_out(models)
-    report["left-out pairs"] = show_left_out(left_out["table"])
+    report["left-out pairs"] = {"splits": SPLITS * 2} | compared(
+        left_out["table"], ("posterior", "60 answers", "shipped tables")
+    )
+    best = left_out["table"]["best"].mode()[0]
+    for name in UNFITTED:
+        report[name] = judge_unfitted(read_outputs(args.data, name), posterior, best)
     report["weights by split"] = {
         term: [round(float(w.get(term, 0.0)), 3) for w in left_out["weights"]] for term in REASONED
     }
     print(json.dumps(report, indent=1, ensure_ascii=False))
     if args.report_only:
         return
-    priors = QuantileTables.fit({(kind.value, "prior"): of_mixture for kind in AnswerKind})
-    shipped = priors.over(free_text_tables(args.data)).over(tables)
+    shipped = prior_tables().over(free_text_tables(args.data)).over(rescaled(tables))
     document = PosteriorDifficulty(
         posterior.weights,
         knots(posterior, models),
@@ -430,7 +493,7 @@ def main() -> None:
             "data": "MMLU-Pro outcomes (MIT: Linwei94/LLM-Calibration-Study), 5,222 items, 83 models; "
             "free-text outcomes (Apache-2.0: wangy8205165/ANLP-LLM-Routing-and-Cascading)",
             "label": "slow right minus fast right",
-            "caps": {"unsure": UNSURE_CAP, "easy": EASY_CAP},
+            "caps": {"unsure": UNSURE_CAP, "easy": EASY},
             "signals": list(RANKED),
         },
     ).document()

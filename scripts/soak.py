@@ -15,9 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from odar.gateway.bench.load import measure
-from odar.gateway.bench.processes import gateway, memory_mb, stub
-from odar.gateway.bench.run import bodies
+from load_generator import bodies, gateway, measure, memory_mb, stub
 
 EVERY_S = 30.0
 

@@ -31,8 +31,7 @@ from mixture import SOURCES, Row, lines, stratum_source, training_mixture
 from reference_mixture import FILE as REFERENCE
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.features import FEATURES, GROUPS, phi_batch
-from odar.difficulty.semantic import FIELDS, count_terms, tfidf
+from odar.difficulty.features import FEATURES, FIELDS, GROUPS, count_terms, phi_batch, tfidf
 from odar.difficulty.text import clean, terms
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, pearson
 from odar.types import Query

@@ -174,7 +174,7 @@ def tokenizer_rules(tokenizer: Any) -> dict[str, Any]:
 
 
 def weights(nlp: Any) -> dict[str, np.ndarray]:
-    """The arrays that `odar.difficulty.tok2vec` and `odar.difficulty.parser` compute with."""
+    """The arrays that `odar.difficulty.parser` and `odar.difficulty.parser` compute with."""
     layers, parser = list(nlp.get_pipe("tok2vec").model.walk()), nlp.get_pipe("parser")
     tables = [layer for layer in layers if layer.name == "hashembed"]
     found = {f"table{i}": table.get_param("E") for i, table in enumerate(tables)}

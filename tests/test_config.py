@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.calibration_file import load_calibration
-from odar.config import PROFILES, environment_name, leaves, load_settings
+from odar.config import PROFILES, environment_name, key_name, leaves, load_settings
 from odar.errors import OdarError, SettingsError, UnknownName
 from odar.policy.path import Routing
 from odar.secrets import api_key
 from odar.settings import ProviderSettings
-from odar.values import key_name
 
 
 def load(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, **overrides: object):
@@ -40,7 +39,8 @@ def test_profiles_carry_the_constants_of_the_spec():
     for name in PROFILES:
         models = {"fast__model": "gpt-4.1-nano", "slow__model": "gpt-4.1"} if name == "custom" else {}
         settings = load_settings(name, environ={}, **models)
-        assert (settings.routing.tau1, settings.routing.tau2, settings.routing.samples) == (0.3, 0.7, 5)
+        taus = (0.075, 0.1) if name == "local" else (0.3, 0.7)  # calls of local models cost nothing
+        assert (settings.routing.tau1, settings.routing.tau2, settings.routing.samples) == (*taus, 5)
         assert (settings.fusion.varentropy_weight, settings.fusion.missing_limit) == (0.1, 0.2)
         assert settings.limits.deadline_s == (360 if name == "local" else 120)  # five slow samples on two cores
     paper = load_settings("paper", environ={})

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import AllAgentsFailed, BudgetExceeded, InputError, ProviderError, ProviderTimeout, UnknownName
 from odar.types import Image, Path, Query, Usage
@@ -149,12 +149,21 @@ async def test_a_failure_carries_its_bill():
 async def test_what_is_wrong_is_found_before_anything_is_paid_for():
     with pytest.raises(UnknownName, match="unknown fusion rule 'majorty'"):
         engine(fusion__rule="majorty")
-    models = {**MODELS, "quick": {**MODELS["quick"], "images": True}}
-    odar, fast, slow = engine(models=models)
-    for path in ("medium", "hard"):
-        with pytest.raises(InputError, match="deep cannot see images"):
+    odar, fast, slow = engine()
+    for path in ("simple", "medium", "hard"):
+        with pytest.raises(InputError, match="cannot see images"):
             await odar.aask("What is this?", images=[Image("image/png", b"x")], path=path)
     assert fast.requests == slow.requests == []
+
+
+@pytest.mark.parametrize("path", ["medium", "hard"])
+async def test_an_image_goes_to_the_agent_that_sees(path):
+    models = {**MODELS, "quick": {**MODELS["quick"], "images": True}}
+    odar, fast, slow = engine(models=models)
+    answer = await odar.aask("What is this?", images=[Image("image/png", b"x")], path=path)
+    assert fast.requests
+    assert slow.requests == []
+    assert any("cannot see images" in each for each in answer.trace.degradations)
 
 
 async def test_an_agent_that_breaks_takes_the_other_with_it():
@@ -393,7 +402,7 @@ async def test_closing_closes_the_providers():
 async def test_the_ledger_knows_when_each_call_began():
     odar, fast, slow = engine(difficulty=0.5)
     fast.delay_s = 0.05
-    answer, verify = (await odar.aask("2 + 2?")).trace.calls
+    answer, verify = (await odar.aask("2 + 2?", path="medium")).trace.calls
     assert 0 <= answer.began_s < answer.began_s + answer.seconds <= verify.began_s  # one after the other
     odar, fast, slow = engine(difficulty=0.9, routing__mode="prior")
     fast.delay_s = slow.delay_s = 0.05

@@ -6,9 +6,9 @@ import itertools
 import random
 
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
-from odar.store.alignment_file import AlignmentFile
+from odar.store.alignment import AlignmentFile
 from odar.types import Path
 from support.scripted import ScriptedProvider, completion, step_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from odar.config import load_settings
 from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderError
 from odar.providers.base import Completion, Delta
@@ -138,7 +138,7 @@ class TestPlain:
         (request,) = fast.requests
         sampling, quirks = request.sampling, request.quirks
         assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.stop) == (None, None, None, ())
-        assert (request.logprobs, quirks.drop, quirks.extra) == (False, (), {})
+        assert (request.logprobs, quirks.drop, quirks.extra) == (False, ("top_p",), {})  # the model refuses it
         assert request.messages == TURNS
         assert slow.requests == []
         assert answer.trace.decision.reason == "model named by the caller"

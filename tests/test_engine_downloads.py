@@ -6,7 +6,7 @@ import pytest
 
 from odar.agents.ledger import Ledger, Limits
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderUnreachable
 from odar.providers.base import Completion, Reply, Request
@@ -33,7 +33,7 @@ class Downloading:
             raise ProviderUnreachable("cannot be downloaded", provider=self.name)
         return Reply(tuple(Completion("Answer: 8") for _ in range(request.n)), model=request.model)
 
-    async def check(self) -> str:
+    async def check(self, model: str = "") -> str:
         return "ready"
 
     async def close(self) -> None:

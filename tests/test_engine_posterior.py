@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import ProviderError, UnknownName
 from odar.policy.alignment import Statistics, StatisticsTable

@@ -12,7 +12,7 @@ from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import ProviderError, SettingsError
 from odar.policy.target import Target
-from odar.store.alignment_file import AlignmentFile
+from odar.store.alignment import AlignmentFile
 from odar.summary import summary
 from odar.types import Estimate, Path
 from support.scripted import ScriptedProvider, completion, step_of

@@ -7,11 +7,10 @@ import threading
 
 import pytest
 
-from odar.difficulty.base import open_estimator
+from odar.components import LONG_TEXT, InProcessEstimator
+from odar.difficulty.base import estimate_turn, open_estimator
 from odar.difficulty.estimator import shipped_estimator
-from odar.difficulty.sticky import estimate_turn
 from odar.engine import Odar
-from odar.estimation import LONG_TEXT, InProcessEstimator
 from odar.types import Estimate, Query
 from support.scripted import ScriptedProvider
 from test_engine import settings, talk

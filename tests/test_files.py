@@ -67,7 +67,7 @@ def _use(settings):
     from odar.agents.prompts import load_prompts
     from odar.difficulty.base import open_estimator
     from odar.providers.pool import KINDS
-    from odar.store.alignment_file import alignment_path
+    from odar.store.alignment import alignment_path
     from odar.store.database import Database
 
     load_prompts(settings.prompts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odar.config import load_settings
-from odar.conversation import Options
+from odar.conversation import Options, Tool, ToolChoice, Wire
 from odar.errors import SettingsError
 from odar.forwarding import FORWARDED, PRICED_OTHERWISE, RESERVED, merged, select_fields
 
@@ -35,7 +35,9 @@ def test_what_odar_sets_cannot_be_forwarded(name):
 
 
 def test_what_the_catalogue_sets_for_a_model_stays():
-    assert chosen({"reasoning_effort": "high"}, fixed={"reasoning_effort": "none"})[0] == {}
+    assert chosen({"verbosity": "high"}, fixed={"verbosity": "low"})[0] == {}
+    kept, note = select_fields(Options(effort="high"), protocol="openai", fixed={"reasoning_effort": "none"})
+    assert (kept.effort, note) == (None, "fields of the request were not sent on: reasoning_effort")
 
 
 @pytest.mark.parametrize("name", sorted(PRICED_OTHERWISE))
@@ -45,7 +47,36 @@ def test_where_money_is_limited_nothing_changes_the_price(name):
 
 
 def test_another_protocols_fields_are_dropped_and_named():
-    assert chosen({"reasoning_effort": "high"}, protocol="anthropic")[1].endswith("reasoning_effort")
+    assert chosen({"verbosity": "high"}, protocol="anthropic")[1].endswith("verbosity")
+
+
+def test_effort_is_translated_where_the_catalogue_has_the_models_levels():
+    own, _ = select_fields(Options(effort="minimal"), protocol="openai")
+    assert own.effort == "minimal"  # in the server's own words
+    put, note = select_fields(Options(effort="minimal"), protocol="anthropic", efforts=("low", "high"))
+    assert (put.effort, note) == ("low", "")
+    lost, note = select_fields(Options(effort="minimal"), protocol="anthropic")
+    assert lost.effort is None and note.endswith("reasoning_effort")
+
+
+def test_preview_features_are_listed_and_reach_anthropic_only():
+    asked = Options(protocol="anthropic", betas=("effort-2025-11-24", "fast-mode-2026-02-01", "x"))
+    assert select_fields(asked, protocol="anthropic")[0].betas == ("effort-2025-11-24",)
+    assert select_fields(asked, protocol="openai")[0].betas == ()
+
+
+def test_tools_that_a_provider_runs_are_left_out_and_named():
+    search = Tool("web_search", hosted="web_search_20250305", wire=Wire("anthropic", {}))
+    asked = Options(tools=(search, Tool("f")), tool_choice=ToolChoice("tool", "web_search"), protocol="anthropic")
+    kept, note = select_fields(asked, protocol="anthropic")
+    assert ([tool.name for tool in kept.tools], kept.tool_choice) == (["f"], None)
+    assert note == "tools that run at a provider were left out: web_search"
+    allowed = {"protocol": "anthropic", "forward": ["web_search_20250305"]}
+    assert select_fields(asked, **allowed) == (asked, "")
+    assert select_fields(asked, **allowed, priced=True)[0].tools == (Tool("f"),)  # each search has a price
+    assert select_fields(Options(tools=(Tool("my words", hosted="my words"),)), protocol="openai")[1].endswith(
+        ": unknown"
+    )
 
 
 def test_a_note_never_repeats_the_clients_own_words():

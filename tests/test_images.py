@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from odar.errors import InputError
-from odar.images import MAX_BYTES, load_image
+from odar.inputs import MAX_BYTES, load_image
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from odar.engine import Odar
 from odar.errors import InputError, OdarError, SettingsError, StoreError
 from odar.recording.files import open_recording
 from odar.settings import StoreSettings
-from odar.store.alignment_file import AlignmentFile
+from odar.store.alignment import AlignmentFile
 from odar.store.archive import Archive
 from odar.store.database import Database
 from odar.store.document import from_document
-from odar.store.keytable import all_keys, spent_by_keys
-from odar.store.migrations import MIGRATIONS
+from odar.store.keys import all_keys, spent_by_keys
+from odar.store.schema import MIGRATIONS
 from odar.types import Path as Route
 
 OLD = Path(__file__).parent / "old_files"
@@ -156,7 +156,7 @@ def put(tmp_path, body: dict) -> str:
             "estimator",
             "estimator-1.json",
             "the estimator of {path} has format 'odar-estimator/1'; this odar reads 'odar-estimator/3': "
-            "train it again (`odar train estimator`, `odar calibrate`)",
+            "train it again (`odar calibrate --difficulty`, `odar calibrate`)",
         ),
     ],
 )

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.config import coerce, key_name, parse, show
 from odar.errors import SettingsError
 from odar.settings import setting
-from odar.values import coerce, key_name, parse, show
 
 ANY = setting("anything")
 PATH = ("fast", "x")

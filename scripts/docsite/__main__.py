@@ -15,6 +15,12 @@ def main(arguments: list[str]) -> int:
             for path in write_all():
                 print(f"wrote {path}")
             return 0
+        case ["paper"]:
+            from docsite import paper  # numpy, scipy and the recordings
+
+            for path in paper.write():
+                print(f"wrote {path}")
+            return 0
         case ["build", generator]:
             found = build(generator)
             print(*found, sep="\n")

@@ -32,6 +32,10 @@ TITLES = {
     "4.2": ("Model router and catalogue", ""),
     "4.3": ("Strategy selector: difficulty to path and budget", "c ∈ {1, 2, 6}"),
     "4.4": ("Each router can be switched off", ""),
+    "4.5": (
+        "A conversation keeps its models and its agent unless a change is worth more than the prompt cache",
+        "",
+    ),
     "5.1": ("Energy per character", "E = −Σ ℓ_t / characters(y)"),
     "5.2": ("Varentropy", "V = Var_t(ℓ_t)"),
     "5.3": ("Free energy of a candidate", "F = E + λ·V"),

@@ -13,8 +13,8 @@ _HEAD = """# HTTP
 Every address of the gateway (`odar serve`), as it describes itself at `GET /openapi.json`. What each path does to a request,
 streams, errors and extras are explained in [the guide](../guides/gateway.md).
 
-Keys travel as `Authorization: Bearer …` or `x-api-key: …`; without any key, only this machine may ask. Fields that are not listed
-go on to the upstream as they are.
+Keys travel as `Authorization: Bearer …` or `x-api-key: …`; without any key, only this machine may ask. Of the other fields
+of a protocol, known ones and those in `providers.NAME.forward` reach the upstream; the rest is dropped, and the trace says so. A field that is not required can be null, which is the same as leaving it out.
 
 """
 
@@ -54,15 +54,27 @@ def _fields(schema: dict[str, Any]) -> str:
     required = schema.get("required", [])
     rows = [
         f"| `{name}` | {'required' if name in required else ''} | {_kind(name, each)} | {each.get('description', '')} |"
-        for name, each in schema["properties"].items()
+        for name, each in ((name, _value(field)) for name, field in schema["properties"].items())
     ]
     return "| field | | value | |\n|---|---|---|---|\n" + "\n".join(rows)
 
 
 def _extras() -> str:
     chat = description()["paths"][FIRST]["post"]
-    extras = chat["requestBody"]["content"]["application/json"]["schema"]["properties"]["odar"]
-    return f"## The field odar\n\n{extras['description']} The same on all three.\n\n{_fields(extras)}\n"
+    extras = _value(chat["requestBody"]["content"]["application/json"]["schema"]["properties"]["odar"])
+    headers = ", ".join(f"`{header['name']}`" for header in chat["parameters"])
+    return (
+        f"## The field odar\n\n{extras['description']} The same on all three.\n\n{_fields(extras)}\n\n"
+        f"Clients that cannot add a field to the body send headers: {headers}. The body comes first.\n"
+    )
+
+
+def _value(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field's value where the field can also be null."""
+    match schema:
+        case {"anyOf": [value, {"type": "null"}]}:
+            return dict(value)
+    return schema
 
 
 def _kind(name: str, schema: dict[str, Any]) -> str:
@@ -77,7 +89,7 @@ def _kind(name: str, schema: dict[str, Any]) -> str:
         return f"list of {_kind('', schema['items'])}s" if "type" in schema["items"] else "list"
     low = schema.get("minimum", schema.get("exclusiveMinimum"))
     high = schema.get("maximum")
-    bounds = "" if low is None or abs(low) == 2**53 else f" {'>' if 'exclusiveMinimum' in schema else '≥'} {low}"
-    bounds += "" if high is None or high == 2**53 else f", ≤ {high}"
+    bounds = "" if low is None or abs(low) >= 2**53 else f" {'>' if 'exclusiveMinimum' in schema else '≥'} {low}"
+    bounds += "" if high is None or high >= 2**53 else f", ≤ {high}"
     words = {"integer": "whole number", "string": "text", "boolean": "true, false"}
     return words.get(schema.get("type", ""), schema.get("type", "anything")) + bounds

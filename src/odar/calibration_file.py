@@ -15,7 +15,7 @@ from odar.formats import check_format, load_json
 from odar.policy.alignment import StatisticsTable
 
 FORMAT = "odar-calibration-1"
-SHIPPED = ("tiny",)
+SHIPPED = ("local", "tiny")
 FITTED = ("routing.tau1", "routing.tau2", "routing.mode", "fusion.beta")
 """The settings that a calibration may hold. A file that somebody sent must not decide where keys are sent."""
 

@@ -91,5 +91,7 @@ class ModelCard:
     max_tokens_field: str = "max_tokens"
     drop: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    efforts: tuple[str, ...] = ()
+    """Levels of reasoning effort that it knows; empty is unknown, and only clients of its own protocol set one."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Accuracy by expert, in [0, 1], where it has been measured."""

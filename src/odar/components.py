@@ -4,38 +4,99 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Mapping
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from odar.agents.flow import Sampler
 from odar.agents.ledger import Ledger, Limits
+from odar.agents.llm_judge import LLMJudge
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.scoring import EnergyScorer, Judge, Surrogate
 from odar.agents.team import Team
-from odar.background import run_in_background, run_in_thread
-from odar.calibration_file import load_calibration
+from odar.background import Once, run_in_background, run_in_thread
+from odar.calibration_file import FITTED, load_calibration
 from odar.config import load_settings
-from odar.difficulty.base import Estimator, open_estimator
+from odar.difficulty.base import REACH, Estimator, LengthEstimator, estimate_turn, open_estimator
 from odar.errors import InputError
-from odar.estimation import InProcessEstimator
+from odar.inputs import check_length, check_text
 from odar.observer import Observer
 from odar.policy.alignment import AlignmentRow, Source
+from odar.policy.certificate import InstalledCertificate
 from odar.policy.experts import Dispatcher
 from odar.policy.fusion import Fusion
 from odar.policy.path import Routing
 from odar.policy.posterior import PosteriorDifficulty
+from odar.policy.similarity import prepare_similarity
 from odar.policy.stopping import Stopping
 from odar.policy.target import Target, ThresholdPath
 from odar.providers.base import Provider
-from odar.providers.observed import observed_guard
-from odar.providers.pool import Guard, ProviderPool
-from odar.question import check_length, check_text
+from odar.providers.pool import Guard, ProviderPool, observed_guard
 from odar.settings import Settings
-from odar.store.alignment import ServedAlignment
-from odar.store.alignment_file import AlignmentFile
+from odar.store.alignment import AlignmentFile, ServedAlignment
 from odar.store.targets import ServedTargets, targets_file
 from odar.telemetry import telemetry_of
-from odar.types import Assignment, Image, Query, Role, Step
+from odar.types import Assignment, Estimate, Image, Query, Role, Step
+
+LONG_TEXT = 1_500
+"""Characters beyond which a text is estimated in a thread. A short one takes a fraction of a millisecond."""
+THREADS = 2
+_log = logging.getLogger(__name__)
+
+
+class InProcessEstimator:
+    """Runs an estimator for the engine.
+
+    Short texts are estimated in the event loop. Loading and long texts run in a thread, so that one long prompt
+    does not delay other estimates. If the estimator fails, the `length` estimator answers and the estimate says so.
+
+    >>> from odar.difficulty.base import open_estimator
+    >>> asyncio.run(InProcessEstimator(open_estimator("constant"))(Query("Why?"))).difficulty
+    0.5
+    """
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self._loading = Once(lambda: estimator.estimate(Query("Ready?")))
+        self._threads = ThreadPoolExecutor(THREADS, "odar-estimate")
+
+    async def __call__(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+        """The estimate of the last turn, given the earlier ones.
+
+        It is exact where d could lie on either side of one of the `thresholds`, and always without them.
+        """
+        try:
+            await self._loading.wait()  # once: questions that arrive meanwhile must not each load the parser
+            if len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT:
+                return estimate_turn(self._estimator, query, thresholds)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, estimate_turn, self._estimator, query, thresholds)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
+            return self._fallback(query, error)
+
+    def _fallback(self, query: Query, error: BaseException) -> Estimate:
+        name, kind = self._estimator.name, type(error).__name__
+        _log.warning("estimator %s failed (%s); the length of the question decides", name, kind)
+        found = LengthEstimator().estimate(query)
+        return Estimate(
+            found.difficulty,
+            found.estimator,
+            found.contributions,
+            fallback=f"estimator {name} failed ({kind}); the length of the question decided",
+        )
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+_DRIFT_S = 60.0
+"""How often a certificate is checked against the drift of served energies."""
 
 
 class Components:
@@ -69,10 +130,13 @@ class Components:
         self.plain_prompts = load_prompts("chat")
         routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
-        self._contexts = {
-            card.name: card.context for cards in self.cards.values() for card in cards if card.context
+        self._contexts = {  # of each role's longest model
+            longest.name: longest.context
+            for cards in self.cards.values()
+            if (longest := max(cards, key=lambda card: card.context or math.inf)).context
         }
-        self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models)
+        fallbacks = {*self.settings.fast.fallbacks, *self.settings.slow.fallbacks}
+        self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models, fallbacks)
         self.routing = Routing.configured(routing, switches.strategy)
         self.calibration = load_calibration(fitted_in := self.settings.calibration)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
@@ -84,6 +148,9 @@ class Components:
         self.target = Target.of(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
         along = ThresholdPath.through((routing.tau1, routing.tau2))
         self.targets = ServedTargets(along, (1.0, 2.0, 1.0 + routing.samples), targets_file(served))
+        self.certificate = InstalledCertificate.of(self.calibration.made.get("certificate"), fitted_in)
+        self._drift: list[str] = []
+        self._drift_at = 0.0
         self.scorer = EnergyScorer(fusion.varentropy_weight, self.alignment)
         scorers = ("", self.settings.card(fusion.surrogate).name) if fusion.surrogate else ("",)
         skills = {
@@ -93,8 +160,10 @@ class Components:
             for scorer in scorers
             if (known := calibrated.find(self.source(card.name, step, scorer))) is not None
         }
-        self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills)
-        self.judge = Judge(self.fusion, self.scorer, Surrogate.of(self.settings, self.scorer, self.fusion))
+        prepare_similarity(fusion.similarity)
+        self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills, similarity=fusion.similarity)
+        surrogate = Surrogate.of(self.settings, self.scorer, self.fusion)
+        self.judge = Judge(self.fusion, self.scorer, surrogate, LLMJudge.of(self.settings, self.fusion))
         self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion.votes)
 
     async def warm_up(self) -> None:
@@ -156,6 +225,32 @@ class Components:
     def alignment_report(self) -> list[AlignmentRow]:
         """Return μ and σ of every source, calibrated and served, and whether they drift; reads a small file."""
         return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
+
+    def certificate_problems(self) -> list[str]:
+        """Why the installed certificate does not hold: other settings, models or prompts, or drift."""
+        certificate = self.certificate
+        if certificate is None:
+            return []
+        used = {key: getattr(getattr(self.settings, key.split(".")[0]), key.split(".")[1]) for key in FITTED}
+        sources = [self.source(self.cards[step.role][0].name, step) for step in Step]
+        if time.monotonic() >= self._drift_at:
+            self._drift_at = time.monotonic() + _DRIFT_S
+            rows = [row for row in self.alignment_report() if row.drifting]
+            self._drift = [f"the energies of {row.model} {row.step} drift" for row in rows]
+        experts = bool(self.settings.routing.tau1_by_expert or self.settings.routing.tau2_by_expert)
+        fixed = certificate.violations(self.calibration.settings, used, map(dataclasses.asdict, sources), experts)
+        return fixed + self._drift
+
+    @property
+    def learning(self) -> InstalledCertificate | None:
+        """The certificate within which feedback moves the thresholds; None where it does not."""
+        learns = self.settings.routing.learn and self.certificate is not None and not self.certificate_problems()
+        return self.certificate if learns else None
+
+    def use_learned(self, t: float) -> None:
+        """Use the certified thresholds at t from the next question on."""
+        if self.certificate is not None:
+            self.routing = dataclasses.replace(self.routing, thresholds=self.certificate.thresholds(t))
 
     async def aclose(self) -> None:
         """Close connections and unload models."""

@@ -71,6 +71,8 @@ class Tool:
     parameters: Mapping[str, Any] | None = None
     """JSON schema of its arguments."""
     wire: Wire | None = None
+    hosted: str = ""
+    """The type of a tool that a provider runs or defines, such as web_search_20250305; empty for a function."""
 
 
 class ToolChoice(NamedTuple):
@@ -110,6 +112,12 @@ class Options:
     format: Format | None = None
     user: str | None = None
     """The client's own name for its user."""
+    effort: str | None = None
+    """How hard a reasoning model should think, in the words of `protocol`."""
+    betas: tuple[str, ...] = ()
+    """Anthropic's preview features that the client asks for (the header anthropic-beta)."""
+    left_out: tuple[str, ...] = ()
+    """Types of content that could not be read into a conversation, such as web_search_call."""
     protocol: str = "openai"
     """Whose words `extra` are written in: only a server that speaks it gets them."""
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -4,6 +4,7 @@
     ├── UsageError                   you can mend it
     │   ├── SettingsError            a key or value in arguments, ODAR_*, odar.toml or a profile
     │   ├── InputError               the query, an image or a data file
+    │   │   └── GradedElsewhere      a benchmark whose own harness grades it: import the results
     │   └── UnknownName              a model, provider, rule or estimator nobody registered
     ├── ProviderError                the model's side failed: status, code, retry_after, retryable
     │   ├── ProviderTimeout          no answer within the time given
@@ -46,6 +47,10 @@ class SettingsError(UsageError):
 
 class InputError(UsageError):
     """The query or a file given to ODAR cannot be used."""
+
+
+class GradedElsewhere(InputError):
+    """Answers to this benchmark are graded by a harness of its own; says how its results are imported."""
 
 
 class UnknownName(UsageError):
@@ -146,7 +151,10 @@ class KeyRefused(OdarError):
     Attributes:
         kind: which of the key's limits.
         retry_after: seconds until it may.
+        rates: its limits a minute and what is left of them, where the store said so.
     """
+
+    rates: tuple[Any, ...] = ()
 
     def __init__(
         self, message: str, kind: Literal["rate", "budget", "parallel", "tokens", "revoked"], retry_after: float

@@ -8,7 +8,7 @@ dropped, and the trace says so.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from odar.conversation import Options
@@ -20,14 +20,76 @@ FORWARDED: Mapping[str, frozenset[str]] = {
             "logit_bias",
             "presence_penalty",
             "prompt_cache_key",
-            "reasoning_effort",
             "safety_identifier",
             "verbosity",
         }
     ),
-    "anthropic": frozenset({"thinking", "top_k"}),
+    "anthropic": frozenset({"context_management", "thinking", "top_k"}),
 }
 """By protocol: what a client may say to every server that speaks it."""
+PASSED_THROUGH: Mapping[str, frozenset[str]] = {
+    "completions": frozenset(
+        {
+            "best_of",
+            "echo",
+            "frequency_penalty",
+            "logit_bias",
+            "logprobs",
+            "max_tokens",
+            "model",
+            "n",
+            "presence_penalty",
+            "prompt",
+            "seed",
+            "stop",
+            "suffix",
+            "temperature",
+            "top_p",
+            "user",
+        }
+    ),
+    "embeddings": frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
+}
+"""By endpoint: the whole of what is sent on of a request that is not a conversation."""
+_READ_HERE = frozenset({"odar", "stream", "stream_options"})
+"""Fields of such a request that are meant for the gateway."""
+BETAS = (
+    "advanced-tool-use-",
+    "claude-code-",
+    "context-management-",
+    "effort-",
+    "extended-cache-ttl-",
+    "fine-grained-tool-streaming-",
+    "interleaved-thinking-",
+    "mid-conversation-system-",
+    "output-128k-",
+    "prompt-caching-",
+    "structured-outputs-",
+    "thinking-token-count-",
+    "token-efficient-tools-",
+    "tool-examples-",
+)
+"""How the preview features begin that a client may switch on at an Anthropic server; others are left out."""
+_HOSTED = (
+    "bash",
+    "code_execution",
+    "code_interpreter",
+    "computer",
+    "custom",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "memory",
+    "namespace",
+    "shell",
+    "text_editor",
+    "tool_search",
+    "web_fetch",
+    "web_search",
+)
+"""Types of tools that a note may repeat."""
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 RESERVED = frozenset(
     {
         "best_of",
@@ -43,6 +105,7 @@ RESERVED = frozenset(
         "output_config",
         "parallel_tool_calls",
         "prompt",
+        "reasoning_effort",
         "response_format",
         "seed",
         "stop",
@@ -82,7 +145,6 @@ PRICED_OTHERWISE = frozenset(
 _OTHERS = frozenset(
     {
         "chat_template_kwargs",
-        "context_management",
         "enable_thinking",
         "extra_body",
         "guided_json",
@@ -108,31 +170,100 @@ def select_fields(
     forward: Collection[str] = (),
     fixed: Collection[str] = (),
     priced: bool = False,
+    efforts: Sequence[str] = (),
 ) -> tuple[Options, str]:
-    """The options with only those fields that may go on, and a note about the others; empty if there are none.
+    """The options with only what may go on to this server, and a note about the rest; empty if there is none.
 
     Args:
         options: the client's.
         protocol: what the server speaks.
-        forward: what the operator allows for this provider.
-        fixed: what the catalogue sets for this model.
+        forward: what the operator allows for this provider: fields, and types of tools that it runs.
+        fixed: what the catalogue sets for this model, and what the model refuses.
         priced: whether money is limited, so that the price must be known.
+        efforts: the levels of reasoning effort that the catalogue has for this model.
 
     >>> select_fields(Options(extra={"top_k": 5, "n": 9}), protocol="openai", forward=["top_k"])[1]
     'fields of the request were not sent on: n'
+    >>> select_fields(Options(effort="max"), protocol="anthropic", efforts=["low", "medium", "high"])[0].effort
+    'high'
     """
-    if not options.extra:
-        return options, ""
-    allowed: set[str] = set()
-    if options.protocol == protocol:
-        allowed = ({*FORWARDED.get(protocol, ()), *forward} - RESERVED) - set(fixed)
+    own = options.protocol == protocol
+    changes: dict[str, Any] = {}
+    dropped: list[str] = []
+    notes: list[str] = []
+    if options.extra:
+        allowed = ({*FORWARDED.get(protocol, ()), *forward} - RESERVED) - set(fixed) if own else set()
         if priced:
             allowed -= PRICED_OTHERWISE
-    kept = {name: value for name, value in options.extra.items() if name in allowed}
-    dropped = [name for name in options.extra if name not in kept]
-    if not dropped:
-        return options, ""
-    return dataclasses.replace(options, extra=kept), f"fields of the request were not sent on: {_listed(dropped)}"
+        kept = {name: value for name, value in options.extra.items() if name in allowed}
+        dropped += [name for name in options.extra if name not in kept]
+        changes |= {"extra": kept} if dropped else {}
+    if options.effort is not None:
+        level = options.effort if own else nearest_effort(options.effort, efforts)
+        level = None if {"reasoning_effort", "output_config"} & set(fixed) else level
+        if level != options.effort:
+            changes["effort"] = level
+            dropped += ["reasoning_effort"] if level is None else []
+    if options.betas:
+        betas = tuple(beta for beta in options.betas if protocol == "anthropic" and beta.startswith(BETAS))
+        changes["betas"] = betas
+    if any(tool.hosted for tool in options.tools):
+        usable = () if priced or not own else forward
+        tools = tuple(tool for tool in options.tools if not tool.hosted or tool.hosted in usable)
+        missing = sorted({_hosted_name(tool.hosted) for tool in options.tools if tool not in tools})
+        changes["tools"] = tools
+        if missing:
+            notes.append(f"tools that run at a provider were left out: {', '.join(missing)}")
+        choice = options.tool_choice
+        if choice is not None and (
+            not tools or (choice.mode == "tool" and all(t.name != choice.name for t in tools))
+        ):
+            changes["tool_choice"] = None
+        changes |= {} if tools else {"parallel_tools": None}
+    if options.left_out:
+        notes.append(f"items of the conversation were left out: {', '.join(sorted(options.left_out))}")
+    if dropped:
+        notes.insert(0, f"fields of the request were not sent on: {_listed(dropped)}")
+    return (dataclasses.replace(options, **changes) if changes else options), "; ".join(notes)
+
+
+def select_body(
+    body: Mapping[str, Any],
+    endpoint: str,
+    *,
+    forward: Collection[str] = (),
+    dropped: Collection[str] = (),
+    priced: bool = False,
+) -> tuple[dict[str, Any], str]:
+    """The fields of a body that is passed through which may be sent on, and a note about the rest.
+
+    >>> select_body({"model": "m", "input": "a", "service_tier": "flex", "odar": {}}, "embeddings")
+    ({'model': 'm', 'input': 'a'}, 'fields of the request were not sent on: service_tier')
+    """
+    further = {*forward} - RESERVED - (PRICED_OTHERWISE if priced else set())
+    allowed = (PASSED_THROUGH[endpoint] | further) - set(dropped)
+    given = {name: value for name, value in body.items() if value is not None and name not in _READ_HERE}
+    left = [name for name in given if name not in allowed]
+    note = f"fields of the request were not sent on: {_listed(left)}" if left else ""
+    return {name: value for name, value in given.items() if name in allowed}, note
+
+
+def nearest_effort(effort: str, levels: Sequence[str]) -> str | None:
+    """The level of reasoning effort that comes closest, the higher of two; None without levels or for no word.
+
+    >>> nearest_effort("minimal", ["low", "medium", "high"]), nearest_effort("max", ["low", "high", "xhigh"])
+    ('low', 'xhigh')
+    """
+    if effort in levels:
+        return effort
+    if effort not in _EFFORTS or not levels:
+        return None
+    place = _EFFORTS.index(effort)
+    return min(levels, key=lambda level: (abs(_EFFORTS.index(level) - place), -_EFFORTS.index(level)))
+
+
+def _hosted_name(kind: str) -> str:
+    return next((name for name in sorted(_HOSTED, key=len, reverse=True) if kind.startswith(name)), "unknown")
 
 
 def unusable_forward(names: Iterable[str]) -> list[str]:

@@ -48,6 +48,11 @@ class AgentSettings:
     max_tokens: int = setting("longest answer, in tokens", ge=1)
     timeout_s: float = setting("time for one call, retries included", gt=0)
     stop: tuple[str, ...] = setting("strings that end an answer", ())
+    fallbacks: tuple[str, ...] = setting(
+        "models to ask in this order if the model's provider refuses with 429, fails or is left alone, or if the "
+        'conversation is too long for it; model = ["a", "b"] sets them too',
+        (),
+    )
     alternatives: tuple[str, ...] = setting("models to use instead where they see or score better", ())
 
 
@@ -55,7 +60,7 @@ class AgentSettings:
 class RoutingSettings:
     """How a query finds its path (SPEC 2)."""
 
-    estimator: str = setting("difficulty estimator: a name, or a file of `odar train estimator`")
+    estimator: str = setting("difficulty estimator: a name, or a file of `odar calibrate --difficulty`")
     tau1: float = setting("below: Simple", ge=0, le=1)
     tau2: float = setting("from here on: Hard", ge=0, le=1)
     tau1_by_expert: Mapping[str, float] = setting("tau1 of single experts, such as { math = 0.2 }", {}, ge=0, le=1)
@@ -67,8 +72,12 @@ class RoutingSettings:
     clearly_hard: float = setting("a prior from here on starts the slow samples at once", 0.85, ge=0, le=1)
     target_calls: float | None = setting("mean calls of a question; τ1 and τ2 move to meet it", None, ge=1)
     target_cost_usd: float | None = setting("the same in US dollars; only one of the two", None, gt=0)
+    learn: bool = setting(
+        "let feedback move τ1 and τ2 within the certified region (odar calibrate --at-most-worse)", False
+    )
     second_opinion: bool = setting(
-        "buy a second fast answer where the first is looked at, and see whether they agree: one more call",
+        "buy a second fast answer where the first is looked at, and see whether they agree: one more call; not "
+        "under a target of fewer than 3 calls",
         False,
     )
 
@@ -98,6 +107,11 @@ class FusionSettings:
     first_wave: int = setting("slow samples before the first look, where sampling may stop early", 3, ge=1)
     missing_limit: float = setting("share of tokens without log-probs that free energy bears", ge=0, le=1)
     surrogate: str = setting("model that scores the answers of models without log-probs; empty: none does", "")
+    similarity: str = setting(
+        "how free text is compared: lexical, minilm (after `odar pull all-minilm-l6-v2`) or none", "lexical"
+    )
+    judge: str = setting("slow: on the Hard path the slow model chooses among free-text answers; one more call", "")
+    synthesis: bool = setting("with a judge: it writes an answer from the candidates instead of naming one", False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +120,6 @@ class AlignmentSettings:
 
     running: bool = setting("use them for models without calibration, and watch the others for drift", True)
     floor: int = setting("served candidates before they are used", 50, ge=2)
-    half_life_days: float = setting("days after which a served candidate counts half", 7.0, gt=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +129,9 @@ class LimitSettings:
     deadline_s: float = setting("wall time of the whole request", gt=0)
     max_calls: int | None = setting("model invocations", None, ge=1)
     max_cost_usd: float | None = setting("US dollars", None, ge=0)
+    continue_cut_off: bool = setting(
+        "continue an answer once, by one more call, that ended at max_tokens before it stated its answer", True
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +166,10 @@ class GatewaySettings:
         "addresses and networks (10.1.2.3, 10.0.0.0/8) that may read /metrics without a key, besides this machine",
         (),
     )
+    cors_origins: tuple[str, ...] = setting(
+        "origins of web pages that may call the gateway from a browser, such as https://chat.example.com",
+        (),
+    )
     prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
     max_tokens: int = setting("longest answer where the client sets none", 4096, ge=1)
     reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)
@@ -161,29 +181,26 @@ class GatewaySettings:
     image_urls: str = setting(
         "addresses of images that upstreams may be told to fetch: public, any or none", "public"
     )
-    max_depth: int = setting("deepest nesting of a request's JSON", 64, ge=1)
-    max_values: int = setting("values in a request's JSON: objects, lists and what is in them", 100_000, ge=100)
-    max_messages: int = setting("messages of a request, and parts of their contents, together", 5_000, ge=1)
-    max_tools: int = setting("tools of a request", 512, ge=1)
-    max_schema_kb: float = setting(
-        "largest response schema or tool, in kilobytes; all tools together may have eight times as much",
-        128.0,
-        gt=0,
-    )
     body_timeout_s: float = setting("time a client has to send its request", 30.0, gt=0)
     header_timeout_s: float = setting("time a client has to send the headers of a request", 10.0, gt=0)
-    idle_timeout_s: float = setting("time a connection may stay open between requests", 30.0, gt=0)
     write_timeout_s: float = setting("time a client has to read what was sent; then it is disconnected", 10.0, gt=0)
-    max_header_kb: float = setting("headers of one request, in kilobytes", 32.0, ge=1)
-    max_headers: int = setting("number of headers of one request", 100, ge=10)
     max_connections_per_peer: int = setting(
         "connections of one address (IPv6: of one /64) at a time; a reverse proxy is one address", 1024, ge=1
+    )
+    stream_progress: bool = setting(
+        "streams show drafts and what is being done as reasoning, until the answer is chosen", True
     )
     keepalive_s: float = setting("seconds between signs of life in a stream that has no text yet", 5.0, gt=0)
     drain_s: float = setting("seconds running requests get to finish after SIGTERM", 30.0, ge=0)
     notice_s: float = setting("seconds between /readyz turning 503 and closing the door", 1.0, ge=0)
     breaker_failures: int = setting("failures in a row after which a provider is left alone", 5, ge=1)
     breaker_cooldown_s: float = setting("how long it is left alone at first", 10.0, gt=0)
+    sessions: int = setting(
+        "conversations that keep their model, remembered by this process; 0 routes every request by itself",
+        10_000,
+        ge=0,
+    )
+    session_ttl_s: float = setting("seconds after its last request that a conversation is remembered", 3600.0, gt=0)
     log_format: str = setting("form of log lines on standard error: text or json", "text")
     log_requests: bool = setting("a log line for every question, without its texts", True)
 
@@ -195,9 +212,11 @@ class StoreSettings:
     enabled: bool = setting("record a trace of every query", True)
     url: str | None = setting("a file, sqlite:///file or postgresql://…; none: a file in your data folder", None)
     content: bool = setting("keep queries, answers and tokens too; off: lengths, features and figures alone", False)
+    responses: bool = setting(
+        "keep the conversations of /v1/responses, texts included, for clients that send previous_response_id", False
+    )
     retention_days: int = setting("traces older than this are deleted; 0 keeps all", 30, ge=0)
     flush_interval_s: float = setting("longest wait before traces are written", 0.5, gt=0, le=60)
-    batch: int = setting("traces in one transaction, at most", 200, ge=1, le=10_000)
     queue_size: int = setting("traces that may wait to be written; beyond it new ones are shed", 10_000, ge=1)
     queue_mb: int = setting("memory that they may take, roughly", 64, ge=1)
 
@@ -254,6 +273,9 @@ class ModelSettings:
     max_tokens_field: str = setting("name of the length limit in the body", "max_tokens")
     drop: tuple[str, ...] = setting("body fields this model refuses", ())
     extra: Mapping[str, Any] = setting("further body fields, sent as they are", {})
+    efforts: tuple[str, ...] = setting(
+        "levels of reasoning effort that it knows, for clients of every protocol", ()
+    )
     scores: Mapping[str, float] = setting("accuracy by expert, where it has been measured", {}, ge=0, le=1)
 
 
@@ -320,9 +342,9 @@ class Settings:
         return self.fast if role is Role.FAST else self.slow
 
     def models_of(self, role: Role) -> tuple[str, ...]:
-        """The models one agent may use, its default first."""
+        """The models one agent may use, its default first and its fallbacks last."""
         agent = self.agent(role)
-        return (agent.model, *agent.alternatives)
+        return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 
     def _check_experts(self) -> None:
         """Refuse thresholds of unknown experts, and a tau1 above its tau2."""
@@ -366,6 +388,10 @@ class Settings:
                 raise SettingsError(
                     f"providers.{name}.forward = {', '.join(bad)}: ODAR sets that itself; leave it out"
                 )
+        if self.fusion.judge not in ("", Role.SLOW):
+            raise UnknownName("fusion.judge", self.fusion.judge, [Role.SLOW.value, ""])
+        if self.fusion.synthesis and not self.fusion.judge:
+            raise SettingsError('fusion.synthesis = true needs a judge that writes: set fusion.judge = "slow"')
         surrogate = self.fusion.surrogate
         for name in (*self.models_of(Role.FAST), *self.models_of(Role.SLOW), *([surrogate] if surrogate else [])):
             card = self.card(name)
@@ -400,5 +426,6 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
         max_tokens_field=entry.max_tokens_field,
         drop=entry.drop,
         extra=entry.extra,
+        efforts=entry.efforts,
         scores=entry.scores,
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Any
 
+from odar.policy.fusion import Fusion
 from odar.types import Answer, Call, Candidate, Look
 
 
@@ -19,8 +22,13 @@ def summary(answer: Answer) -> dict[str, Any]:
         "prior": trace.decision.estimate.difficulty,
         "posterior": trace.decision.posterior,
         "target": None if trace.decision.target is None else dataclasses.asdict(trace.decision.target),
+        "session": None if trace.decision.session is None else dataclasses.asdict(trace.decision.session),
+        "certificate": trace.decision.certificate or None,
         "look": None if trace.decision.look is None else _look(trace.decision.look),
         "estimator": trace.decision.estimate.estimator,
+        "features": {
+            name: {"value": value, "share": share} for name, value, share in trace.decision.estimate.contributions
+        },
         "reason": trace.decision.reason,
         "expert": trace.decision.assignment.expert,
         "scorer": trace.verdict.scorer,
@@ -33,7 +41,11 @@ def summary(answer: Answer) -> dict[str, Any]:
         "usage": dataclasses.asdict(trace.spend.usage),
         "candidates": [
             _candidate(candidate, chosen=index == trace.verdict.winner)
-            for index, candidate in enumerate(trace.candidates)
+            | {"group": group, "weight": _at(trace.verdict.weights, index)}
+            | {"group_energy": _at(trace.verdict.energies, index)}
+            for index, (candidate, group) in enumerate(
+                zip(trace.candidates, Fusion().groups(trace.candidates), strict=True)
+            )
         ],
         "ledger": [_call(call) for call in trace.calls],
         "prompts": dict(trace.prompts),
@@ -74,3 +86,7 @@ def _candidate(candidate: Candidate, *, chosen: bool) -> dict[str, Any]:
 
 def _call(call: Call) -> dict[str, Any]:
     return {**dataclasses.asdict(call), "step": call.step.value}
+
+
+def _at(values: Sequence[float], index: int) -> float | None:
+    return values[index] if index < len(values) and math.isfinite(values[index]) else None

@@ -203,6 +203,26 @@ class TargetUse:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionUse:
+    """What the conversation so far had to do with a decision (SPEC 4.5)."""
+
+    event: str = "start"
+    """start, stay, escalate or return."""
+    slow: bool = False
+    """Whether the slow agent continues the conversation."""
+    looks: bool = True
+    """Whether the look at the fast answer may change the path."""
+    ratio: float = 1.0
+    """The thresholds were multiplied by this, for what is in the prompt caches."""
+    requests: int = 0
+    """Requests of the session, with this one."""
+    switches: int = 0
+    """Changes of the agent in the session."""
+    cached_tokens: int | None = None
+    """Prompt tokens that providers read from a cache for this request; None if none of them said."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Which path, why, and who takes it."""
 
@@ -220,6 +240,12 @@ class Decision:
     """What it showed."""
     target: TargetUse | None = None
     """What chose the thresholds, if they are not those of the settings."""
+    certificate: str = ""
+    """Whether the installed certificate (SPEC 5.14) holds for this question, and why not; empty without one."""
+    alone: bool = False
+    """Whether the slow agent answers alone, with one call: it has the conversation already, or only it sees."""
+    session: SessionUse | None = None
+    """The session that the question belongs to, if the caller keeps sessions."""
 
     @property
     def difficulty(self) -> float:
@@ -321,6 +347,8 @@ class Verdict:
     reason: str
     weights: tuple[float, ...] = ()
     """One per candidate where the rule has them."""
+    energies: tuple[float, ...] = ()
+    """F(a), the free energy of each candidate's answer (SPEC 5.10), where free energy decided; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

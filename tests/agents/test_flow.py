@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from odar.conversation import Image, Options
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import BudgetExceeded, InputError, OdarError
 from odar.types import Estimate, Path, Query
@@ -59,7 +59,7 @@ async def asked_before_the_estimate(odar, fast, estimates, question=QUESTION, **
 
 @pytest.mark.parametrize(("difficulty", "path"), [(0.1, Path.SIMPLE), (0.5, Path.MEDIUM), (0.9, Path.HARD)])
 async def test_whatever_the_path_the_fast_agent_is_asked_ahead_and_once(difficulty, path):
-    odar, fast, _, estimates = engine(difficulty)
+    odar, fast, _, estimates = engine(difficulty, routing__mode="prior")
     early, answer = await asked_before_the_estimate(odar, fast, estimates)
     assert (early, answer.path, steps(fast)) == (1, path, ["answer"])
     assert answer.trace.spend.calls == {Path.SIMPLE: 1, Path.MEDIUM: 2, Path.HARD: 6}[path]
@@ -94,15 +94,15 @@ async def test_where_the_path_decides_how_to_ask_it_waits(options):
     assert set(steps(fast)) == {"answer"}
 
 
-async def test_a_slow_agent_that_cannot_work_is_found_out_before_the_fast_one_is_paid():
-    seeing = {**MODELS, "quick": {**MODELS["quick"], "images": True}}
+async def test_an_image_that_no_agent_can_see_is_refused_before_anything_is_paid():
     picture = Query(QUESTION, (Image("image/png", b"x"),))
-    odar, fast, _, estimates = engine(0.5, models=seeing)
+    odar, fast, _, estimates = engine(0.5)
     estimates.may.set()
-    with pytest.raises(InputError, match="deep cannot see images"):
+    with pytest.raises(InputError, match="cannot see images"):
         await odar.aask(picture)
     assert fast.requests == []
-    odar, fast, _, estimates = engine(0.1, models=seeing)  # the Simple path does not need it
+    seeing = {**MODELS, "quick": {**MODELS["quick"], "images": True}}
+    odar, fast, _, estimates = engine(0.1, models=seeing)
     early, answer = await asked_before_the_estimate(odar, fast, estimates, picture)
     assert (early, answer.answer) == (0, "4")
 

@@ -14,7 +14,7 @@ from odar.types import Image, Query, Step
 FOLDER = Path(odar.__file__).parent / "agents/prompts"
 
 
-@pytest.mark.parametrize("name", [name for name in SETS if name != "chat"])
+@pytest.mark.parametrize("name", [name for name in SETS if name not in ("chat", "local")])
 def test_every_set_carries_the_rules_of_spec_3_1(name):
     prompts = load_prompts(name)
     assert "Answer:" in prompts[Step.ANSWER].system + "".join(reply for _, reply in prompts[Step.ANSWER].examples)
@@ -24,10 +24,44 @@ def test_every_set_carries_the_rules_of_spec_3_1(name):
     assert "{proposal}" not in prompts[Step.SOLVE].user + prompts[Step.ANSWER].user
 
 
+def test_the_local_pair_verifies_by_solving():
+    """Shown a proposal, a model of this size adopts it: the Medium path has the prompt of the Hard one."""
+    prompts = load_prompts("local")
+    query = Query("What is 2 + 2?")
+    assert prompts[Step.VERIFY].messages(query, proposal="5") == prompts[Step.SOLVE].messages(query)
+
+
 def test_the_default_set_names_every_step_of_the_protocols():
     prompts = load_prompts("default")
     assert all(word in prompts[Step.VERIFY].system for word in ("Restate", "Validate", "Judge", "Correct"))
     assert all(word in prompts[Step.SOLVE].system for word in ("Analyze", "Strategize", "Execute", "Verify"))
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "gone"),
+    [
+        ("default without step-limit", Step.ANSWER, "three short steps"),
+        ("default without self-correction", Step.ANSWER, "correct yourself"),
+        ("default without protocol", Step.VERIFY, "Restate"),
+        ("default without self-check", Step.SOLVE, "Verify"),
+        ("default without structure", Step.SOLVE, "Analyze"),
+        ("local without step-limit", Step.ANSWER, "three short steps"),
+    ],
+)
+def test_a_part_can_be_left_out(name, step, gone):
+    full, changed = load_prompts(name.partition(" ")[0]), load_prompts(name)
+    assert gone in full[step].system and gone not in changed[step].system
+    assert "Answer: <response>" in changed[step].system
+    assert changed[step].md5 != full[step].md5
+    assert {s for s in Step if changed[s] != full[s]} <= {step, Step.VERIFY}
+
+
+def test_parts_that_are_not_there_are_named():
+    assert load_prompts("local without examples")[Step.ANSWER].examples == ()
+    with pytest.raises(SettingsError, match="no part 'charm'"):
+        load_prompts("default without charm")
+    with pytest.raises(SettingsError, match="have no self-check that could be left out"):
+        load_prompts("local without self-check")
 
 
 @pytest.mark.parametrize("name", SETS)

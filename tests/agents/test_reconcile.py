@@ -12,7 +12,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import OdarError
 from support.fault_server import Exchange, FaultServer

@@ -210,7 +210,9 @@ async def parallel_spending(scene: Scene) -> None:
     scene.check(200 in statuses, "nothing was answered at all")
     spent = await _spent(scene, "poor")
     scene.check(spent <= BUDGET_USD + 1e-9, f"${spent:.4f} on the bill of a budget of ${BUDGET_USD}")
-    billed = (_generated(scene) - before) * 2e-6
+    prompt, completion = 10 + OURS % 17, 5 + OURS % 5  # tokens of every answer, as the upstream counts them
+    answers = (_generated(scene) - before) / (prompt + completion)
+    billed = answers * (prompt * 1e-6 + completion * 2e-6)
     scene.check(billed <= BUDGET_USD + 1e-9, f"the upstream wrote text for ${billed:.4f}")
     scene.check(statuses.count(200) * 1e-6 <= BUDGET_USD, f"{statuses.count(200)} requests were answered")
     scene.say(f"{statuses.count(200)} of {len(statuses)} answered, ${spent:.4f} of ${BUDGET_USD} spent")

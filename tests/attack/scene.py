@@ -27,7 +27,7 @@ from typing import Any
 
 import aiohttp
 
-from chaos.gateway import CODE, Footprint, Gateway
+from chaos.gateway import CODE, PAIR_TOML, Footprint, Gateway
 from chaos.house import until
 from chaos.promises import short
 from chaos.upstream import CountingUpstream
@@ -40,22 +40,6 @@ MEMORY_MB = 64.0
 RECOVERY_S = 20.0
 DEADLINE_S = 5.0
 _TOML = """
-profile = "tiny"
-[providers.f]
-kind = "openai"
-base_url = "{fast}"
-[providers.s]
-kind = "openai"
-base_url = "{slow}"
-[models.quick]
-provider = "f"
-logprobs = true
-price = {{ input = 1, output = 2 }}
-[models.deep]
-provider = "s"
-logprobs = true
-n = true
-price = {{ input = 3, output = 15 }}
 [fast]
 model = "quick"
 [slow]
@@ -253,7 +237,9 @@ async def run_odar(folder: Path, *arguments: str) -> str:
 async def _scene(attack: Attack, folder: Path, seconds: float) -> AsyncIterator[Scene]:
     folder.mkdir(exist_ok=True)
     async with CountingUpstream(seed=1) as fast, CountingUpstream(seed=2) as slow:
-        toml = _TOML.format(fast=fast.url, slow=slow.url, store=folder / "traces.db", deadline=DEADLINE_S)
+        toml = (PAIR_TOML + _TOML).format(
+            fast=fast.url, slow=slow.url, store=folder / "traces.db", deadline=DEADLINE_S
+        )
         (folder / "odar.toml").write_text(toml)
         names = {**attack.keys, **({HEALTHY: ()} if attack.keys and attack.healthy else {})}
         made = await asyncio.gather(

@@ -142,7 +142,7 @@ async def test_statistics_alone_hold_the_surrogates_too(servers, tmp_path):
     async with engine(servers) as odar:
         entries, _ = await recorded(odar, tmp_path / "r.jsonl")
         found = evidence_of(entries, 0.1)
-        calibration = statistics_alone(odar, found, fit(found, incumbents(odar)), {})
+        calibration = statistics_alone(odar, found, {})
     assert {s.scorer for s, known in calibration.statistics.entries.items() if known.count} == {"judge"}
 
 

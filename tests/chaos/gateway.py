@@ -19,7 +19,7 @@ from chaos.upstream import CountingUpstream
 
 DEADLINE_S = 3.0
 FLUSH_S = 0.2
-_TOML = """
+PAIR_TOML = """
 profile = "tiny"
 [providers.f]
 kind = "openai"
@@ -36,6 +36,9 @@ provider = "s"
 logprobs = true
 n = true
 price = {{ input = 3, output = 15 }}
+"""
+"""Settings of a fast and a slow model behind two upstreams."""
+_TOML = """
 [fast]
 model = "quick"
 timeout_s = 1.0
@@ -106,7 +109,9 @@ class Gateway:
             environ: further variables of its environment.
             prefix: a command to start it under.
         """
-        toml = _TOML.format(fast=fast.url, slow=slow.url, store=store, deadline=DEADLINE_S, flush=FLUSH_S)
+        toml = (PAIR_TOML + _TOML).format(
+            fast=fast.url, slow=slow.url, store=store, deadline=DEADLINE_S, flush=FLUSH_S
+        )
         return await cls.launch(folder, toml, environ=environ, prefix=prefix)
 
     @classmethod

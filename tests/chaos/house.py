@@ -18,7 +18,7 @@ from chaos.upstream import CountingUpstream, Tally
 from odar.settings import StoreSettings
 from odar.store.archive import Archive
 from odar.store.database import Database
-from odar.store.filters import Filter
+from odar.store.record import Filter
 
 PATIENCE_S = 15.0
 """How long a gateway may take to be as it was, once a fault is over."""

@@ -62,6 +62,20 @@ def test_statistics_alone_leave_everything_else_as_it_is(odar, data, tmp_path):
     assert all("length" in tables for tables in fast["quantiles"].values())
 
 
+def test_statistics_alone_need_no_answers(odar, data, tmp_path):
+    bare = [json.dumps({"query": json.loads(line)["query"]}) for line in data.read_text().splitlines()]
+    (tmp_path / "bare.jsonl").write_text("\n".join(bare))
+    assert "has no answer" in odar("calibrate", "bare.jsonl", "--recording", "r.jsonl").err
+    result = odar("calibrate", "bare.jsonl", "--recording", "r.jsonl", "--statistics-only")
+    assert (result.code, "m: μ = " in result.out) == (0, True)
+    with_answers = odar(
+        "calibrate", str(data), "--recording", "s.jsonl", "--statistics-only", "--json", "--out", "s.json"
+    )
+    assert json.loads(with_answers.out)["statistics_only"] is True
+    first, second = (json.loads((tmp_path / name).read_text()) for name in ("calibration.json", "s.json"))
+    assert first["sources"] == second["sources"]
+
+
 def test_money_is_not_spent_unasked(odar, data, provider, tmp_path):
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(FREE, "price = { input = 1, output = 2 }"))

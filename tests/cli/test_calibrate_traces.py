@@ -13,7 +13,7 @@ from odar.engine import Odar
 from odar.store.archive import Archive
 from odar.store.database import Database
 from odar.store.record import Record
-from odar.store.rows import make_row, write_rows
+from odar.store.writer import make_row, write_rows
 from odar.types import Query
 from support.scripted import completion, step_of
 

@@ -45,9 +45,6 @@ def test_many_at_once(odar, provider, tmp_path):
         (["difficulty", "x\udc80"], "unpaired surrogate"),
         (["difficulty", "--file", "none.jsonl"], "cannot be read"),
         (["difficulty", "--file", "odar.toml"], "line 2: "),
-        (["bench", "routing", "--data", "nowhere"], "cannot be read"),
-        (["bench", "fusion", "--data", "nowhere"], "cannot be read"),
-        (["bench", "difficulty", "--data", "nowhere"], "cannot be read"),
     ],
 )
 def test_bad_input_is_one_clear_line(odar, provider, arguments, message):
@@ -58,7 +55,12 @@ def test_bad_input_is_one_clear_line(odar, provider, arguments, message):
 
 @pytest.mark.parametrize(
     "command",
-    [("difficulty", "--file"), ("train", "estimator"), ("calibrate",), ("eval", "collect", "--out", "x.jsonl")],
+    [
+        ("difficulty", "--file"),
+        ("calibrate", "--difficulty"),
+        ("calibrate",),
+        ("eval", "collect", "--out", "x.jsonl"),
+    ],
 )
 @pytest.mark.parametrize(
     ("line", "message"),

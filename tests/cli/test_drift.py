@@ -9,8 +9,7 @@ from odar.config import load_settings
 from odar.engine import Odar
 from odar.gateway.service import Service
 from odar.policy.alignment import Running
-from odar.store.alignment import _DAY_S
-from odar.store.alignment_file import AlignmentFile, alignment_file
+from odar.store.alignment import _DAY_S, AlignmentFile, alignment_file
 from odar.types import Step
 
 

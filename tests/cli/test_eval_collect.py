@@ -96,14 +96,30 @@ def test_help_lists_every_subcommand(odar):
     assert all(name in out for name in ("collect", "compare", "list", "replay", "report", "score"))
 
 
-def test_what_cannot_be_scored_is_refused_before_anybody_is_asked(odar, sums, provider, tmp_path):
+def test_what_its_own_harness_grades_is_explained_before_anybody_is_asked(odar, sums, provider, tmp_path):
     data = tmp_path / "data" / "swe_bench"
     data.mkdir(parents=True)
     (data / "issues.jsonl").write_text('{"instance_id": "a__b-1", "repo": "a/b", "text": "Mend it."}')
     refused = odar("eval", "collect", "swe_bench", "--data", "data", "--out", "p.jsonl")
-    assert (refused.code, "needs a report of the SWE-bench harness" in refused.err) == (2, True)
+    assert (refused.code, "odar eval import --fast FAST.RUN.json --slow SLOW.RUN.json" in refused.err) == (2, True)
     assert provider.requests == []
     assert not (tmp_path / "p.jsonl").exists()
+    (tmp_path / "mine.jsonl").write_text('{"query": "What is 3 + 0 ?", "answer": "3"}')
+    rest = odar("eval", "collect", "swe_bench", "mine.jsonl", "--data", "data", "--out", "p.jsonl", "--quiet")
+    assert rest.code == 0
+    assert "odar: left out: swe_bench is graded by its own harness" in rest.err
+    assert "odar: swe_bench has 1 tasks here; the official set has 2,294" in rest.err
+
+
+def test_the_questions_of_a_recording_are_asked_again_with_other_prompts(odar, sums, provider, tmp_path):
+    assert odar("eval", "collect", "sums", "--out", "a.jsonl", "--limit", "4", "--quiet").code == 0
+    assert odar("eval", "convert", "a.jsonl", "a.jsonl.gz").code == 0
+    for name, options in (("a.jsonl", ()), ("a.jsonl.gz", ("--set", "prompts=default without self-check"))):
+        result = odar("eval", "collect", name, "--out", f"b-{name}.jsonl", "--quiet", *options)
+        assert result.code == 0
+    before, after = (list(open_recording(tmp_path / n).items()) for n in ("a.jsonl", "b-a.jsonl.jsonl"))
+    assert {item.key for item in after} == {item.key for item in before}
+    assert [item.attempts[0].score for item in after] == [item.attempts[0].score for item in before]
 
 
 def test_where_the_form_is_scored_nothing_is_added_to_the_question(odar, sums, provider, tmp_path):

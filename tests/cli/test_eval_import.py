@@ -38,7 +38,7 @@ def test_the_table_a_user_wants(odar, provider, pair, tmp_path):
         "oracle",
     )
     assert all(name in result.out for name in names)
-    assert "the posterior uses: log-probabilities" in result.out
+    assert "the posterior uses: prior, mean log-prob" in result.out
     assert provider.requests == []  # no call is made
     items = list(open_recording(tmp_path / "pair.jsonl.gz").items())
     assert [len(item.attempts) for item in items] == [2] * 60
@@ -71,3 +71,20 @@ def test_what_is_wrong_is_named(odar, provider, pair):
     assert "unknown benchmark" in odar("eval", "import", *pair, "--score-by", "none").err
     nobody = odar("eval", "import", "--fast", "none.jsonl", "--slow", FAST)
     assert (nobody.code, "none.jsonl: no such file" in nobody.err) == (2, True)
+
+
+def test_graded_results_of_a_harness_become_a_row_of_the_report(odar, provider, tmp_path):
+    names = [f"a__b-{i}" for i in range(12)]
+    for model, count in (("small", 3), ("large", 8)):
+        report = {"submitted_ids": names, "resolved_ids": names[:count]}
+        (tmp_path / f"{model}.run1.json").write_text(json.dumps(report))
+    tasks = [{"id": name, "question": f"Mend issue {name} of the parser."} for name in names]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)))
+    files = ("--fast", "small.run1.json", "--slow", "large.run1.json", "--questions", "tasks.jsonl")
+    result = odar("eval", "import", *files, "--set-name", "swe_bench", "--out", "swe.jsonl.gz")
+    assert (result.code, "12 questions, fast small, slow large" in result.out) == (0, True)
+    tables = json.loads(odar("eval", "report", "swe.jsonl.gz", "--json").out)[0]["tables"]
+    row = tables["main"][0]
+    assert (row["benchmark"], row["category"], row["items"]) == ("swe_bench", "Coding", 12)
+    assert (row["single fast"], row["single slow"]) == (pytest.approx(3 / 12), pytest.approx(8 / 12))
+    assert provider.requests == []

@@ -29,11 +29,13 @@ def test_replay_in_json_for_any_setting(odar, panel):
     assert second["accuracy"]["value"] >= first["accuracy"]["value"]
     assert second["gain"]["p"] < 0.05
     assert second["mix"] == [None, None, None]
+    assert first["arena_score"] is None or 0 < first["arena_score"] < 1
 
 
 def test_a_policy_against_itself_gains_exactly_nothing(odar, panel):
     body = json.loads(odar("eval", "compare", panel, f"{panel}#odar", "--json").out)
     assert (body["interval"]["value"], body["p"], body["test"]) == (0.0, 1.0, "McNemar")
+    assert (body["same_path"], body["same_path_corrected"]) == (1.0, 1.0)
     text = odar("eval", "compare", f"{panel}#odar", f"{panel}#single-fast").out
     assert "120 items in both" in text
     assert "(McNemar)" in text

@@ -20,7 +20,7 @@ def test_report_writes_a_page_and_its_figures(odar, tmp_path):
     )
     assert (result.code, "30 items" in result.out) == (0, True)
     assert "<!doctype html>" in (tmp_path / "a" / "r.html").read_text(encoding="utf-8")
-    assert (tmp_path / "f" / "pareto.png").exists()
+    assert (tmp_path / "f" / "pareto-calls.png").exists()
 
 
 def test_no_panel_is_said(odar, tmp_path):
@@ -121,3 +121,18 @@ def test_an_unknown_policy_is_refused_with_a_hint(odar, tmp_path):
     for arguments in (("--policy", "odr"), ("--against", "odr")):
         result = odar("eval", "replay", str(tmp_path / "recording.parquet"), *arguments)
         assert (result.code, "did you mean 'odar'" in result.err) == (2, True)
+
+
+def test_the_studies_are_commands_too(odar, tmp_path):
+    benchmarks = (("alpha", "Mathematics"), ("beta", "Coding"))
+    place = str(synthetic_panel(tmp_path, 120, benchmarks=benchmarks))
+    shown = odar("eval", "adversarial", place)
+    assert shown.code == 0 and "alpha+injection" in shown.out and "routing only" in shown.out
+    rows = json.loads(odar("eval", "adversarial", place, "--json").out)
+    assert [(row["benchmark"], row["attack"]) for row in rows][:2] == [
+        ("alpha", "injection"),
+        ("beta", "injection"),
+    ]
+    moved = odar("eval", "transfer", place)
+    assert moved.code == 0 and "Mathematics" in moved.out and "Coding" in moved.out
+    assert "Knowledge cannot teach" in odar("eval", "transfer", place, "--train", "Knowledge").err

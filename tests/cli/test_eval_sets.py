@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from odar.cli.eval_sets import list_benchmarks, score_command
+from odar.cli.eval_collect import list_benchmarks, score_command
 from odar.errors import UsageError
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from odar.cli.explain import print_explanation
-from odar.cli.trace_sheet import WIDTH
+from odar.cli.explain import WIDTH, print_explanation
 from odar.config import load_settings
 from odar.types import Candidate, Step, Usage
 from support.traces import make_answer

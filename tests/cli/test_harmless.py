@@ -8,15 +8,11 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from odar.cli.harmless import harmless
-from odar.cli.stream import AnswerStream
-from odar.cli.top_figures import Sample, figures
-from odar.cli.top_view import Page, page
+from odar.cli.terminal import AnswerStream, strip_control_chars
 from odar.config import load_settings
 from odar.store.database import Database
-from odar.store.rows import make_row, write_rows
+from odar.store.writer import make_row, write_rows
 from support.scripted import completion
 from support.traces import make_record
 
@@ -32,7 +28,7 @@ def commands_in(text: str) -> set[str]:
 
 @given(st.text())
 def test_no_text_commands_a_terminal_and_ordinary_text_stays(text):
-    shown = harmless(text)
+    shown = strip_control_chars(text)
     assert commands_in(shown) == set()
     if not commands_in(text):
         assert shown == text
@@ -40,7 +36,7 @@ def test_no_text_commands_a_terminal_and_ordinary_text_stays(text):
 
 @given(st.text(), st.integers(0, 50))
 def test_a_text_in_pieces_is_as_harmless_as_the_whole(text, cut):
-    assert harmless(text[:cut]) + harmless(text[cut:]) == harmless(text)
+    assert strip_control_chars(text[:cut]) + strip_control_chars(text[cut:]) == strip_control_chars(text)
 
 
 def test_a_stream_is_harmless_and_still_knows_its_answer():
@@ -78,12 +74,3 @@ def test_a_recorded_trace_holds_none_when_it_is_shown(odar, tmp_path, monkeypatc
     assert (shown.code, "question" in shown.out) == (0, True)
     assert commands_in(shown.out) == set()
     assert commands_in(odar("traces").out) == set()
-
-
-def test_nor_do_the_names_that_a_strange_gateway_gives_its_models():
-    text = f'odar_in_flight 1\nodar_calls_total{{model="m{CLEAR}[red]",provider="p{TITLE}"}} 3\n'
-    console = Console(width=100, file=io.StringIO())
-    console.print(page(Page(f"http://h/{CLEAR}", f"up{TITLE}", figures(Sample.parse(text, 1.0))), 100, 30))
-    shown = console.file.getvalue()
-    assert commands_in(shown) == set()
-    assert "[red]" in shown

@@ -122,3 +122,11 @@ def test_subcommands_teach(odar):
     for command in ("create", "list", "revoke"):
         result = odar("keys", command, "--help")
         assert (result.code, max(map(len, result.out.splitlines())) <= 80) == (0, True)
+
+
+def test_a_target_is_kept_and_shown(odar):
+    made = json.loads(odar("keys", "create", "batch", "--target-calls", "1.8", "--json").out)
+    assert (made["target_calls"], made["target_cost_usd"]) == (1.8, None)
+    assert "target 1.8 calls" in odar("keys", "list").out
+    both = odar("keys", "create", "x", "--target-calls", "1.8", "--target-cost", "0.01")
+    assert (both.code, "not both" in both.err) == (2, True)

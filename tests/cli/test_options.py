@@ -34,9 +34,6 @@ LINES = {
     "ask --profile": ["ask", "2 + 2?", "--profile", NOBODY + ".toml"],
     "batch IN": ["batch", NOBODY, "out.jsonl"],
     "batch OUT": ["batch", "in.jsonl", NOBODY],
-    "bench difficulty": ["bench", "difficulty", "--data", NOBODY],
-    "bench routing": ["bench", "routing", "--data", NOBODY],
-    "bench fusion": ["bench", "fusion", "--data", NOBODY],
     "calibrate DATA": ["calibrate", NOBODY],
     "calibrate --out": ["calibrate", "--out", NOBODY],
     "calibrate --recording": ["calibrate", "--recording", NOBODY],
@@ -57,8 +54,7 @@ LINES = {
     "eval import": ["eval", "import", "--fast", NOBODY, "--slow", "x.jsonl"],
     "eval import --out": ["eval", "import", "--fast", "a", "--slow", "b", "--out", NOBODY],
     "traces --out": ["traces", "export", "--out", NOBODY],
-    "train": ["train", "estimator", NOBODY],
-    "train --out": ["train", "estimator", "in.jsonl", "--out", NOBODY + ".json"],
+    "calibrate --difficulty": ["calibrate", "--difficulty", NOBODY],
     "store.url": ["traces", "--set", f"store.url={NOBODY}"],
 }
 

@@ -21,7 +21,7 @@ def listed(weights, monkeypatch):
     """The catalogue with one small model under every name, so that nothing large is ever downloaded."""
     names = catalogue.catalogue()
     monkeypatch.setattr(catalogue, "catalogue", lambda: {**dict.fromkeys(names, weights), "model": weights})
-    monkeypatch.setattr("odar.cli.pull.catalogue", catalogue.catalogue)
+    monkeypatch.setattr("odar.cli.local.catalogue", catalogue.catalogue)
     return weights
 
 

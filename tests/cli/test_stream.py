@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from odar.cli.stream import AnswerStream
+from odar.cli.terminal import AnswerStream
 
 
 def test_text_is_shown_as_it_comes_and_the_answer_is_printed_after_its_way():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from odar.cli.tables import plain_table
+from odar.cli.terminal import plain_table
 
 
 def shown(table) -> list[str]:

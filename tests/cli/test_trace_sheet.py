@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from odar.cli.trace_sheet import CandidateLine, models, money, print_sheet, tokens
+from odar.cli.explain import CandidateLine, models, money, print_sheet, tokens
 from odar.types import Step
 
 LINES = [
@@ -65,4 +65,15 @@ def test_one_answer_looks_the_same_asked_and_recorded(odar, provider):
     assert recorded.out.partition("  agent")[2] == table
     facts = set(asked.err.splitlines()) & set(recorded.out.splitlines())
     names = {line.split("  ")[0] for line in facts}
-    assert {"path", "expert", "models", "decided by", "calls", "cost", "trace"} <= names
+    assert {
+        "difficulty",
+        "features",
+        "answer",
+        "path",
+        "expert",
+        "models",
+        "decided by",
+        "calls",
+        "cost",
+        "trace",
+    } <= names

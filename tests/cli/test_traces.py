@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 
 import pytest
 
+from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.errors import ProviderError
+from odar.policy.alignment import StatisticsTable
 from odar.store.database import Database
 from odar.store.record import Record, Unanswered
-from odar.store.rows import make_row, write_rows
+from odar.store.writer import make_row, write_rows
 from odar.types import Query
 from support.scripted import completion
 from support.traces import ago, make_record
@@ -56,7 +59,7 @@ def test_asking_keeps_texts_when_told_to_and_nothing_when_told_not_to(odar, prov
 
 @pytest.mark.parametrize("trouble", ["no database", "a folder", "locked"])
 def test_a_broken_store_costs_one_line_and_not_the_answer(odar, provider, tmp_path, monkeypatch, trouble):
-    monkeypatch.setattr("odar.store.recorder._PATIENCE_S", 0.05)
+    monkeypatch.setattr("odar.cli.ask._PATIENCE_S", 0.05)
     path = tmp_path / "broken.db"
     other = None
     if trouble == "no database":
@@ -225,3 +228,35 @@ def test_passwords_are_not_shown(odar, provider, monkeypatch):
     assert "postgresql://me:***@host/odar" in odar("config", "--json").out
     monkeypatch.setenv("ODAR_STORE_URLL", "postgresql://me:secret@host/odar")
     assert "secret" not in odar("config").err
+
+
+def test_the_summary_shows_what_was_saved_and_warns(odar, put):
+    put(*(make_record(id=f"a{i}", cost=0.01) for i in range(25)), FAILED)
+    shown = odar("traces", "--summary").out
+    assert "26 questions" in shown
+    assert "saved against always slow" in shown
+    assert "changed by the slow model: 0% of 25 answers" in shown
+    assert "slow answers cut off: 0 of 25 (0%)" in shown
+    assert "always hard" in shown and "unknown" in shown  # no Hard question was recorded
+    view = json.loads(odar("traces", "--summary", "--json").out)
+    assert view["savings"]["always_slow"]["calls_saved"] == 25 - view["savings"]["calls"]
+    assert odar("traces", "--summary", "--since", "2099-01-01").err.startswith("odar: no traces match")
+
+
+def test_the_history_of_thresholds_and_its_undo(odar, put, tmp_path):
+    assert "routing.learn" in odar("calibrate", "--history").err
+    certificate = {"at_most_worse": 0.1, "confidence": 0.95, "against": "always-hard", "t": 0.4, "sources": []}
+    certificate |= {"path": [[1, 1], [0.3, 0.7], [0, 0]], "reference_accuracy": 0.9}
+    file = tmp_path / "c.json"
+    file.write_text(Calibration(StatisticsTable({}), made={"certificate": certificate}).to_json())
+    record = make_record(id="abc")
+    decision = dataclasses.replace(record.outcome.trace.decision, certificate="holds: yes")
+    answer = dataclasses.replace(record.outcome, trace=dataclasses.replace(record.outcome.trace, decision=decision))
+    put(dataclasses.replace(record, outcome=answer, key_id=None))
+    learning = ("--set", f"calibration={file}", "--set", "routing.learn=true")
+    odar("feedback", "abc", "wrong", *learning)
+    assert "t 0.4000 → 0.4080" in odar("calibrate", "--history").out
+    shown = odar("calibrate", "--undo", "1", *learning).out.splitlines()
+    assert "undo" in shown[1]
+    assert json.loads(odar("calibrate", "--history", "--json").out)[1]["t_after"] == 0.4
+    assert odar("calibrate", "--undo", "7", *learning).code == 2

@@ -35,19 +35,26 @@ def test_the_figures_are_the_stores(visit, busy):
     assert page.locator("svg[aria-label^='Queries over time: 300']").count() == 1
 
 
-def test_money_against_always_slow_and_always_hard(visit, busy):
+def test_savings_against_always_slow_and_always_hard(visit, busy):
     page = visit(busy)
-    view = busy.get("/overview").json
-    known = view["queries"] - view["cost_unknown"]
-    hard = view["paths"]["hard"]
-    always_hard = known * hard["cost_usd"] / (hard["queries"] - hard["cost_unknown"])
-    always_slow = known * view["slow"]["cost_usd"] / view["slow"]["calls"]
-    card = page.locator("section.card", has=page.get_by_role("heading", name="Money"))
+    found = busy.get("/overview").json["savings"]
+    card = page.locator("section.card", has=page.get_by_role("heading", name="Savings"))
     values = card.locator(".value").all_inner_texts()
     assert [float(value.strip("$")) for value in values] == [
-        pytest.approx(figure, abs=0.006) for figure in (view["cost_usd"], always_slow, always_hard)
+        pytest.approx(figure, abs=0.006)
+        for figure in (found["cost_usd"], found["always_slow"]["cost_usd"], found["always_hard"]["cost_usd"])
     ]
-    assert f"{view['cost_unknown']} queries have an unknown cost" in card.inner_text()
+    rows = card.locator("tbody tr").all_inner_texts()
+    assert f"{found['always_slow']['calls_saved']:,.0f}".replace("-", "−") in rows[0]
+    assert f"changed {100 * found['changed']:.0f}% of the" in card.inner_text()
+    assert f"{found['cost_unknown']} queries have an unknown cost" in card.inner_text()
+
+
+def test_a_loss_is_said_at_the_top(visit, busy):
+    page = visit(busy)
+    (warning,) = busy.get("/overview").json["warnings"]
+    assert page.locator(".aside").inner_text() == warning
+    assert "of always asking the slow model" in warning
 
 
 def test_thresholds_by_mouse(visit, busy):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.difficulty.base import ESTIMATORS, open_estimator
-from odar.difficulty.baselines import LengthEstimator
+from odar.difficulty.base import ESTIMATORS, LengthEstimator, open_estimator
 from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
 from odar.errors import InputError, UnknownName
 from odar.types import Query

@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.difficulty.base import ESTIMATORS
-from odar.difficulty.baselines import ConstantEstimator, LengthEstimator
+from odar.difficulty.base import ESTIMATORS, ConstantEstimator, LengthEstimator
 from odar.types import Query
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty import domain, features, lexical, semantic
+from odar.difficulty import domain, features
 from odar.difficulty import text as text_module
 from odar.difficulty.features import FEATURES, GROUPS, FeatureExtractor, phi, phi_batch
 from odar.difficulty.syntax import NOTHING, Syntax, TreeAnalyser, tree_depth
@@ -97,14 +97,14 @@ def test_image() -> None:
 
 @pytest.mark.parametrize("text", ["3 + 4", "x=1", "a ≤ b", "5 - 2", "x-1", r"\alpha", "$x$", "∇f", "−3"])
 def test_math_symbols(text: str) -> None:
-    assert lexical.has_math_symbol(text) == 1
+    assert features.has_math_symbol(text) == 1
 
 
 @pytest.mark.parametrize(
     "text", ["well-known", "a 10-year plan", "pre- and post-war", "2n-gon", "$5 and $7", "T-shirt"]
 )
 def test_no_math_symbols(text: str) -> None:
-    assert lexical.has_math_symbol(text) == 0
+    assert features.has_math_symbol(text) == 0
 
 
 def test_cl100k_counts_are_exact() -> None:
@@ -115,7 +115,7 @@ def test_cl100k_counts_are_exact() -> None:
         ("", 0),
         ("tiktoken is great!", 6),
     ]:
-        assert lexical.token_count(text) == count
+        assert features.token_count(text) == count
 
 
 UNSPACED = {
@@ -154,7 +154,7 @@ def test_only_a_prefix_is_read_but_lengths_are_exact() -> None:
     long = phi(Query(head + "word " * 100_000))
     names = dict(zip(FEATURES, long, strict=True))
     assert names["word_count"] == 7 * 700 + 100_000 and names["char_length"] == len(head) + 500_000
-    read = lexical.token_count(head[:READ_LIMIT])
+    read = features.token_count(head[:READ_LIMIT])
     assert names["token_count"] == round(read * names["char_length"] / READ_LIMIT), "scaled, where a text is cut"
     assert names["question_marks"] == 0 == phi(Query("x" * READ_LIMIT + "?"))[FEATURES.index("question_marks")]
 
@@ -188,7 +188,7 @@ def test_readability_is_textstats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syllables, "get_cmudict", lambda lang: {})
     for text in TEXTS:
         theirs = min(20.0, max(0.0, textstat.flesch_kincaid_grade(text)))
-        assert lexical.readability(text) == pytest.approx(theirs), text
+        assert features.readability(text) == pytest.approx(theirs), text
 
 
 def test_latex() -> None:
@@ -272,8 +272,8 @@ def test_depth_of_random_trees(parents: list[int]) -> None:
 
 
 def test_vocabularies_and_markers() -> None:
-    assert [len(semantic.vocabularies()[f]) for f in semantic.FIELDS] == [87, 92, 73]
-    markers = semantic.markers()
+    assert [len(features.vocabularies()[f]) for f in features.FIELDS] == [87, 92, 73]
+    markers = features.markers()
     assert len(markers) == len(set(markers)) == 47
     # overlapping markers would count one phrase twice
     assert not [(a, b) for a in markers for b in markers if a != b and f" {a} " in f" {b} "]
@@ -297,11 +297,11 @@ def test_seams() -> None:
 
 
 def test_words_are_not_remembered_for_ever() -> None:
-    before = lexical.readability("Hyphenation is counted. It works well here.")
+    before = features.readability("Hyphenation is counted. It works well here.")
     for number in range(100):
-        lexical.readability(f"unheard{number}of words{number} are{number} counted.")
-    assert not lexical._hyphenator().hd.cache
-    assert lexical.readability("Hyphenation is counted. It works well here.") == before
+        features.readability(f"unheard{number}of words{number} are{number} counted.")
+    assert not features._hyphenator().hd.cache
+    assert features.readability("Hyphenation is counted. It works well here.") == before
 
 
 SCRAPS = [
@@ -317,7 +317,7 @@ scraps = st.lists(st.tuples(st.sampled_from(SCRAPS), st.sampled_from(GAPS))).map
 @settings(max_examples=300, deadline=None)
 @given(scraps | st.lists(st.sampled_from(SCRAPS)).map(" ".join))
 def test_tokens_by_word_are_those_of_the_whole_text(text: str) -> None:
-    assert lexical.token_count(text) == len(lexical._bpe().encode_ordinary(text))
+    assert features.token_count(text) == len(features._bpe().encode_ordinary(text))
 
 
 def slow_readability(text: str) -> float:
@@ -325,11 +325,11 @@ def slow_readability(text: str) -> float:
 
     def syllables(piece: str) -> list[int]:
         words = [word for word in piece.split() if re.search(r"\w", word)]
-        bare = [lexical._PUNCTUATION.sub("", lexical._QUOTE.sub("", word[:100])).lower() for word in words]
-        return [len(lexical._hyphenator().positions(word)) + 1 for word in bare]
+        bare = [features._PUNCTUATION.sub("", features._QUOTE.sub("", word[:100])).lower() for word in words]
+        return [len(features._hyphenator().positions(word)) + 1 for word in bare]
 
     counts = syllables(text)
-    sentences = sum(len(syllables(piece)) > 2 for piece in lexical._SENTENCE.findall(text))
+    sentences = sum(len(syllables(piece)) > 2 for piece in features._SENTENCE.findall(text))
     if not counts:
         return 0.0
     grade = 0.39 * len(counts) / max(1, sentences) + 11.8 * sum(counts) / len(counts) - 15.59
@@ -339,13 +339,13 @@ def slow_readability(text: str) -> float:
 @settings(max_examples=300, deadline=None)
 @given(scraps | st.text("ab .!?'-\n1", max_size=60))
 def test_readability_by_word_is_that_of_the_whole_text(text: str) -> None:
-    assert lexical.readability(text) == slow_readability(text)
+    assert features.readability(text) == slow_readability(text)
 
 
 def test_features_do_not_depend_on_what_the_tables_hold() -> None:
     queries = [Query(text) for text in [*TEXTS, "Two lines\nand  gaps", "Prove that $x$ is prime."]]
     warm = phi_batch(queries)
-    for table in (lexical._SYLLABLES, lexical._TOKENS_BEHIND_BLANK, domain._HASHES):
+    for table in (features._SYLLABLES, features._TOKENS_BEHIND_BLANK, domain._HASHES):
         table.clear()
     np.testing.assert_array_equal(phi_batch(queries), warm)
     np.testing.assert_array_equal(phi_batch(queries[::-1])[::-1], warm)
@@ -354,9 +354,9 @@ def test_features_do_not_depend_on_what_the_tables_hold() -> None:
 @pytest.mark.parametrize("unit", ["a-", "a ", "a b.", ". ", "a\n", "'a"])
 def test_sentences_are_found_in_linear_time(unit: str) -> None:
     text = unit * (100_000 // len(unit))
-    lexical.readability(text)
+    features.readability(text)
     started = time.process_time()
-    lexical.readability(text)
+    features.readability(text)
     assert time.process_time() - started < 1
 
 
@@ -367,5 +367,5 @@ def test_the_deepest_tree_takes_linear_time() -> None:
 
 
 def test_terms_of_no_vocabulary_do_not_matter() -> None:
-    vocabulary = semantic.vocabularies()
-    assert semantic.field_terms() == {term for field in semantic.FIELDS for term in vocabulary[field]}
+    vocabulary = features.vocabularies()
+    assert features.field_terms() == {term for field in features.FIELDS for term in vocabulary[field]}

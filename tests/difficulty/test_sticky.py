@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import Message
-from odar.difficulty.sticky import estimate_turn, inheritance, sticky
+from odar.difficulty.base import estimate_turn, inheritance, sticky
 from odar.types import Estimate, Query
 
 unit = st.floats(0, 1)

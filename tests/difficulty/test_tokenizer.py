@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from odar.difficulty import tok2vec
+from odar.difficulty import parser
+from odar.difficulty.parser import ChunkTable, cut
 from odar.difficulty.syntax import shipped_parser
-from odar.difficulty.tok2vec import ChunkTable, cut
 from odar.difficulty.tokenizer import Tokenizer, murmur_hash, table_rows
 
 WORDS = [
@@ -98,7 +98,7 @@ def test_rows_of_an_embedding_table_are_thincs() -> None:
 @settings(max_examples=300)
 @given(texts | st.lists(st.sampled_from(WORDS)).map(" ".join) | st.text(" \t\nab\x1f\u2003"))
 def test_single_blanks_are_cut_as_any_others(text: str) -> None:
-    assert cut(text) == [chunk for chunk in tok2vec._CHUNK.findall(text) if chunk]
+    assert cut(text) == [chunk for chunk in parser._CHUNK.findall(text) if chunk]
 
 
 @settings(max_examples=200, deadline=None)
@@ -109,14 +109,14 @@ def test_any_text_has_rows(text: str) -> None:
 
 
 def test_rows_do_not_depend_on_what_was_seen_before(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tok2vec, "KNOWN_LIMIT", 4)
+    monkeypatch.setattr(parser, "KNOWN_LIMIT", 4)
     for text in ["one two three", "three two one (four)", "five six seven", "one two three"]:
         assert fresh(text) == shipped_parser().chunks(text)
         assert len(fresh._known) <= 4
 
 
 def test_one_text_of_more_chunks_than_are_kept(fresh: ChunkTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tok2vec, "KNOWN_LIMIT", 4)
+    monkeypatch.setattr(parser, "KNOWN_LIMIT", 4)
     text = " ".join(f"w{i}" for i in range(50))
     assert fresh(text) == shipped_parser().chunks(text)
 

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
-from odar.evals.adversarial import ATTACKS, attacked, by_model, inject, mask
+from odar.evals.adversarial import ATTACKS, attack_rows, attacked, by_model, inject, mask
 from odar.evals.benchmarks.base import BENCHMARKS, Task
+from odar.evals.replay.arrays import load_arrays
+from odar.evals.replay.setting import Setting
+from odar.evals.replay.simulate import odar
 from odar.types import Query
+from support.panels import synthetic_panel
 
 HARD = Task(
     "t1",
@@ -106,3 +111,27 @@ def test_unknown_names():
     assert attacked(BENCHMARKS["starter"], "masking", seed=7).seed == 7
     with pytest.raises(UnknownName, match="attack"):
         by_model("flattery", str)
+
+
+def attacked_panel(tmp_path, benchmarks):
+    return load_arrays(synthetic_panel(tmp_path, 40, benchmarks=benchmarks))
+
+
+def test_without_recorded_answers_the_attack_moves_the_router_alone(tmp_path):
+    arrays = attacked_panel(tmp_path, (("alpha", "Mathematics"),))
+    (row,) = attack_rows(arrays, "injection")
+    assert (row.benchmark, row.items, row.recorded) == ("alpha", 40, False)
+    assert row.difficulty[1] > row.difficulty[0] + 0.3  # it looks harder
+    assert row.calls[1] > row.calls[0] and row.same_path < 1
+    assert row.change.interval.value == pytest.approx(row.accuracy[1] - row.accuracy[0])
+
+
+def test_recorded_answers_to_rewritten_questions_are_compared_pair_by_pair(tmp_path):
+    arrays = attacked_panel(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
+    keys = [key._replace(id=str(i // 2)) for i, key in enumerate(arrays.items.keys)]
+    arrays = replace(arrays, items=replace(arrays.items, keys=keys))
+    (row,) = attack_rows(arrays, "masking")
+    assert (row.items, row.recorded) == (20, True)
+    clean = odar(arrays.rows(arrays.of_set("gsm8k")), Setting.of(arrays.header))
+    assert row.accuracy[0] == pytest.approx(clean.score.mean())
+    assert attack_rows(arrays, "injection")[0].recorded is False

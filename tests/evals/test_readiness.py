@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from odar.config import load_settings
-from odar.errors import InputError
+from odar.errors import GradedElsewhere, InputError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Task
 from odar.evals.scorers import mathematics
 from odar.evals.selection import check_scorer, with_fitting_prompts
@@ -22,16 +22,12 @@ def settings(**more):
 @pytest.mark.parametrize(
     ("name", "gold", "why"),
     [
-        ("swe_bench", "a__b-1", "needs a report of the SWE-bench harness: .* run swebench.harness.run_evaluation"),
-        (
-            "imo_2025",
-            {"problem": "x", "checklist": ["y"]},
-            "needs a verifier model at temperature 0: .*with_verifier",
-        ),
+        ("swe_bench", "a__b-1", "Run swebench.harness.run_evaluation .*odar eval import --fast FAST.RUN.json"),
+        ("imo_2025", {"problem": "x", "checklist": ["y"]}, "with_verifier.*odar eval import --fast FAST.jsonl"),
     ],
 )
 def test_what_a_scorer_lacks_is_said_before_anybody_is_asked(name, gold, why):
-    with pytest.raises(InputError, match=f"scoring {name} {why}"):
+    with pytest.raises(GradedElsewhere, match=why):
         check_scorer(BENCHMARKS[name], [Task("1", Query("x"), gold)])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from odar.errors import InputError
 from odar.evals.benchmarks.base import BENCHMARKS, Task
-from odar.evals.responses import Response, match, read_responses, score_responses
+from odar.evals.responses import RecordedResponse, match, read_responses, score_responses
 from odar.types import Query
 
 TASKS = [
@@ -16,7 +16,9 @@ TASKS = [
 
 
 def test_scores_by_stratum_and_what_is_missing():
-    responses = [Response(f"Answer: {n}", str(n), f"t{n}") for n in range(9)] + [Response("Answer: 0", "0", "t9")]
+    responses = [RecordedResponse(f"Answer: {n}", str(n), f"t{n}") for n in range(9)] + [
+        RecordedResponse("Answer: 0", "0", "t9")
+    ]
     scores = score_responses(BENCHMARKS["starter"], TASKS, responses)
     assert (scores.mean, scores.count, scores.missing, scores.by_place) == (0.9, 10, 10, 0)
     assert scores.strata == {"even": (1.0, 5), "odd": (0.8, 5)}
@@ -24,13 +26,13 @@ def test_scores_by_stratum_and_what_is_missing():
 
 
 def test_prompts_and_places():
-    responses = [Response(str(n), str(n), prompt=f"Question {n}?") for n in range(20)]
-    responses[7] = Response("7", "7", prompt="Question seven?")  # edited since
+    responses = [RecordedResponse(str(n), str(n), prompt=f"Question {n}?") for n in range(20)]
+    responses[7] = RecordedResponse("7", "7", prompt="Question seven?")  # edited since
     found, by_place = match(TASKS, responses)
     assert len(found) == 20 and by_place == 1 and found["t7"].text == "7"
     found, by_place = match(TASKS, responses[:-1])  # not one a task: places say nothing
     assert by_place == 0 and "t7" not in found
-    strangers = [Response("x", "x", prompt="?")] * 20
+    strangers = [RecordedResponse("x", "x", prompt="?")] * 20
     assert match(TASKS, strangers) == ({}, 0)
     with pytest.raises(InputError, match="none of the 20 responses"):
         score_responses(BENCHMARKS["starter"], TASKS, strangers)

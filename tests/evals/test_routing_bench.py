@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from odar.difficulty.baselines import LengthEstimator
+from odar.difficulty.base import LengthEstimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.errors import InputError
 from odar.evals.routing_bench import Outcomes, load_mmlu_pair, load_routellm, measure

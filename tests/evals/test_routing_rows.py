@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.errors import InputError
 from odar.evals.router_quality import apgr
 from odar.evals.routing_bench import Outcomes, load_routellm, measure, router_row

@@ -7,7 +7,7 @@ import pytest
 
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.standing import known_mean, label_free, standings
+from odar.evals.statistics import known_mean, label_free, standings
 from odar.recording.files import open_recording, write_recording
 from support.panels import header, synthetic_panel
 

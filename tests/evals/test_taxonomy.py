@@ -8,7 +8,7 @@ import pytest
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
 from odar.evals.replay.setting import Setting
-from odar.evals.taxonomy import KINDS, groups_of, taxonomy
+from odar.evals.taxonomy import KINDS, fields_of, taxonomy
 from odar.policy.fusion import VERIFY
 from support.panels import synthetic_panel
 
@@ -51,6 +51,8 @@ def test_experts_count_only_where_they_choose_a_model(arrays):
     assert set(np.array(arrays.items.category)[found == "E2"]) == {"Knowledge", "Coding"}  # all were sent to math
 
 
-def test_one_category_is_grouped_by_subject(tmp_path):
+def test_a_subject_that_is_a_field_counts_more_than_the_category(tmp_path):
     arrays = load_arrays(synthetic_panel(tmp_path, 12, benchmarks=[("one", "Coding")]))
-    assert set(groups_of(arrays)) == {"s0", "s1", "s2", "s3"}
+    assert set(fields_of(arrays)) == {"coding"}
+    logic = replace(arrays, items=replace(arrays.items, stratum=["Logic"] * 12))
+    assert set(fields_of(logic)) == {"logic"}

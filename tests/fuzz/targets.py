@@ -13,7 +13,7 @@ from odar.policy.answers import conclusion, extract_answer, extract_judgment, fi
 from odar.policy.equivalence import canonical, equivalent, group
 from odar.providers.anthropic_wire import StreamedMessage
 from odar.providers.openai_wire import StreamedReply
-from odar.providers.sse import Event, SseReader
+from odar.providers.response import Event, SseReader
 from odar.providers.thinking import Thinking
 
 

@@ -33,7 +33,7 @@ class Notebook:
     def put(self, entry: Entry) -> None:
         self.entries.append(entry)
 
-    async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
+    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
         known = any(entry.trace is not None and entry.trace.id == trace_id for entry in self.entries)
         if known:
             self.marks.append((trace_id, correct, note))

@@ -140,6 +140,7 @@ class TestAnthropicUpstream:
             "cache_creation_input_tokens": 2,
             "cache_read_input_tokens": 4,
             "output_tokens": 5,
+            "cost": None,
         }
 
     async def test_thinking_blocks_come_back_as_they_were(self, same, slow):
@@ -156,7 +157,7 @@ class TestAnthropicUpstream:
         (call,) = reply.choices[0].message.tool_calls
         assert (call.id, json.loads(call.function.arguments)) == ("t1", {"city": "Rome"})
         assert slow.requests[0].json["tools"] == [{"name": "weather", "input_schema": WEATHER["input_schema"]}]
-        assert slow.requests[0].json["max_tokens"] == 4096
+        assert slow.requests[0].json["max_tokens"] == 16_000
 
     async def test_what_cannot_be_translated_is_refused(self, same):
         part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}

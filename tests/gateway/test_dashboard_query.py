@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odar.gateway.dashboard_query import MOST, read_cursor, read_filter, read_limit, read_step
 from odar.gateway.errors import ApiError
-from odar.store.filters import Cursor, Filter
+from odar.store.record import Cursor, Filter
 
 NAMES = [field.name for field in dataclasses.fields(Filter)]
 

@@ -80,7 +80,7 @@ class Keys:
             "messages[0].content[0].image_url.url",
         ),
         ("/v1/responses", {"model": "odar"}, "input"),
-        ("/v1/responses", {"model": "odar", "input": [{"type": "computer_call"}]}, "input[0].type"),
+        ("/v1/responses", {"model": "odar", "input": [{"type": "novel_call"}]}, "input[0].type"),
         ("/v1/feedback", {"trace_id": "x"}, "correct"),
         ("/v1/feedback", {"trace_id": "x", "correct": "yes"}, "correct"),
         ("/v1/feedback", {"trace_id": "x", "correct": True, "nte": "five"}, "nte"),

@@ -139,8 +139,9 @@ class Client:
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:80\r\n"
 
 
-async def test_a_head_may_have_so_many_bytes(start):
-    live = await start(gateway__max_header_kb=2)
+async def test_a_head_may_have_so_many_bytes(start, monkeypatch):
+    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADER_KB", 2)
+    live = await start()
     for sent in (b"x-a: " + b"b" * 3000 + b"\r\n\r\n", b"x-a: " + b"b" * 3000, b"x-a: bcdef\r\n" * 400):
         client = await Client.connect(live)
         await client.say(HEAD + sent)
@@ -150,14 +151,16 @@ async def test_a_head_may_have_so_many_bytes(start):
     assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_an_endless_address_is_refused(start):
-    client = await Client.connect(await start(gateway__max_header_kb=2))
+async def test_an_endless_address_is_refused(start, monkeypatch):
+    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADER_KB", 2)
+    client = await Client.connect(await start())
     await client.say(b"GET /", *[b"a" * 1000] * 20)
     assert not (await client.rest()).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_head_may_have_so_many_headers(start):
-    live = await start(gateway__max_headers=20)
+async def test_a_head_may_have_so_many_headers(start, monkeypatch):
+    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADERS", 20)
+    live = await start()
     for count, status in ((19, b"200"), (20, b"431")):  # and the host
         client = await Client.connect(live)
         await client.say(HEAD + b"connection: close\r\n" + b"x: y\r\n" * (count - 1) + b"\r\n")
@@ -165,8 +168,9 @@ async def test_a_head_may_have_so_many_headers(start):
 
 
 @pytest.mark.parametrize("trailer", [b"x: y\r\n", b"x"], ids=["many", "endless"])
-async def test_trailers_count_as_headers(start, trailer):
-    client = await Client.connect(await start(gateway__max_header_kb=2))
+async def test_trailers_count_as_headers(start, trailer, monkeypatch):
+    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADER_KB", 2)
+    client = await Client.connect(await start())
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ntransfer-encoding: chunked\r\n\r\n"
     await client.say(head + b"1\r\n{\r\n0\r\n", *[trailer * 1000] * 600)  # more than is read at once
     assert not (await client.rest()).startswith(b"HTTP/1.1 200")
@@ -205,8 +209,9 @@ async def test_a_body_has_its_time_wherever_it_goes(start, path):
     assert await client.rest()  # an answer, and then the end
 
 
-async def test_an_idle_connection_is_closed(start):
-    client = await Client.connect(await start(gateway__idle_timeout_s=0.2))
+async def test_an_idle_connection_is_closed(start, monkeypatch):
+    monkeypatch.setattr("odar.gateway.server.IDLE_TIMEOUT_S", 1)
+    client = await Client.connect(await start())
     await client.say(HEAD + b"\r\n")
     assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
 

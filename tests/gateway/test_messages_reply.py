@@ -10,7 +10,7 @@ import pytest
 from odar.conversation import ToolCall
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.messages_reply import MessageStream, usage_of, write_message
-from odar.types import Answer, Query, Usage
+from odar.types import Answer, Query, Spend, Usage
 from support.traces import make_answer
 
 ASK = ChatRequest("odar", Query("2 + 2?"))
@@ -80,10 +80,11 @@ def test_a_stream_that_was_not_begun_holds_the_whole_answer():
 
 
 def test_usage_as_anthropic_counts_it():
-    assert usage_of(Usage(100, 30, 7, None, 20)) == {
+    assert usage_of(Spend(1, Usage(100, 30, 7, None, 20), 0.5, 1.0)) == {
         "input_tokens": 50,
         "cache_creation_input_tokens": 20,
         "cache_read_input_tokens": 30,
         "output_tokens": 7,
+        "cost": 0.5,
     }
-    assert usage_of(Usage())["input_tokens"] is None
+    assert usage_of(Spend(1, Usage(), None, 1.0))["input_tokens"] is None

@@ -136,7 +136,8 @@ def test_what_an_assistant_said_thought_and_called():
         ({"messages": None}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": ["x"]}, "messages[0]"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "system", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
         (said("x"), "messages[0].content[0]"),
@@ -162,7 +163,6 @@ def test_what_an_assistant_said_thought_and_called():
         ({"system": [{"type": "text"}]}, "system[0].text"),
         ({"temperature": 1.5}, "temperature"),
         ({"stop_sequences": [1]}, "stop_sequences"),
-        ({"tools": [{"type": "web_search_1", "name": "w"}]}, "tools[0].type"),
         ({"tools": [{"type": "custom"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "all"}}, "tool_choice.type"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
@@ -209,7 +209,7 @@ def test_responses_are_read_whole():
         ToolChoice("tool", "f"),
         False,
     )
-    assert options.extra == {"novelty": 1, "reasoning_effort": "low"}
+    assert (options.extra, options.effort) == ({"novelty": 1}, "low")
     assert (ask.echo["metadata"], ask.echo["parallel_tool_calls"]) == ({"a": "b"}, False)
 
 
@@ -267,12 +267,12 @@ def test_responses_choose_tools(choice):
         ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text"),
         ({"input": [{"role": "user", "content": [{"type": "refusal"}]}]}, "input[0].content[0].refusal"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url"),
-        ({"input": [{"type": "web_search_call"}]}, "input[0].type"),
+        ({"input": [{"type": "novel_call"}]}, "input[0].type"),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call_output", "call_id": "a"}]}, "input[0].output"),
         ({"input": [{"type": "function_call_output", "output": "1"}]}, "input[0].call_id"),
         ({"previous_response_id": "r"}, "previous_response_id"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"name": "f"}]}, "tools[0].type"),
         ({"tool_choice": "some"}, "tool_choice"),
         ({"tool_choice": {"type": "function"}}, "tool_choice"),
         ({"top_logprobs": 21}, "top_logprobs"),

@@ -10,9 +10,8 @@ import pytest
 from odar.config import load_settings
 from odar.gateway.records import StoredKeys, StoredRecord
 from odar.store.database import Database
-from odar.store.filters import Filter
-from odar.store.keys import KeyLimits
-from odar.store.keytable import create_key
+from odar.store.keys import KeyLimits, create_key
+from odar.store.record import Filter
 from odar.store.store import open_store
 from support.entries import entry
 from support.fault_server import status
@@ -127,3 +126,23 @@ async def test_a_question_takes_the_path_that_the_budget_can_pay(store, settings
 async def test_feedback_on_what_was_never_recorded(store):
     record = StoredRecord(store, "tiny")
     assert await record.feedback("nobody", True, "") is False
+
+
+async def test_a_keys_target_chooses_its_thresholds_and_is_a_limit(store, settings, recorded):
+    secret = await make_key(store, settings, target_calls=1.5)
+    headers = {"authorization": f"Bearer {secret}"}
+    body = BODY | {"model": "odar"}
+    for target in (None, {"calls": 4.0}, {"calls": 1.2}):
+        await recorded.post(CHAT, body | ({"odar": {"target": target}} if target else {}), headers=headers)
+    await store.flush()
+    found = [trace["document"]["decision"]["target"] for trace in store.export()]
+    assert sorted(each["value"] for each in found) == [1.2, 1.5, 1.5]
+    key_id = store.keyring.verify(secret).id
+    assert {row.scope for row in recorded.service.odar.targets.report()} == {
+        f"key {key_id}",
+        f"request of key {key_id}",
+    }
+    text = recorded.service.metrics.text().decode()
+    assert f'odar_target{{kind="calls",scope="key {key_id}"}} 1.5' in text
+    assert f'odar_target_questions_total{{kind="calls",scope="key {key_id}"}} 2.0' in text
+    assert "request of key" not in text

@@ -6,6 +6,7 @@ import copy
 import threading
 import time
 
+import httpx
 import pytest
 import schemathesis
 import uvicorn
@@ -18,13 +19,14 @@ from odar.gateway.app import create_app
 from odar.gateway.openapi import description
 from support.scripted import ScriptedProvider, completion
 
+PASSED = ("/v1/embeddings", "/v1/completions")
 MODELS = ["odar", "odar-simple", "odar-medium", "odar-hard", "m", "nothing"]
 
 
 def described():
     """The description as served, with model names that exist: a random one would be a 404 and nothing else."""
     schema = copy.deepcopy(description())
-    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages"):
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", *PASSED):
         body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         body["properties"]["model"] = {"enum": MODELS}
     return schema
@@ -51,7 +53,10 @@ def address():
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    while httpx.get(f"{address}/readyz").status_code != 200:  # imports in its thread disturb ast.parse in ours
+        time.sleep(0.05)
+    yield address
     server.should_exit = True
     thread.join()
 
@@ -72,3 +77,12 @@ def test_nothing_breaks_the_gateway(case, address):
     assert response.status_code < 500 or response.status_code == 504, f"{response.status_code} {response.text}"
     # A schema cannot say that odar.path goes with model odar only.
     case.validate_response(response, excluded_checks=[positive_data_acceptance, not_a_server_error])
+
+
+def test_described_are_token_counts_headers_and_fields_that_can_be_null():
+    paths = description()["paths"]
+    asked = paths["/v1/messages"]["post"]
+    assert "/v1/messages/count_tokens" in paths
+    assert {"x-odar-path", "x-odar-target-cost-usd"} <= {header["name"] for header in asked["parameters"]}
+    system = asked["requestBody"]["content"]["application/json"]["schema"]["properties"]["system"]
+    assert {"type": "null"} in system["anyOf"]

@@ -1,7 +1,7 @@
 """One decision, three callers: the engine, calibration and replay do the same with any recorded question.
 
 Questions are generated with everything that has ever made them differ: missing log-probabilities, ties, answers that
-were cut off or not stated, fewer samples than asked for, β = 0, 0.25 and ∞, skills, a surrogate.
+were cut off or not stated, free text, fewer samples than asked for, β = 0, 0.25 and ∞, skills, a surrogate.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Said:
 
     @property
     def completion(self) -> Completion:
-        words = ["So"] * self.filler + (["Answer:", self.answer] if self.stated else ["perhaps", self.answer])
+        said = self.answer.split()
+        words = ["So"] * self.filler + (["Answer:", *said] if self.stated else ["perhaps", *said])
         marks = [None if i < self.silent else self.logprob for i in range(len(words))]
         tokens = [
             Token(w if i == 0 else f" {w}", mark) for i, (w, mark) in enumerate(zip(words, marks, strict=True))
@@ -101,17 +102,31 @@ class Setting:
 ISSUE = Question(Said("A"), Said("A", None), tuple(Said(answer, None) for answer in "AABBB"))
 """The paper's own profile: a slow model without log-probabilities. Three of five samples say B."""
 
+PROSE = (
+    "Swallowed seeds pass through your body unharmed.",
+    "Seeds pass through the body and nothing happens.",
+    "A watermelon grows in your stomach after that.",
+    "Nothing happens.",
+)
+"""Free text, which is compared by similarity (SPEC 5.15)."""
 LOGPROBS = (None, -0.125, -0.125, -0.25, -0.5, -2.0)
 """Exact in single precision, so that ties stay ties in a recording."""
 said = st.builds(
     Said,
-    answer=st.sampled_from(["4", "4.0", "5", "5 km", "6"]),
+    answer=st.sampled_from(["4", "4.0", "5", "5 km", "6"]) | st.sampled_from(PROSE),
     logprob=st.sampled_from(LOGPROBS),
     filler=st.integers(0, 4),
     silent=st.sampled_from([0, 0, 0, 1, 3]),
     stated=st.sampled_from([True, True, True, False]),
     finish=st.sampled_from(["stop", "stop", "stop", "length"]),
     score=st.sampled_from([-0.125, -0.25, -0.25, -1.0]),
+    listed=st.sampled_from([True, True, True, False]),
+)
+said_prose = st.builds(
+    Said,
+    answer=st.sampled_from(PROSE),
+    logprob=st.sampled_from(LOGPROBS),
+    filler=st.integers(0, 2),
     listed=st.sampled_from([True, True, True, False]),
 )
 questions = st.builds(
@@ -169,7 +184,7 @@ class Speaker:
             (Completion(text, tuple(Token(f" {word}", value) for word in text.split())),), Usage(10, 0, 1, 0)
         )
 
-    async def check(self) -> str:
+    async def check(self, model: str = "") -> str:
         return "ready"
 
     async def close(self) -> None:
@@ -195,6 +210,7 @@ def engine(setting: Setting) -> tuple[Odar, Speaker, FixedEstimator]:
             fusion__beta=setting.beta,
             fusion__stop_confidence=setting.stop,
             fusion__surrogate="judge" if setting.surrogate else "",
+            limits__continue_cut_off=False,  # a recording holds answers as they came
             routing__samples=setting.samples,
             routing__mode=setting.mode,
             alignment__running=False,
@@ -323,6 +339,29 @@ def test_replay_decides_as_the_engine_does(setting, asked):
 def replace_solves(question: Question, samples: int) -> Question:
     """With as many samples as are taken: a panel holds all of them."""
     return dataclasses.replace(question, solves=(question.solves * samples)[:samples])
+
+
+@given(
+    settings.filter(lambda each: each.beta < INF),
+    st.lists(
+        st.builds(
+            Question,
+            fast=said_prose,
+            verify=said_prose,
+            solves=st.lists(said_prose, min_size=5, max_size=5).map(tuple),
+            prior=st.sampled_from([0.1, 0.55, 0.95]),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+@limits
+def test_free_text_is_decided_alike_by_all_three(setting, asked):
+    setting = dataclasses.replace(setting, surrogate=False)
+    whole = [replace_solves(question, setting.samples) for question in asked]
+    found = by_engine(setting, whole)
+    assert by_calibration(setting, whole) == found
+    assert by_replay(setting, whole) == found
 
 
 def test_the_paper_profile_answers_with_what_most_slow_samples_say():

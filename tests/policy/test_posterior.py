@@ -40,6 +40,14 @@ answers = st.builds(
 )
 
 
+@given(answers, st.booleans())
+def test_one_answer_is_rated_as_in_an_array(answer, own_tables):
+    tables = TABLES if own_tables else None
+    [expected] = POSTERIOR.predict(SignalArrays.of([answer]), tables)
+    found = difficulty(answer, tables)
+    assert (found is None and math.isnan(expected)) or found == pytest.approx(expected)
+
+
 @given(st.lists(answers, min_size=1, max_size=8))
 def test_one_answer_and_many_give_the_same(found):
     together = POSTERIOR.predict(SignalArrays.of(found), TABLES)

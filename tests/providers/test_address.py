@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.providers.address import Address
+from odar.providers.connections import Address
 
 
 @pytest.mark.parametrize(

@@ -220,16 +220,18 @@ class TestStreaming:
         assert reply.completions[0].text == "one two three"
         assert (reply.usage, reply.model) == (Usage(10, 0, 3, 0, 0, 0), "claude")
 
-    async def test_thinking_is_not_handed_over(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+    async def test_thinking_is_handed_over_apart_from_the_text(
+        self, server: FaultServer, anthropic: AnthropicProvider
+    ) -> None:
         thinking = [
             {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": ""}},
             {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},
         ]
         start, *rest = message_events("4")
         server.behave(faults.events([start, *thinking, *rest], done=False))
-        texts: list[str] = []
-        reply = await anthropic.complete(ask(), lambda delta: texts.append(delta.text))
-        assert (texts, reply.usage.reasoning) == (["4"], None)
+        deltas: list[tuple[str, str]] = []
+        reply = await anthropic.complete(ask(), lambda delta: deltas.append((delta.thinking, delta.text)))
+        assert (deltas, reply.usage.reasoning) == ([("hm", ""), ("", "4")], None)
 
     async def test_an_error_in_the_middle_is_not_retried(
         self, server: FaultServer, anthropic: AnthropicProvider

@@ -94,7 +94,7 @@ def test_formats() -> None:
 def test_one_of_temperature_and_top_p(sampling: Sampling, options: Options, sent: dict[str, float]) -> None:
     body = body_of(options, sampling=sampling)
     assert {name: body[name] for name in ("temperature", "top_p") if name in body} == sent
-    assert body["max_tokens"] == (sampling.max_tokens or 4096)
+    assert body["max_tokens"] == (sampling.max_tokens or 16_000)
 
 
 def test_user_and_words_of_another_protocol() -> None:

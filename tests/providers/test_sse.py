@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.providers.sse import Event, SseReader
+from odar.providers.response import Event, SseReader
 
 STREAM = (
     ": comment\r\n\r\nevent: start\r\ndata: one\r\n\r\ndata: zwei: 😀\ndata:  drei\n\n"

@@ -121,7 +121,7 @@ async def test_a_failed_call_counts_as_often_as_it_may_have_been_tried():
 
 
 async def test_it_can_be_sent_elsewhere_and_leaves_traces(tmp_path):
-    from odar.store.filters import Filter
+    from odar.store.record import Filter
     from odar.store.store import open_store
 
     scripted = ScriptedProvider(script)

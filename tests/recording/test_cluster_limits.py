@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from odar.recording.cluster_limits import NAME, NAMESPACE, RayLimiter, SharedLimiter
-from odar.recording.limits import WINDOW_S, Amount, Rate
+from odar.recording.limits import NAME, NAMESPACE, WINDOW_S, Amount, Rate, RayLimiter, SharedLimiter
 from support.ray_cluster import needs_ray, of_ray
 
 pytestmark = of_ray

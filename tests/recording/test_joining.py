@@ -71,7 +71,7 @@ def test_joined_answers_become_a_recording(tmp_path):
     assert first.attempts[1].output_usd == 0.25
     assert second.attempts[0].prompt_usd is None  # no usage, no cost
     header = imported_header(Odar(panels.settings()), items, {"a.jsonl": "0" * 64})
-    assert (header.imported, header.samples, header.models["slow"]) == (True, 2, ["large", "slow"])
+    assert (header.imported, header.samples, header.models["slow"]) == (True, 1, ["large", "slow"])
     path = tmp_path / "x.jsonl.gz"
     write_recording(path, header, items)
     assert list(open_recording(path).items()) == items

@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from odar.store.alignment import ServedAlignment
-from odar.store.alignment_file import AlignmentFile
+from odar.store.alignment import AlignmentFile, ServedAlignment
 from support.fault_server import hang, ok, status
 from support.gateway import turn
 
@@ -140,29 +139,31 @@ FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
 
 
 @pytest.mark.parametrize(
-    ("more", "setting"),
+    ("more", "limit"),
     [
-        ({"messages": turn() * 11}, "gateway.max_messages"),
-        ({"messages": [{"role": "user", "content": [PART] * 10}]}, "gateway.max_messages"),
-        ({"tools": [TOOL] * 4}, "gateway.max_tools"),
-        ({"tools": [{**TOOL, "x": "y" * 2000}]}, "gateway.max_schema_kb"),
-        ({"response_format": FORM}, "gateway.max_schema_kb"),
-        ({"user": "u", "x": [0] * 600}, "gateway.max_values"),
+        ({"messages": turn() * 11}, "the 10 that"),
+        ({"messages": [{"role": "user", "content": [PART] * 10}]}, "the 10 that"),
+        ({"tools": [TOOL] * 4}, "the 3 that"),
+        ({"tools": [{**TOOL, "x": "y" * 2000}]}, "the 1 kB"),
+        ({"response_format": FORM}, "the 1 kB"),
+        ({"user": "u", "x": [0] * 600}, "500 values"),
     ],
     ids=["messages", "parts", "tools", "tool", "schema", "values"],
 )
-async def test_a_request_may_hold_so_much(start, up, more, setting):
-    limits = {"max_messages": 10, "max_tools": 3, "max_schema_kb": 1, "max_values": 500}
-    live = await start(**{f"gateway__{name}": value for name, value in limits.items()})
+async def test_a_request_may_hold_so_much(start, up, more, limit, monkeypatch):
+    for name, value in {"MAX_MESSAGES": 10, "MAX_TOOLS": 3, "MAX_SCHEMA_KB": 1, "MAX_VALUES": 500}.items():
+        monkeypatch.setattr(f"odar.gateway.request_size.{name}", value)
+    live = await start()
     code, _, answer = await live.post(CHAT, body(**more))
-    assert (code, setting in answer["error"]["message"]) == (400, True), answer
+    assert (code, limit in answer["error"]["message"]) == (400, True), answer
     assert up.requests == []
     fine = {"messages": turn() * 10, "tools": [TOOL] * 3, "response_format": {"type": "json_object"}}
     assert (await live.post(CHAT, body(**fine)))[0] == 200
 
 
-async def test_commas_in_a_text_are_no_values(start):
-    live = await start(gateway__max_values=100)
+async def test_commas_in_a_text_are_no_values(start, monkeypatch):
+    monkeypatch.setattr("odar.gateway.request_size.MAX_VALUES", 100)
+    live = await start()
     text = 'a, "b", {c}, [d], \\" e' * 500
     assert (await live.post(CHAT, body(messages=turn(text))))[0] == 200
 

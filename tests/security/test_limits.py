@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from odar.images import MAX_BYTES
+from odar.inputs import MAX_BYTES
 from support.gateway import PNG, turn
 
 CHAT = "/v1/chat/completions"
@@ -25,13 +25,6 @@ async def test_deep_nesting_is_a_mistake_of_the_clients(live, path, opening, dep
             answer = await response.json()
             assert response.status == 400, answer
             assert "nested" in answer["error"]["message"] or "not valid JSON" in answer["error"]["message"]
-
-
-async def test_the_depth_is_a_setting(start):
-    live = await start(gateway__max_depth=4)
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-    status, _, body = await live.post(CHAT, {"model": "quick", "messages": turn(), "tools": [tool]})
-    assert (status, body["error"]["message"]) == (400, "body: is nested more than 4 deep")
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from odar.calibration_file import FITTED
-from odar.images import MAX_BYTES
+from odar.gateway.fields import MAX_DEPTH
+from odar.inputs import MAX_BYTES
 from odar.settings import IMAGE_URLS, GatewaySettings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -22,7 +23,7 @@ def test_every_test_it_names_is_there():
 
 def test_every_claim_of_a_number_is_what_the_code_does():
     gateway = GatewaySettings()
-    assert f"`max_body_mb` {gateway.max_body_mb:g}, `max_depth` {gateway.max_depth}" in TEXT
+    assert f"`max_body_mb` {gateway.max_body_mb:g}, {MAX_DEPTH} levels of nesting" in TEXT
     assert f"{MAX_BYTES // 1024**2} MB a picture" in TEXT
     assert f'`gateway.image_urls = "{gateway.image_urls}"`' in TEXT
     assert all(f'"{allowed}"' in TEXT for allowed in IMAGE_URLS)

@@ -17,8 +17,7 @@ from odar.errors import StoreError
 from odar.policy.alignment import Running, Source, Statistics, StatisticsTable
 from odar.policy.energy import Alignment
 from odar.settings import AlignmentSettings, StoreSettings
-from odar.store.alignment import ServedAlignment
-from odar.store.alignment_file import AlignmentFile, alignment_path
+from odar.store.alignment import AlignmentFile, ServedAlignment, alignment_path
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
 OTHER = replace(SOURCE, model="other")
@@ -102,7 +101,7 @@ def test_the_file_holds_figures_and_nothing_else(file):
 def test_processes_add_up(file):
     """Four processes at once, ten additions each: nothing is lost."""
     code = (
-        "import sys; from pathlib import Path; from odar.store.alignment_file import AlignmentFile\n"
+        "import sys; from pathlib import Path; from odar.store.alignment import AlignmentFile\n"
         "from odar.policy.alignment import Running; from odar.policy.alignment import Source\n"
         f"source = Source('m', '{'0' * 32}', 0.2, 0.9, 96, 0.1)\n"
         "for i in range(10): AlignmentFile(Path(sys.argv[1])).add({source: Running.of([0.1, 0.3], 1.0)}, 7.0)"
@@ -262,7 +261,7 @@ def test_a_file_that_cannot_be_read_written_or_locked_is_named(tmp_path, monkeyp
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"odar\.json cannot be written: "):
         AlignmentFile(tmp_path / "file" / "odar.json").add({}, 7.0)
-    monkeypatch.setattr("odar.store.alignment_file._PATIENCE_S", 0.05)
+    monkeypatch.setattr("odar.store.alignment._PATIENCE_S", 0.05)
     with FileLock(tmp_path / "odar.json.lock"), pytest.raises(StoreError, match="is locked by another process"):
         AlignmentFile(tmp_path / "odar.json").add({}, 7.0)
 

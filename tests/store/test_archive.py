@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from odar.errors import InputError, UnknownName
-from odar.store.filters import Cursor, Filter
-from odar.store.record import DIRECT, Record, Unanswered
+from odar.store.record import DIRECT, Cursor, Filter, Record, Unanswered
 from odar.types import Candidate, Query, Step
 from support.traces import ago, make_answer, make_record
 

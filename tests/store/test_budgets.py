@@ -11,8 +11,7 @@ import pytest
 from odar.errors import KeyRefused, StoreError
 from odar.store.budgets import LEASE_GRACE_S, Budgets, Need
 from odar.store.database import Database
-from odar.store.keys import KeyLimits
-from odar.store.keytable import Spent, create_key, revoke_key, spent_by_keys
+from odar.store.keys import KeyLimits, Spent, create_key, revoke_key, spent_by_keys
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
 DAY = "2026-11-15"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.store.calendar import BORNE_OUT_S, JUMP_S, Calendar, steady_clock
+from odar.store.retention import JUMP_S, TRUST_AFTER_S, Calendar, steady_clock
 
 HOUR, DAY = 3600.0, 86_400.0
 START = 1_790_000_000.0
@@ -132,7 +132,7 @@ def test_what_stays_is_believed_in_the_end(steps, idle):
     for span, ahead in steps:
         machine.after(calendar, span, ahead)
     calendar.now()
-    assert machine.after(calendar, BORNE_OUT_S / HOUR) == pytest.approx(machine.wall())
+    assert machine.after(calendar, TRUST_AFTER_S / HOUR) == pytest.approx(machine.wall())
 
 
 def test_the_steady_clock_goes_on():

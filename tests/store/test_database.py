@@ -14,10 +14,10 @@ from sqlalchemy import inspect, text
 
 from odar.errors import SettingsError, StoreError
 from odar.settings import StoreSettings
-from odar.store import migrations, schema
+from odar.store import schema
 from odar.store.archive import Archive
 from odar.store.database import Database, database_url
-from odar.store.keytable import all_keys
+from odar.store.keys import all_keys
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_the_migrations_make_the_tables_that_the_code_expects(database):
 def test_a_migration_runs_once_and_a_newer_schema_is_refused(url, settings_of, monkeypatch):
     store = settings_of(url).store
     Database(store).close()
-    newest = len(migrations.MIGRATIONS)
-    monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, _second])
+    newest = len(schema.MIGRATIONS)
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, _second])
     for _ in range(2):  # the second time there is nothing to do
         database = Database(store)
         with database.read() as connection:
-            assert migrations.schema_version(connection) == newest + 1
+            assert schema.schema_version(connection) == newest + 1
             assert "mood" in {c["name"] for c in inspect(connection).get_columns("traces")}
         database.close()
     monkeypatch.undo()
@@ -95,7 +95,7 @@ def test_a_migration_runs_once_and_a_newer_schema_is_refused(url, settings_of, m
 
 def test_a_store_from_before_the_dashboard_is_brought_up_to_date(url, settings_of, monkeypatch):
     store = settings_of(url).store
-    monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
     old = Database(store)
     with old.write() as connection:
         connection.execute(
@@ -125,7 +125,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(url, settings_of, monkeypa
 
     store = settings_of(url).store
     Database(store).close()
-    monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, fails])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, fails])
     with pytest.raises(StoreError):
         Database(store)
     monkeypatch.undo()
@@ -141,7 +141,7 @@ def _second(connection):
 def test_processes_that_start_at_once_make_one_database(url):
     code = (
         "import sys\nfrom odar.settings import StoreSettings\nfrom odar.store.database import Database\n"
-        "from odar.store.migrations import schema_version\n"
+        "from odar.store.schema import schema_version\n"
         "sys.stdin.readline()\n"
         f"database = Database(StoreSettings(url={url!r}))\n"
         "with database.read() as connection: print(schema_version(connection))"
@@ -154,7 +154,7 @@ def test_processes_that_start_at_once_make_one_database(url):
         process.stdin.write("go\n")
         process.stdin.flush()
     outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
-    assert outputs == [str(len(migrations.MIGRATIONS))] * 3
+    assert outputs == [str(len(schema.MIGRATIONS))] * 3
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):

@@ -10,8 +10,19 @@ from pathlib import Path
 import pytest
 
 from odar.errors import InputError
-from odar.store.keys import PREFIX_LENGTH, Key, KeyLimits, Keyring, digest_of, new_secret
-from odar.store.keytable import Spent, all_keys, create_key, revoke_key, spent_by_keys
+from odar.store.keys import (
+    PREFIX_LENGTH,
+    Key,
+    KeyLimits,
+    Keyring,
+    Spent,
+    all_keys,
+    create_key,
+    digest_of,
+    new_secret,
+    revoke_key,
+    spent_by_keys,
+)
 from support.traces import make_record
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()

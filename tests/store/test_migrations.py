@@ -6,12 +6,12 @@ import pytest
 from sqlalchemy import text
 
 from odar.errors import StoreError
-from odar.store import migrations
+from odar.store import schema
 from odar.store.archive import Archive
 from odar.store.database import Database
-from odar.store.migrations import MIGRATIONS, migrate, schema_version, up_to_date
-from odar.store.rows import make_row, write_rows
+from odar.store.schema import MIGRATIONS, migrate, schema_version, up_to_date
 from odar.store.store import open_store
+from odar.store.writer import make_row, write_rows
 from support.traces import make_record
 
 
@@ -25,7 +25,7 @@ def test_an_empty_database_goes_through_every_step_and_a_full_one_through_none(d
 def test_each_step_alone_leaves_a_database_that_the_next_can_go_on_from(url, settings_of, monkeypatch):
     """As with users who skip versions, and with those who do not."""
     for count in range(1, len(MIGRATIONS) + 1):
-        monkeypatch.setattr(migrations, "MIGRATIONS", MIGRATIONS[:count])
+        monkeypatch.setattr(schema, "MIGRATIONS", MIGRATIONS[:count])
         database = Database(settings_of(url).store)
         with database.read() as connection:
             assert schema_version(connection) == count

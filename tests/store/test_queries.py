@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from odar.config import load_settings
 from odar.store.archive import Archive
 from odar.store.database import Database
-from odar.store.filters import Cursor, Filter
-from odar.store.record import Record, Unanswered
-from odar.store.rows import make_row, write_rows
+from odar.store.record import Cursor, Filter, Record, Unanswered
+from odar.store.writer import make_row, write_rows
 from odar.types import Query
 from support.traces import make_answer
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from odar.store import recorder
+from odar.cli import ask
+from odar.cli.ask import preload_store, record_trace
 from odar.store.archive import Archive
 from odar.store.database import Database
-from odar.store.recorder import record, warm_up
 from odar.types import Query
 from support.traces import make_answer
 
@@ -15,7 +15,7 @@ QUERY = Query("Where is zanzibar?")
 @pytest.mark.parametrize("content", [False, True])
 def test_one_trace_is_kept(url, settings_of, content):
     settings = settings_of(url, content=content)
-    assert record(make_answer(id="t1"), QUERY, settings) is None
+    assert record_trace(make_answer(id="t1"), QUERY, settings) is None
     database = Database(settings.store)
     trace = Archive(database).get("t1")
     database.close()
@@ -24,8 +24,8 @@ def test_one_trace_is_kept(url, settings_of, content):
 
 def test_the_same_trace_twice_is_one(url, settings_of):
     settings, answer = settings_of(url), make_answer(id="t1")
-    assert record(answer, QUERY, settings) is None
-    assert record(answer, QUERY, settings) is None
+    assert record_trace(answer, QUERY, settings) is None
+    assert record_trace(answer, QUERY, settings) is None
     database = Database(settings.store)
     assert len(Archive(database).page().traces) == 1
     database.close()
@@ -33,8 +33,8 @@ def test_the_same_trace_twice_is_one(url, settings_of):
 
 def test_switched_off_it_makes_no_file(tmp_path, settings_of):
     settings = settings_of(str(tmp_path / "odar.db"), enabled=False)
-    assert record(make_answer(), QUERY, settings) is None
-    warm_up(settings)
+    assert record_trace(make_answer(), QUERY, settings) is None
+    preload_store(settings)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -47,7 +47,7 @@ def test_switched_off_it_makes_no_file(tmp_path, settings_of):
     ],
 )
 def test_what_stands_in_the_way_is_one_line_and_no_password(url, why, settings_of):
-    said = record(make_answer(), QUERY, settings_of(url))
+    said = record_trace(make_answer(), QUERY, settings_of(url))
     assert why in said
     assert "\n" not in said and "secret-word" not in said
 
@@ -56,16 +56,16 @@ def test_whatever_happens_the_answer_stands(sqlite_url, settings_of, monkeypatch
     def fails(*_: object) -> None:
         raise KeyError("unforeseen\nby all")
 
-    monkeypatch.setattr("odar.store.rows.write_rows", fails)
-    assert record(make_answer(), QUERY, settings_of(sqlite_url)) == "KeyError: 'unforeseen\\nby all'"
+    monkeypatch.setattr("odar.store.writer.write_rows", fails)
+    assert record_trace(make_answer(), QUERY, settings_of(sqlite_url)) == "KeyError: 'unforeseen\\nby all'"
 
 
 def test_nobody_waits_long_for_a_database_that_another_holds(sqlite_url, settings_of, monkeypatch):
-    monkeypatch.setattr(recorder, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(ask, "_PATIENCE_S", 0.2)
     settings = settings_of(sqlite_url)
     other = Database(settings.store)
     with other.write():
-        said = record(make_answer(), QUERY, settings)
+        said = record_trace(make_answer(), QUERY, settings)
     other.close()
     assert "locked" in said
-    assert record(make_answer(), QUERY, settings) is None
+    assert record_trace(make_answer(), QUERY, settings) is None

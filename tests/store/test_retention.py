@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from odar.store import calendar, retention
+from odar.store import retention
 from odar.store import store as store_module
-from odar.store.filters import Filter
-from odar.store.rows import make_row, write_rows
+from odar.store.record import Filter
+from odar.store.writer import make_row, write_rows
 from support.traces import ago, make_record
 
 
@@ -99,7 +99,7 @@ async def test_a_store_that_is_opened_under_a_wrong_clock_deletes_nothing(opened
     store.put(make_record(id="before", started_at=ago(days=20)))
     await store.close()
     true = time.time
-    monkeypatch.setattr(store_module, "Calendar", lambda newest: calendar.Calendar(newest, lambda: true() + 9e6))
+    monkeypatch.setattr(store_module, "Calendar", lambda newest: retention.Calendar(newest, lambda: true() + 9e6))
     store = opened(url, retention_days=30, flush_interval_s=0.02)
     await _swept(store)
     assert len((await store.page()).traces) == 2
@@ -111,7 +111,7 @@ async def test_a_clock_that_stays_ahead_is_believed_in_the_end(opened, url, monk
     await store.flush()
     for hours, kept in ((0.0, 1), (2.0, 1), (5.9, 1), (6.1, 0)):
         monkeypatch.setattr(store._calendar, "_wall", lambda on=hours * 3600: time.time() + 9e6 + on)
-        monkeypatch.setattr(store._calendar, "_steady", lambda on=hours * 3600: calendar.steady_clock() + on)
+        monkeypatch.setattr(store._calendar, "_steady", lambda on=hours * 3600: retention.steady_clock() + on)
         await _swept(store)
         assert len((await store.page()).traces) == kept, hours
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.store.record import Record
-from odar.store.rows import BINS, make_row
+from odar.store.writer import BINS, make_row
 from odar.types import Call, Query, Step, Usage
 from support.traces import make_answer
 

@@ -22,7 +22,7 @@ from odar.gateway.dashboard import API
 from odar.gateway.records import StoredKeys, StoredRecord
 from odar.gateway.service import Service
 from odar.store.database import Database
-from odar.store.keytable import create_key
+from odar.store.keys import create_key
 from odar.store.record import Record
 from odar.store.store import Store, open_store
 from support.scripted import ScriptedProvider, completion

@@ -12,6 +12,8 @@ from typing import Any
 
 from support.payloads import chat_events, chat_payload, logprob_entries, message_events, message_payload
 
+MODELS = ("gpt-5.1", "qwen3:4b", "Qwen/Qwen3-4B", "Qwen/Qwen3-32B")
+"""Models of the pages that run `odar doctor`, which asks for the list."""
 FACTS = {"capital of France": "Paris", "months": "7", "legs": "8"}
 
 
@@ -21,7 +23,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._send({"object": "list", "data": [{"id": "served"}]})
+        self._send({"object": "list", "data": [{"id": name} for name in MODELS]})
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))

@@ -49,7 +49,7 @@ class ScriptedProvider:
                 on_delta(Delta(token.text))
         return Reply(tuple(result), self.usage, request.model)
 
-    async def check(self) -> str:
+    async def check(self, model: str = "") -> str:
         return "scripted"
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from odar.errors import BudgetExceeded, ProviderError, ProviderTimeout
 from odar.providers.base import Completion, Reply, Request, Sampling
 from odar.settings import ProviderSettings
 from odar.telemetry.attributes import (
+    input_messages,
     of_agent,
     of_answer,
     of_decision,
@@ -22,8 +23,8 @@ from odar.telemetry.attributes import (
     of_request,
     of_scope,
     of_server,
+    output_messages,
 )
-from odar.telemetry.content import input_messages, output_messages
 from odar.types import Step, Usage
 from support.traces import make_answer
 

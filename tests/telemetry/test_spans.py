@@ -10,7 +10,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
 from odar.config import load_settings
-from odar.difficulty.baselines import ConstantEstimator
+from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import AllAgentsFailed, InputError, ProviderError, ProviderTimeout
 from odar.providers.breaker import Breaker, GuardedProvider

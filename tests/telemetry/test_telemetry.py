@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ from odar.config import load_settings
 from odar.conversation import Image, Message, ToolCall
 from odar.errors import SettingsError
 from odar.providers.base import Completion
-from odar.telemetry import export, telemetry_of
-from odar.telemetry.content import input_messages, output_messages
+from odar.telemetry import spans, telemetry_of
+from odar.telemetry.attributes import input_messages, output_messages
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
@@ -68,23 +69,23 @@ def test_without_the_extra(monkeypatch, caplog):
 
 def test_a_protocol_nobody_speaks_is_refused_by_name():
     with pytest.raises(SettingsError, match="'http/json' is not one of: http/protobuf, grpc"):
-        export._exporter("http/json")
+        spans._exporter("http/json")
     with pytest.raises(SettingsError, match="opentelemetry-exporter-otlp-proto-grpc"):
-        export._exporter("grpc")
+        spans._exporter("grpc")
 
 
 def test_the_provider_of_an_application_is_used(monkeypatch):
     theirs = TracerProvider()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: theirs)
-    tracer = export.tracer({})
+    tracer = spans.tracer({})
     assert tracer.resource is theirs.resource
     theirs.shutdown()
 
 
 def test_who_made_the_spans(monkeypatch):
-    assert export.resource({}).attributes["service.name"] == "odar"
+    assert spans.resource({}).attributes["service.name"] == "odar"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "questions")
-    assert export.resource({"OTEL_SERVICE_NAME": "questions"}).attributes["service.name"] == "questions"
+    assert spans.resource({"OTEL_SERVICE_NAME": "questions"}).attributes["service.name"] == "questions"
 
 
 def test_content_in_the_form_of_the_conventions():
@@ -122,12 +123,13 @@ from odar import load_settings
 from odar.telemetry import telemetry_of
 observer = telemetry_of(load_settings("tiny"))
 with observer.watch("difficulty", {}): pass
-from odar.telemetry.export import _own
+from odar.telemetry.spans import _own
 _own("http/protobuf").force_flush()
 (path, body), = received
 print(path, b"difficulty" in body, b"odar" in body)
 """
     environ = {"PATH": "/usr/bin", "HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
+    environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, cwd=tmp_path)
     assert run.stdout.split() == ["/v1/traces", "True", "True"], run.stderr

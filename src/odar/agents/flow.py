@@ -9,12 +9,15 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from odar.agents.team import Team
+from odar.conversation import Wire
 from odar.errors import OdarError
 from odar.policy.stopping import Stopping
 from odar.providers.base import Delta, OnDelta
 from odar.types import Candidate, Role
 
 T = TypeVar("T")
+PROGRESS = Wire("odar", {})
+"""Marks thinking that is ODAR's own: no model wrote it as such, and no provider has signed it."""
 
 
 class FastAnswer:
@@ -67,6 +70,7 @@ class StreamedAnswer:
         on_text: receives the text; None if nobody wants it.
         on_delta: receives everything, tool calls included; None if nobody wants it.
         final: whether what was passed on cannot be taken back, as over HTTP.
+        progress: whether drafts and what is being done are passed on too, as thinking.
 
     >>> stream = StreamedAnswer(print, final=True)
     >>> stream.handler(Delta("Par"))
@@ -76,8 +80,14 @@ class StreamedAnswer:
     """
 
     def __init__(
-        self, on_text: Callable[[str], None] | None, on_delta: OnDelta | None = None, *, final: bool = False
+        self,
+        on_text: Callable[[str], None] | None,
+        on_delta: OnDelta | None = None,
+        *,
+        final: bool = False,
+        progress: bool = False,
     ) -> None:
+        self._progress = on_delta if progress else None
         self._on_text = on_text
         self._on_delta = on_delta
         self._final = final
@@ -89,12 +99,22 @@ class StreamedAnswer:
         return None if self._on_text is None and self._on_delta is None else self._pass_on
 
     @property
+    def draft(self) -> OnDelta | None:
+        """What the provider of a draft calls: another answer may replace it. None if nobody wants to see it."""
+        return None if self._progress is None else lambda delta: self.progress(delta.text)
+
+    def progress(self, text: str) -> None:
+        """Say what is being done, in place of the answer that does not exist yet."""
+        if text and self._progress is not None:
+            self._progress(Delta(thinking=text, wire=PROGRESS))
+
+    @property
     def committed(self) -> bool:
         """Whether another answer can no longer replace this one."""
         return self._final and self._started
 
     def _pass_on(self, delta: Delta) -> None:
-        self._started = True
+        self._started = self._started or bool(delta.text or delta.calls)  # thinking can be followed by any answer
         if self._on_delta is not None:
             self._on_delta(delta)
         if self._on_text is not None and delta.text:

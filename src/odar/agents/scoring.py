@@ -9,8 +9,11 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from odar.agents.llm_judge import LLMJudge
 from odar.agents.team import Failure, Team, billed
+from odar.background import run_in_thread
 from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded, OdarError, ProviderProtocolError
 from odar.observer import observed
@@ -18,10 +21,11 @@ from odar.policy.alignment import Source
 from odar.policy.energy import measure
 from odar.policy.fusion import Fusion, eligible
 from odar.policy.signals import AnswerSignals, QuantileTables
+from odar.policy.similarity import EXACT_ONLY
 from odar.providers.base import Message, Quirks, Request, Sampling, score_text
 from odar.settings import Settings
 from odar.store.alignment import SHIPPED, ServedAlignment
-from odar.types import Candidate, Role, Step, Token, Verdict
+from odar.types import Candidate, Path, Role, Step, Token, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class EnergyScorer:
 
     def score(self, candidate: Candidate, team: Team, scorer: str = "") -> Candidate:
         """The candidate with its energy; `scorer` is the surrogate where its tokens are that one's."""
-        source = self._source(candidate.step, team, scorer)
+        source = self._source(candidate.step, team, scorer, candidate.model)
         known = None if source is None else self.alignment.find(source)
         energy = measure(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
         if energy is not None and (known or scorer):
@@ -51,7 +55,7 @@ class EnergyScorer:
             return
         for candidate in candidates:
             energy = candidate.energy
-            source = None if energy is None else self._source(candidate.step, team, energy.scorer)
+            source = None if energy is None else self._source(candidate.step, team, energy.scorer, candidate.model)
             if energy is not None and source is not None:
                 self.alignment.observe(source, energy.free_energy)
 
@@ -66,12 +70,12 @@ class EnergyScorer:
         if source is not None:
             self.alignment.observe_signals(source, answer)
 
-    def _source(self, step: Step, team: Team, scorer: str = "") -> Source | None:
+    def _source(self, step: Step, team: Team, scorer: str = "", model: str = "") -> Source | None:
         """Where a step's answers come from on the terms of this query; None where the server sets some of them."""
         terms = team.terms(step.role).sampling
         if terms.temperature is None or terms.top_p is None or terms.max_tokens is None:
             return None
-        model, md5 = team.cards[step.role].name, team.prompts[step].md5
+        model, md5 = model or team.cards[step.role].name, team.prompts[step].md5  # a fallback may have answered
         return Source(model, md5, terms.temperature, terms.top_p, terms.max_tokens, self.varentropy_weight, scorer)
 
 
@@ -163,14 +167,18 @@ class Judge:
         fusion: the rule.
         scales: measures them.
         surrogate: scores the texts of models without log-probs; None where nobody does.
+        llm: chooses among free-text answers on the Hard path; None if nobody is asked.
     """
 
     fusion: Fusion
     scorer: EnergyScorer
     surrogate: Surrogate | None = None
+    llm: LLMJudge | None = None
 
     @observed("fusion")
-    async def decide(self, candidates: Sequence[Candidate], team: Team) -> tuple[list[Candidate], Verdict]:
+    async def decide(
+        self, candidates: Sequence[Candidate], team: Team, path: Path | None = None
+    ) -> tuple[list[Candidate], Verdict]:
         """The candidates with their energies, and which of them wins.
 
         A surrogate that fails leaves the decision to the next rung of the ladder, and the team with a failure.
@@ -184,8 +192,16 @@ class Judge:
                     seen[i] = candidate
             except OdarError as error:
                 team.failures.append(Failure(Role.SLOW, error, f"surrogate {self.surrogate.card.name}"))
-        verdict = self.fusion.choose(seen)
+        verdict = await self._choose(seen, team.query.text)
         # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
         weighed = [dataclasses.replace(own, energy=view.energy) for own, view in zip(weighed, seen, strict=True)]
         self.scorer.observe(weighed, team)
+        if self.llm is not None and path is Path.HARD and not team.plain and team.query.options.n == 1:
+            return await self.llm.decide(weighed, verdict, team)
         return weighed, verdict
+
+    async def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
+        """Choose; an encoder takes too long for the event loop, so any other similarity than words has a thread."""
+        if self.fusion.similarity in ("lexical", EXACT_ONLY):
+            return self.fusion.choose(candidates, question)
+        return await run_in_thread(partial(self.fusion.choose, candidates, question))

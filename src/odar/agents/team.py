@@ -11,12 +11,13 @@ import dataclasses
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.catalogue import ModelCard
-from odar.conversation import Options
+from odar.conversation import NO_OPTIONS, Options, ToolCall
 from odar.errors import (
     BudgetExceeded,
     InputError,
@@ -24,6 +25,7 @@ from odar.errors import (
     ProviderError,
     ProviderProtocolError,
     ProviderTimeout,
+    ProviderUnreachable,
     SettingsError,
     UnknownName,
     one_line,
@@ -31,12 +33,17 @@ from odar.errors import (
 from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer
+from odar.policy.cut_off import wants_continuation
 from odar.policy.response_format import canonical_json, fault_of
-from odar.providers.base import Completion, Message, OnDelta, Quirks, Reply, Request, Sampling
+from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
 from odar.types import CANCELLED, NO_USAGE, Call, Candidate, Query, Role, Step, Usage
 
+_GO_ON = (
+    "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
+    "was asked for."
+)
 Enough = Callable[[list[Candidate]], bool]
 """Looks at the answers so far and says whether they settle the question."""
 
@@ -70,9 +77,13 @@ class Team:
     seed: int | None = None
     plain: bool = False
     """Ask as the client asks, with none of the agents' own settings: for a model that the client named itself."""
+    continues: bool = False
+    """Continue an answer once that was cut off before it stated its answer (SPEC 3.6)."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was done otherwise than asked, though nothing failed."""
+    extra_prompts: dict[str, str] = field(default_factory=dict)
+    """MD5 of prompts that were used besides those of the steps, by name."""
     _terms: dict[tuple[Role, str], Terms] = field(default_factory=dict)
 
     async def answer(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
@@ -115,8 +126,12 @@ class Team:
             self._terms[role, card.name] = agent_terms(agent, card, self.query.options, self.seed)
         return self._terms[role, card.name]
 
-    def _models(self, role: Role) -> Iterator[ModelCard]:
-        """The agent's model, and those to ask where a provider says that it has too many requests."""
+    def token_limits(self) -> dict[Role, int | None]:
+        """The longest answer of each agent, in tokens."""
+        return {role: self.terms(role).sampling.max_tokens for role in self.cards}
+
+    def models(self, role: Role) -> Iterator[ModelCard]:
+        """The agent's model, and those to ask in turn where it cannot answer."""
         yield self.cards[role]
         for name in () if self.plain else self.settings.models_of(role):
             card = self.settings.card(name)
@@ -137,12 +152,20 @@ class Team:
         first: int = 0,
         enough: Enough | None = None,
     ) -> list[Candidate]:
-        models = list(self._models(step.role))
+        models, sent = list(self.models(step.role)), False
+
+        def pass_on(delta: Delta) -> None:
+            nonlocal sent
+            sent = sent or bool(delta.text or delta.calls)
+            assert on_delta is not None
+            on_delta(delta)
+
         for position, card in enumerate(models):
             before, last = len(self.failures), position == len(models) - 1
-            found = await self._sample(step, card, samples, proposal, on_delta, first, enough, last=last)
+            handler = None if on_delta is None else pass_on
+            found = await self._sample(step, card, samples, proposal, handler, first, enough, last=last)
             new = [failure.error for failure in self.failures[before:]]
-            if found or not new or not all(getattr(error, "status", None) == 429 for error in new):
+            if found or sent or not new or not all(map(_another_may_answer, new)):
                 break
         return found
 
@@ -202,28 +225,34 @@ class Team:
     def _options(self, card: ModelCard, quirks: Quirks) -> Options:
         """The client's options as this model's provider may get them; what is left out is noted."""
         options = self.query.options
-        if not options.extra:
+        if options is NO_OPTIONS:
             return options
         provider = self.settings.providers.get(card.provider)
         chosen, note = select_fields(
             options,
             protocol="anthropic" if provider is not None and provider.kind == "anthropic" else "openai",
             forward=() if provider is None else provider.forward,
-            fixed=quirks.extra,
+            fixed=(*quirks.extra, *quirks.drop),
             priced=self.ledger.limits.cost_usd is not None,
+            efforts=card.efforts,
         )
         if note:
             self.notes.append(f"{card.provider}: {note}")
+        wished = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
+        if refused := [name for name, wish in wished.items() if wish is not None and name in quirks.drop]:
+            self.notes.append(f"{card.name} takes no {', '.join(refused)}")
         return chosen
 
     async def _samples(
         self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> AsyncGenerator[tuple[int, Completion]]:
         """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
-        together = await self._call(step, card, request, on_delta) if card.n or request.n == 1 else []
+        # Of a model that the catalogue does not know, a client that names it asks as it would without ODAR.
+        in_one = card.n or request.n == 1 or (self.plain and request.unlisted_model)
+        together = await self._call(step, card, request, on_delta) if in_one else []
         for index, completion in enumerate(together):
             yield index, completion
-        if len(together) >= request.n or ((card.n or request.n == 1) and not together):
+        if len(together) >= request.n or (in_one and not together):
             return
 
         async def alone(index: int) -> list[tuple[int, Completion]]:
@@ -255,7 +284,40 @@ class Team:
         except ProviderError as error:
             self.failures.append(Failure(step.role, error))
             return []
-        return self._usable(reply.completions[: request.n], step, card)
+        usable = self._usable(reply.completions[: request.n], step, card)
+        return list(await asyncio.gather(*(self._whole(each, step, card, request, on_delta) for each in usable)))
+
+    async def _whole(
+        self, completion: Completion, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
+    ) -> Completion:
+        """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
+        kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
+        stated = self._reading(step, completion.text).stated
+        if (
+            not self.continues
+            or kind == "replay"
+            or not wants_continuation(completion.finish, stated, request.options)
+        ):
+            return completion
+        so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
+        turns = (so_far,) if kind == "local" else (so_far, Message("user", _GO_ON))
+        further = dataclasses.replace(request, messages=(*request.messages, *turns), n=1)
+        limit, length = further.sampling.max_tokens, sum(len(each.text) for each in further.messages)
+        if card.context and length // 3 + (limit or 0) > card.context:
+            return completion
+        timeout_s, short = self.ledger.call_timeout(request.timeout_s)
+        further = dataclasses.replace(further, timeout_s=timeout_s, short_timeout=short)
+        read = self.read(further.messages)
+        try:
+            self.ledger.affordable(card, read, limit, 1)
+            ask = partial(self.providers[card.provider].complete, further, on_delta)
+            rest = (await billed(self.ledger, step, card, further, read, ask)).completions[0]
+        except (BudgetExceeded, ProviderError, IndexError):
+            return completion  # the answer that exists is used; the trace says that it was cut off
+        between = "" if kind == "local" or completion.text[-1:].isspace() else " "
+        return Completion(
+            completion.text + between + rest.text, completion.tokens + rest.tokens, rest.finish, rest.tool_calls
+        )
 
     def _usable(self, completions: Sequence[Completion], step: Step, card: ModelCard) -> list[Completion]:
         """Completions with text or a tool call; a model that spent all its tokens on thinking has neither."""
@@ -270,17 +332,22 @@ class Team:
             self.failures.append(Failure(step.role, error))
         return usable
 
-    def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
-        text, calls, options = completion.text, completion.tool_calls, self.query.options
-        judgment = extract_judgment(text) if step is Step.VERIFY and self.prompts[step].judges else None
+    def _reading(self, step: Step, text: str, calls: Sequence[ToolCall] = ()) -> Reading:
+        """The answer in a text, the verdict of a verifier, and whether the answer was stated as asked."""
+        prompt = self.prompts[step]
+        judgment = extract_judgment(text) if step is Step.VERIFY and prompt.judges else None
         if calls:
             found: str | None = "\n".join(map(str, calls))
-        elif options.format is not None:
+        elif self.query.options.format is not None:
             found = canonical_json(text)
         else:
             found = find_answer(text)
         # A verifier that only says CORRECT has answered: with the proposal.
-        stated = found is not None or not self.prompts[step].marks or judgment is True
+        return Reading(found, judgment, found is not None or not prompt.marks or judgment is True)
+
+    def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
+        text, calls = completion.text, completion.tool_calls
+        found, judgment, stated = self._reading(step, text, calls)
         if found is None:
             found = proposal if judgment else text.strip()
         return Candidate(
@@ -293,9 +360,33 @@ class Team:
             finish=completion.finish,
             tool_calls=calls,
             stated=stated,
-            fault=fault_of(text, calls, options),
+            fault=fault_of(text, calls, self.query.options),
             wire=completion.wire,
         )
+
+
+class Reading(NamedTuple):
+    """What was read from a text."""
+
+    answer: str | None
+    judgment: bool | None
+    stated: bool
+
+
+_TOO_LONG = frozenset({"context_length_exceeded", "request_too_large", "exceed_context_size_error"})
+
+
+def _another_may_answer(error: OdarError) -> bool:
+    """Whether another model may answer what this one could not: 429, a failure, or a conversation that is too long.
+
+    >>> [_another_may_answer(ProviderError("", status=status)) for status in (400, 429, 503)]
+    [False, True, True]
+    """
+    if not isinstance(error, ProviderError):
+        return False
+    refused = error.status in (413, 429) or (error.status or 0) >= 500 or error.code in _TOO_LONG
+    too_long = error.status == 400 and ("context" in str(error) or "too long" in str(error))
+    return refused or too_long or isinstance(error, ProviderUnreachable)
 
 
 def _draft(candidate: Candidate) -> str:
@@ -341,13 +432,13 @@ def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: i
 
 
 def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Terms:
-    """The client's wishes and nothing else: what it did not set is the server's business.
+    """The client's wishes and nothing else, but for what the model refuses; the rest is the server's business.
 
     Where money is limited (`priced`) the length limit goes by the name that this model is known to respect.
     """
     sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
     field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
-    return Terms(sampling, Quirks(field), options.top_logprobs is not None, timeout_s)
+    return Terms(sampling, Quirks(field, card.drop), options.top_logprobs is not None, timeout_s)
 
 
 def _either(wish: T | None, default: T) -> T:

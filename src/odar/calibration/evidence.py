@@ -13,6 +13,7 @@ from odar.policy.equivalence import AnswerGroups
 from odar.policy.fusion import FAST, SOLVE, CandidateArrays, is_complete, tie_order
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
+from odar.policy.similarity import SimilarityRows
 from odar.recording.schema import Attempt, RecordedItem, figures_of, recorded_signals
 from odar.types import Step
 
@@ -95,6 +96,7 @@ def evidence_of(
     varentropy_weight: float,
     features: Array | None = None,
     prior: Array | None = None,
+    similarity: str = "lexical",
 ) -> Evidence:
     """Turn recorded items into arrays.
 
@@ -103,6 +105,7 @@ def evidence_of(
         varentropy_weight: λ.
         features: φ of their questions, in the same order.
         prior: d(x) of each; by default as it was recorded.
+        similarity: how free text is compared (SPEC 5.15).
     """
     rows = [_columns(item) for item in items]
     width = max(map(len, rows))
@@ -125,6 +128,7 @@ def evidence_of(
         effort=np.array([np.nan if item.effort is None else item.effort for item in items]),
         features=features,
     )
+    texts = [["" if each is None else each.answer for each in row] for row in rows]
     candidates = CandidateArrays(
         present=table("present") > 0,
         energy=table("energy"),
@@ -139,7 +143,13 @@ def evidence_of(
         mean_logprob=table("mean_logprob"),
         mean_probability=table("mean_probability"),
         lowest_window=table("lowest_window"),
-        groups=AnswerGroups.of_answers([["" if each is None else each.answer for each in row] for row in rows]),
+        groups=AnswerGroups.of_answers(texts),
+        similarity=SimilarityRows.of_answers(
+            texts,
+            [[each is not None and each.candidate.stated for each in row] for row in rows],
+            [item.query for item in items],
+            similarity,
+        ),
     )
     return Evidence(
         fast=answers,

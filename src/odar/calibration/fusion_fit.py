@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from odar.policy.rules import Array, Bools, Ints, Votes, fuse, own_weights
+from odar.policy.rules import Array, Bools, Ints, Votes, fuse, overlap, own_weights
 
 BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
@@ -166,7 +166,7 @@ def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
 
 
 def log_masses(votes: Votes, beta: float, skills: Array) -> Array:
-    """−β·F(a) = log Σ w·exp(−β·F̃) of each candidate's answer (SPEC 5.10); −min F̃ for β = ∞; −∞ where none is.
+    """−β·F = log Σ s·w·exp(−β·F̃) of each candidate (SPEC 5.10, 5.15); −min F̃ of its group for β = ∞; −∞ if absent.
 
     (M, N), as `votes.fuse` has it: candidates are few, questions many.
 
@@ -183,10 +183,12 @@ def log_masses(votes: Votes, beta: float, skills: Array) -> Array:
     masses = each.copy()
     for one in range(len(groups)):
         for other in range(one + 1, len(groups)):
-            same = (groups[one] >= 0) & (groups[one] == groups[other])
-            if same.any():
-                masses[one, same] = join(masses[one, same], each[other, same])
-                masses[other, same] = join(masses[other, same], each[one, same])
+            s = overlap(votes, groups, one, other)
+            alike = s == 1.0 if np.isinf(beta) else s > 0.0
+            if alike.any():
+                logs = np.log(s[alike])
+                masses[one, alike] = join(masses[one, alike], each[other, alike] + logs)
+                masses[other, alike] = join(masses[other, alike], each[one, alike] + logs)
     return np.asarray(masses)
 
 
@@ -200,7 +202,8 @@ def _moments(weights: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _shares(votes: Votes) -> Array:
-    """(M, N) one over the number of candidates with the same answer: they carry its probability together."""
+    """(M, N) one over the number of candidates with the same answer, Σ s: they carry its probability together."""
     groups = np.ascontiguousarray(votes.groups.T)
-    same = np.array([(groups == group).sum(axis=0) for group in groups])
-    return np.asarray(np.where(groups >= 0, 1.0 / same, 0.0))
+    columns = range(len(groups))
+    same = np.array([sum(overlap(votes, groups, one, other) for other in columns) for one in columns])
+    return np.asarray(np.where(groups >= 0, 1.0 / np.maximum(same, 1.0), 0.0))

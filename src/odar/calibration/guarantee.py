@@ -69,6 +69,8 @@ class Certificate:
     reference_calls: float
     more_items: int | None
     """Test items that the next cheaper setting would take at the losses seen; None if no number would do."""
+    path: ThresholdPath
+    """How t moves the thresholds; every t from 1 down to this one was certified."""
 
     def document(self) -> dict[str, Any]:
         """The certificate as a calibration file holds it."""
@@ -79,6 +81,7 @@ class Certificate:
             "t": self.t,
             "tau1": self.thresholds.tau1,
             "tau2": self.thresholds.tau2,
+            "path": [list(knot) for knot in self.path.knots],
             "test_items": self.items,
             "loss": self.loss,
             "accuracy": self.accuracy,
@@ -141,6 +144,7 @@ def certify(
         calls=float(calls[rows, paths][test].mean()),
         reference_calls=float(calls[test, 2].mean()),
         more_items=None if failed is None else _items_needed(failed, promise, int(test.sum())),
+        path=path,
     )
 
 

@@ -31,7 +31,7 @@ STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
 def incumbents(odar: Odar) -> Incumbents:
     """What is in use today."""
     routing = odar.settings.routing
-    sources, surrogate = _sources(odar), odar.settings.fusion.surrogate
+    sources, surrogate = source_list(odar), odar.settings.fusion.surrogate
     skills = [
         odar.fusion.skills.get((source.model, step), 1.0) for source, step in zip(sources, STEPS, strict=True)
     ]
@@ -42,9 +42,10 @@ def incumbents(odar: Odar) -> Incumbents:
         statistics=tuple(find(source) for source in sources),
         posterior=odar.posterior if routing.mode == "posterior" else None,
         clearly_hard=routing.clearly_hard,
-        surrogate=tuple(find(source) for source in _sources(odar, surrogate)) if surrogate else None,
+        surrogate=tuple(find(source) for source in source_list(odar, surrogate)) if surrogate else None,
         rule=odar.fusion.rule,
         missing_limit=odar.fusion.missing_limit,
+        similarity=odar.fusion.similarity,
         stopping=odar.sampler.stopping,
         samples=routing.samples,
         enabled=odar.routing.enabled,
@@ -55,12 +56,16 @@ def incumbents(odar: Odar) -> Incumbents:
     return Incumbents(setup, estimator, odar.posterior, routing.mode == "posterior" or chosen_before)
 
 
-def statistics_alone(odar: Odar, evidence: Evidence, fitted: Fitted, made: dict[str, Any]) -> Calibration:
-    """μ and σ of these records; everything else as it is in use."""
+def statistics_alone(
+    odar: Odar, evidence: Evidence, made: dict[str, Any], fitted: Fitted | None = None
+) -> Calibration:
+    """μ, σ and quantiles of these records, for which no label is needed; everything else as it is in use."""
     skills = incumbents(odar).setup.fusion.skills
     own, scores = fit_statistics(evidence), fit_scores(evidence)
     statistics = table(odar, _skilled(own, skills), scores and _skilled(scores, skills))
-    return replace(odar.calibration, statistics=statistics, made=made_of(made), report=report(fitted))
+    return replace(
+        odar.calibration, statistics=statistics, made=made_of(made), report=report(fitted) if fitted else {}
+    )
 
 
 def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibration:
@@ -91,14 +96,14 @@ def table(
     odar: Odar, statistics: tuple[Statistics | None, ...], scores: tuple[Statistics | None, ...] | None = None
 ) -> StatisticsTable:
     """Statistics under the sources they belong to, a surrogate's among them; those of other sources stay."""
-    pairs = [*zip(_sources(odar), statistics, strict=True)]
+    pairs = [*zip(source_list(odar), statistics, strict=True)]
     if scores is not None:
-        pairs += zip(_sources(odar, odar.settings.fusion.surrogate), scores, strict=True)
+        pairs += zip(source_list(odar, odar.settings.fusion.surrogate), scores, strict=True)
     measured = {source: known for source, known in pairs if known is not None}
     return StatisticsTable({**odar.calibration.statistics.entries, **measured})
 
 
-def _sources(odar: Odar, surrogate: str = "") -> list[Source]:
+def source_list(odar: Odar, surrogate: str = "") -> list[Source]:
     """Where the answers of each step come from; with a surrogate, scored by it."""
     scorer = odar.settings.card(surrogate).name if surrogate else ""
     return [odar.source(odar.cards[step.role][0].name, step, scorer) for step in STEPS]

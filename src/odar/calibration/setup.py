@@ -66,6 +66,8 @@ class Setup:
     """Of a surrogate's scores of the same three (SPEC 5.6); None if there is no surrogate."""
     rule: str = "fep"
     missing_limit: float = 0.2
+    similarity: str = "lexical"
+    """How free text is compared (SPEC 5.15); the evidence must have been made with the same."""
     stopping: Stopping = NEVER_STOP
     samples: int = 5
     enabled: bool = True
@@ -112,7 +114,7 @@ class Setup:
 
     def simulate(self, evidence: Evidence, path: Ints) -> Simulation:
         """Take the given path with each item."""
-        fusion = Fusion(self.rule, self.fusion.beta, self.missing_limit)
+        fusion = Fusion(self.rule, self.fusion.beta, self.missing_limit, similarity=self.similarity)
         return simulate(self.align(evidence.candidates), path, fusion, self.stopping, self.samples)
 
     def votes(self, evidence: Evidence) -> Votes:
@@ -128,10 +130,11 @@ class Setup:
         for path in (MEDIUM, HARD):
             read = self.simulate(evidence, np.full(len(evidence), path)).read
             view = fusion.compare(candidates, read)
-            groups = np.where(view.scored, candidates.groups.among(view.scored), -1)[~view.ladder]
-            parts.append((view.energy[~view.ladder], groups, (evidence.correct & view.scored)[~view.ladder]))
-        energy, groups, correct = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Votes(energy, groups, correct, tuple(source_columns(candidates)))
+            groups = np.where(view.scored, candidates.groups.among(view.scored), -1)
+            s, kept = candidates.similarity.among(groups, view.scored), ~view.ladder
+            everything = Votes(view.energy, groups, evidence.correct & view.scored, similarity=s)
+            parts.append(everything.rows(kept))
+        return Votes.join(parts, tuple(source_columns(candidates)))
 
     @property
     def tables(self) -> QuantileTables | None:

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
 import click
 
-from odar.cli.harmless import harmless
 from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_providers
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
-from odar.cli.stream import AnswerStream
+from odar.cli.terminal import AnswerStream, strip_control_chars
 from odar.engine import Odar, ServingOptions
-from odar.errors import InputError
-from odar.images import load_image
+from odar.errors import InputError, OdarError, one_line
+from odar.inputs import check_text, load_image
 from odar.policy.target import Target
-from odar.question import check_text
 from odar.settings import Settings
-from odar.store.alignment_file import alignment_file
-from odar.store.recorder import record, warm_up
+from odar.store.alignment import alignment_file
+from odar.store.record import Record
 from odar.summary import summary
 from odar.types import Answer, Decision, Path, Query
+
+_PATIENCE_S = 1.0
+"""Nobody waits longer for a prompt to come back because another process holds the database."""
 
 
 @click.command("ask")
@@ -88,10 +91,10 @@ def command(
         "target": Target.of(calls=target_calls),
     }
     settings = fetch_fast_weights(settings, quiet=as_json)
-    warm_up(settings)
+    preload_store(settings)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
     _show(answer, settings, shown=shown, as_json=as_json, explain=explain)
-    if complaint := record(answer, Query(text, tuple(pictures)), settings):
+    if complaint := record_trace(answer, Query(text, tuple(pictures)), settings):
         click.echo(f"odar: trace not recorded: {complaint}", err=True)
 
 
@@ -100,7 +103,7 @@ def _show(answer: Answer, settings: Settings, *, shown: bool, as_json: bool, exp
         click.echo(json.dumps(summary(answer), ensure_ascii=False))
         return
     if not shown:
-        click.echo(harmless(answer.answer) if sys.stdout.isatty() else answer.answer)
+        click.echo(strip_control_chars(answer.answer) if sys.stdout.isatty() else answer.answer)
     if explain:
         from odar.cli.explain import print_explanation
 
@@ -117,6 +120,10 @@ async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch:
         display = DownloadDisplay(lambda: tell(None))  # of the slow model, if the question turns out to need it
         providers = local_providers(settings, display) if watch else None
         async with Odar(settings, providers=providers, served=alignment_file(settings.store)) as odar:
+            if odar.learning is not None:
+                from odar.store.learning import read_t
+
+                odar.use_learned(await asyncio.to_thread(read_t, settings, odar.learning))
             watching = ServingOptions(on_decision=tell)
             answer = await odar.aask(text, on_text=_first(tell, stream), serving=watching, **options)
     return answer, stream is not None and stream.finish(answer.answer)
@@ -178,3 +185,26 @@ def _decode(raw: bytes, source: str) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{source} is not UTF-8 text: byte {error.start} is {raw[error.start]:#04x}") from None
+
+
+def preload_store(settings: Settings) -> None:
+    """Load the database library (0.3 s) in the background, while the models are thinking."""
+    if settings.store.enabled:
+        threading.Thread(target=importlib.import_module, args=("odar.store.archive",), daemon=True).start()
+
+
+def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None:
+    """Store the trace of an answer; returns why it could not be, in one line. Never raises."""
+    if not settings.store.enabled:
+        return None
+    try:
+        from odar.store.database import Database
+        from odar.store.writer import make_row, write_rows
+
+        with Database(settings.store, _PATIENCE_S) as database, database.write() as connection:
+            write_rows(connection, [make_row(Record(query, answer), content=settings.store.content)])
+    except OdarError as error:
+        return one_line(error)
+    except Exception as error:  # the answer stands, whatever becomes of its trace
+        return f"{type(error).__name__}: {one_line(error)}"
+    return None

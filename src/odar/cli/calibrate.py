@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from odar.cli.options import Finite, UserPath, announce_profile, command_line, s
 from odar.errors import InputError
 from odar.files import cache_folder, written_whole
 from odar.settings import Settings
-from odar.types import Query
+from odar.types import Query, Role
 
 if TYPE_CHECKING:
     from odar.calibration.evidence import Evidence
@@ -40,14 +40,18 @@ FEWEST = 30
     metavar="RECORDING",
     help="Fit to recorded answers; no call is made.",
 )
+@click.option(
+    "--difficulty",
+    type=UserPath(),
+    metavar="ROWS",
+    help="Only train the difficulty estimator on these rows; no call is made.",
+)
 @click.option("--from-traces", is_flag=True, help="Fit to recorded traffic with feedback; calls nobody.")
 @click.option(
     "--out",
     type=UserPath(),
     metavar="FILE",
-    default="calibration.json",
-    show_default=True,
-    help="Where the result is written.",
+    help="Where the result is written. Default: calibration.json; with --difficulty, estimator.json.",
 )
 @click.option(
     "--recording",
@@ -93,14 +97,22 @@ FEWEST = 30
     show_default=True,
     help="What it is compared with: the Hard path, or one slow answer.",
 )
+@click.option("--history", "show_history", is_flag=True, help="List how feedback moved the thresholds.")
+@click.option("--undo", type=click.IntRange(min=1), metavar="N", help="Return to the thresholds before change N.")
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
-@click.option("--statistics-only", is_flag=True, help="Measure μ and σ; leave everything else as it is.")
+@click.option(
+    "--statistics-only",
+    is_flag=True,
+    help="Measure μ, σ and quantiles, for which no answers need to be known; leave everything else as it is.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @settings_options
 def command(
     data: str | None,
     source: str | None,
+    difficulty: str | None,
     from_traces: bool,
+    out: str | None,
     recording: str | None,
     limit: int,
     as_json: bool,
@@ -124,6 +136,10 @@ def command(
     --at-most-worse fits to one half of the questions and tests on the other, from always Hard downwards. The
     certificate holds for later questions that are exchangeable with these, and for these models and settings.
 
+    --difficulty reads a JSONL file with query on each line, and either difficulty (0 to 1) or correct: whether the
+    fast model was right, or how often. With correct, time (a person's) or reasoning (a worked solution) counts
+    half. The estimator is trained from the shipped weights on and compared with them on held-out folds.
+
     The local model runs once on each core; for it --concurrency does not count.
 
     \b
@@ -131,7 +147,19 @@ def command(
     odar calibrate                       # the local model, for nothing
     odar calibrate --from runs/mine.jsonl
     odar calibrate --from-traces         # after `odar feedback`
+    odar calibrate --difficulty rows.jsonl
+    odar calibrate --history             # of routing.learn; see --undo
     """
+    if options["show_history"] or options["undo"] is not None:
+        return _learned(settings, options["undo"], as_json=as_json)
+    if difficulty:
+        from odar.cli.calibrate_difficulty import train_difficulty
+
+        if data or source or from_traces or recording:
+            raise InputError("--difficulty reads labelled questions; it does not go together with other sources")
+        out = out or "estimator.json"
+        return train_difficulty(difficulty, settings, out, force=options["force"], as_json=as_json)
+    options["out"] = out or "calibration.json"
     if from_traces:
         from odar.cli.calibrate_traces import calibrate_from_traces
 
@@ -146,7 +174,8 @@ def command(
         return _fit_and_write(odar, items, source, as_json=as_json, **_only_fit(options))
     from odar.recording.questions import load_questions, starter_questions
 
-    questions = load_questions(data, answers=True) if data else starter_questions(limit)
+    labelled = not options["statistics_only"]
+    questions = load_questions(data, answers=labelled) if data else starter_questions(limit)
     if any(question.gold is not None for question in questions):
         raise InputError(
             "calibrate compares answers: give the right one as answer, or record with `odar eval collect`"
@@ -158,6 +187,33 @@ def command(
     fetch_weights(settings, quiet=as_json)
     odar, items = _collect(settings, questions, data or "starter", recording, options, quiet=as_json)
     return _fit_and_write(odar, items, data or "starter", as_json=as_json, **_only_fit(options))
+
+
+def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
+    """Take back a change of the thresholds by feedback, if one is named, and list them."""
+    from odar.calibration_file import load_calibration
+    from odar.policy.certificate import InstalledCertificate
+    from odar.store.database import Database
+    from odar.store.learning import history, undo
+
+    with Database(settings.store) as database:
+        if number is not None:
+            certificate = InstalledCertificate.of(load_calibration(settings.calibration).made.get("certificate"))
+            if certificate is None:
+                raise InputError("--undo needs the certificate that the change was made under; set calibration")
+            undo(database, certificate, number)
+        rows = history(database)
+    if as_json:
+        click.echo(json.dumps(rows))
+        return 0
+    for row in rows:
+        said = {True: "right", False: "wrong", None: ""}[row["correct"]]
+        moved = f"t {row['t_before']:.4f} → {row['t_after']:.4f}  τ1 {row['tau1']:.3f}  τ2 {row['tau2']:.3f}"
+        who = f"{row['kind']} {said} {(row['trace_id'] or '')[:8]} {row['key_id'] or ''}"
+        click.echo(f"{row['number']:>5}  {row['at'][:19]}  {moved}  {' '.join(who.split())}")
+    if not rows:
+        click.echo("odar: feedback has not moved the thresholds; it does with routing.learn = true", err=True)
+    return 0
 
 
 def _only_fit(options: dict[str, Any]) -> dict[str, Any]:
@@ -182,12 +238,17 @@ def _fit_and_write(
     against: str,
     as_json: bool,
 ) -> int:
-    from odar.calibration.install import report, statistics_alone, to_calibration
+    from odar.calibration.install import report, source_list, statistics_alone, to_calibration
     from odar.calibration.routing_fit import Goal
     from odar.cli.calibrate_view import show, show_certificate
 
     if len(items) < FEWEST:
         raise InputError(f"{len(items)} items have answers; at least {FEWEST} are needed to fit anything")
+    for warning in _cut_off(odar, items):
+        click.echo(f"odar: {warning}", err=True)
+    made = {"command": command_line(), "data": data, "items": len(items)}
+    if statistics_only:
+        return _write_statistics(odar, items, made, out, as_json=as_json)
     evidence, fitted = _fit(odar, items, tolerance, Goal(goal, max_calls, max_cost))
     certificate = None
     if at_most_worse is not None:
@@ -197,14 +258,15 @@ def _fit_and_write(
         promise = Promise(at_most_worse, confidence, against)
         setup, certificate = guarantee(evidence, incumbents(odar), promise)
         fitted = replace(fitted, setup=setup, found=True)
-    made = {"command": command_line(), "data": data, "items": len(items)}
     why = "" if certificate is not None else fitted.worse
-    refused = bool(why) and not force and not statistics_only
-    alone = statistics_only or refused or (certificate is not None and not certificate.cheaper)
+    refused = bool(why) and not force
+    alone = refused or (certificate is not None and not certificate.cheaper)
     whole = None if alone else to_calibration(odar, fitted, made)
-    calibration = whole or statistics_alone(odar, evidence, fitted, made)
+    calibration = whole or statistics_alone(odar, evidence, made, fitted)
     if certificate is not None and not alone:
-        calibration = replace(calibration, made={**calibration.made, "certificate": certificate.document()})
+        sources = [asdict(source) for source in source_list(odar)]
+        document = {**certificate.document(), "sources": sources}
+        calibration = replace(calibration, made={**calibration.made, "certificate": document})
     if as_json:
         told = {"written": out, "statistics_only": alone}
         if certificate is not None:
@@ -223,6 +285,37 @@ def _fit_and_write(
     if not as_json:
         click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
     return 0
+
+
+def _write_statistics(
+    odar: Odar, items: list[RecordedItem], made: dict[str, Any], out: str, *, as_json: bool
+) -> int:
+    """Write μ, σ and quantiles alone: the answers are not scored."""
+    from odar.calibration.install import statistics_alone
+
+    calibration = statistics_alone(odar, _evidence(odar, items), made)
+    with written_whole(Path(out)) as draft:
+        draft.write_text(calibration.to_json(), encoding="utf-8")
+    rows: list[dict[str, Any]] = [
+        {"model": source.model, "count": known.count, "mean": known.mean, "deviation": known.deviation}
+        for source, known in calibration.statistics.entries.items()
+    ]
+    if as_json:
+        click.echo(json.dumps({"written": out, "statistics_only": True, "sources": rows}, ensure_ascii=False))
+        return 0
+    for row in rows:
+        click.echo("{model}: μ = {mean:.4f}, σ = {deviation:.4f} of {count} answers".format(**row))
+    click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
+    return 0
+
+
+def _cut_off(odar: Odar, items: list[RecordedItem]) -> list[str]:
+    """Which agent has more than 20% of its recorded answers cut off, and how many tokens would do."""
+    from odar.policy.cut_off import cut_off_warnings
+
+    finishes = [(each.step.role, each.finish) for item in items for each in item.attempts]
+    counts = {role: (sum(r is role for r, _ in finishes), finishes.count((role, "length"))) for role in Role}
+    return cut_off_warnings(counts, {role: odar.settings.agent(role).max_tokens for role in Role})
 
 
 def _collect(
@@ -292,15 +385,21 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
 
 
 def _fit(odar: Odar, items: list[RecordedItem], tolerance: float, goal: Goal) -> tuple[Evidence, Fitted]:
-    from odar.calibration.evidence import evidence_of
     from odar.calibration.fit import fit
+    from odar.calibration.install import incumbents
+
+    evidence = _evidence(odar, items)
+    return evidence, fit(evidence, incumbents(odar), tolerance=tolerance, goal=goal)
+
+
+def _evidence(odar: Odar, items: list[RecordedItem]) -> Evidence:
+    from odar.calibration.evidence import evidence_of
     from odar.calibration.install import incumbents
 
     today = incumbents(odar)
     prior = np.array([odar.estimator.estimate(Query(item.query)).difficulty for item in items])
     features = None if today.estimator is None else np.array([item.features for item in items])
-    evidence = evidence_of(items, odar.settings.fusion.varentropy_weight, features, prior)
-    return evidence, fit(evidence, today, tolerance=tolerance, goal=goal)
+    return evidence_of(items, odar.settings.fusion.varentropy_weight, features, prior, odar.fusion.similarity)
 
 
 def _recording_path(named: str | None, header: Header) -> Path:

@@ -58,7 +58,7 @@ def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int
 def _read(odar: Odar, sources: Mapping[Step, tuple[str, str]], estimator: LearnedEstimator | None) -> Traffic:
     from odar.store.archive import Archive
     from odar.store.database import Database
-    from odar.store.filters import Filter
+    from odar.store.record import Filter
 
     if not odar.settings.store.enabled:
         raise InputError("store.enabled is false: there are no traces to fit to")

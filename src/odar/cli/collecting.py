@@ -96,11 +96,11 @@ def copies(settings: Settings) -> int:
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
     """The local providers, each as several copies."""
     from odar.providers.local import LocalProvider
-    from odar.providers.several import Several
+    from odar.providers.pool import LeastBusyProvider
 
     threads, count = settings.local.threads or 1, copies(settings)
     return {
-        name: Several(
+        name: LeastBusyProvider(
             [
                 LocalProvider(name, threads=threads, contexts=settings.contexts(name), copy=number)
                 for number in range(count)

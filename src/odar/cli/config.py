@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from odar.cli.options import settings_options
-from odar.config import environment_name, leaves
+from odar.config import KeyPath, environment_name, key_name, leaves
 from odar.errors import UnknownName
 from odar.secrets import is_secret, masked
 from odar.settings import Settings
-from odar.values import KeyPath, key_name
 
 
 @click.command("config")
@@ -54,7 +53,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from odar.cli.tables import plain_table
+    from odar.cli.terminal import plain_table
 
     table = plain_table("setting", "value", "from", gap=2, overflow="fold")
     for path, value, origin, _ in rows:

@@ -12,9 +12,9 @@ from odar.cli.explain import describe_difficulty
 from odar.cli.options import UserPath, settings_options
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
+from odar.inputs import check_text
 from odar.policy.experts import route_expert
 from odar.policy.path import Routing
-from odar.question import check_text
 from odar.recording.questions import load_lines, query_of
 from odar.settings import Settings
 from odar.types import Assignment, Decision, Query

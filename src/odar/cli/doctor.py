@@ -20,9 +20,10 @@ from odar.cli.options import settings_options
 from odar.engine import Odar
 from odar.errors import OdarError
 from odar.files import cache_folder
+from odar.policy.certificate import describe
 from odar.secrets import masked
 from odar.settings import AgentSettings, Settings
-from odar.store.alignment_file import alignment_file, alignment_path
+from odar.store.alignment import alignment_file, alignment_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ def command(as_json: bool, settings: Settings) -> int:
         *_places(settings),
         *_local_models(settings),
         *asyncio.run(_agents(settings)),
+        *_traffic(settings),
     ]
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
@@ -95,6 +97,30 @@ def _places(settings: Settings) -> list[Finding]:
         found.append(Finding("on disk", True, f"traces and keys: {masked(url.render_as_string())}"))
     places["served energies"] = alignment_path(settings.store)
     return found + [Finding("on disk", True, f"{what}: {_size(path)}") for what, path in places.items()]
+
+
+def _traffic(settings: Settings) -> list[Finding]:
+    """What the questions of the last 7 days show: cut-off answers, and more spent than always slow would cost."""
+    from datetime import UTC, datetime, timedelta
+
+    from odar.store.archive import Archive
+    from odar.store.database import Database, database_url
+    from odar.store.overview import warnings_of
+    from odar.store.record import Filter
+
+    url = database_url(settings.store)
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        return []
+    try:
+        with Database(settings.store) as database:
+            week = Filter(since=(datetime.now(UTC) - timedelta(days=7)).isoformat())
+            found = Archive(database).overview(week)
+    except OdarError as error:
+        return [Finding("traces", True, f"cannot be read: {error}")]
+    return [
+        Finding("traces", True, f"last 7 days: {warning}", "odar traces --summary --since 7d")
+        for warning in warnings_of(found, settings)
+    ]
 
 
 def _size(path: Path) -> str:
@@ -157,6 +183,7 @@ async def _agents(settings: Settings) -> list[Finding]:
     found: list[Finding] = []
     async with Odar(settings, served=alignment_file(settings.store)) as odar:
         found += _energies(odar)
+        found += _certificate(odar)
         for role, agent in (("fast", settings.fast), ("slow", settings.slow)):
             found.append(await _agent(odar, role, agent))
     if settings.fast.model == settings.slow.model:
@@ -189,11 +216,26 @@ def _energies(odar: Odar) -> list[Finding]:
     return found
 
 
+def _certificate(odar: Odar) -> list[Finding]:
+    """Whether the installed certificate holds, and whether thresholds can learn from feedback."""
+    again = "odar calibrate --at-most-worse 0.05"
+    if odar.certificate is None:
+        if not odar.settings.routing.learn:
+            return []
+        return [
+            Finding("learning", True, "routing.learn is on and no certificate is installed: nothing moves", again)
+        ]
+    problems = odar.certificate_problems()
+    state = describe(odar.certificate, problems)
+    return [Finding("certificate", True, state, again if problems else "")]
+
+
 async def _agent(odar: Odar, role: str, agent: AgentSettings) -> Finding:
+    """Whether the agent's provider answers, and has the model."""
     card = odar.settings.card(agent.model)
     topic = f"{role} agent"
     try:
-        line = await odar.providers[card.provider].check()
+        line = await odar.providers[card.provider].check(card.id)
     except OdarError as error:
         return Finding(
             topic,

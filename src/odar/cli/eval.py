@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import click
 
-from odar.cli.lazy import LazyGroup
+from odar.cli.main import LazyGroup
 
 PLACES = {
-    "list": "odar.cli.eval_sets:list_benchmarks",
+    "list": "odar.cli.eval_collect:list_benchmarks",
     "collect": "odar.cli.eval_collect:collect_command",
     "convert": "odar.cli.eval_collect:convert",
     "import": "odar.cli.eval_import:command",
     "replay": "odar.cli.eval_replay:replay",
     "compare": "odar.cli.eval_replay:compare",
-    "fuse": "odar.cli.eval_fuse:command",
+    "fuse": "odar.cli.eval_replay:fuse",
+    "judge": "odar.cli.eval_judge:command",
     "report": "odar.cli.eval_report:report",
-    "score": "odar.cli.eval_sets:score_command",
+    "adversarial": "odar.cli.eval_report:adversarial",
+    "transfer": "odar.cli.eval_report:transfer",
+    "score": "odar.cli.eval_collect:score_command",
 }
 """Where each subcommand is; loaded when it runs."""
 HELP = {
@@ -26,7 +29,10 @@ HELP = {
     "replay": "Replay policies on a recording, with no further call.",
     "compare": "Compare two policies, or two recordings, item by item.",
     "fuse": "Compare fusion rules on the candidates of a recording.",
+    "judge": "Ask a model which of two recorded answers is better.",
     "report": "Write one HTML file with every table and figure.",
+    "adversarial": "Compare benchmarks with their adversarial rewrites.",
+    "transfer": "Train the difficulty estimator on one domain, route the others.",
     "score": "Score responses you have already.",
 }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,21 +28,29 @@ from odar.cli.collecting import (
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
-from odar.errors import InputError, UsageError
+from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS
+from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, plan, with_fitting_prompts
 from odar.recording.collect import Job, TaskSet, collect, collect_work, make_items
-from odar.recording.files import open_recording, write_recording
+from odar.recording.files import SUFFIXES, is_recording, open_recording, write_recording
 from odar.recording.header import header_of
 from odar.recording.journal import Journal
 from odar.recording.questions import QuestionSet, load_questions
 from odar.recording.schema import Task, row_id
 from odar.recording.work import WithEngine
 from odar.settings import Settings
+from odar.types import Query
+
+if TYPE_CHECKING:
+    from odar.evals.benchmarks.base import Benchmark, Task
+    from odar.evals.responses import RecordedResponse, Scores
 
 MOST_SAMPLES = 9
 """The longest best-of-N curve of SPEC 7.3."""
 Sets = list[tuple[TaskSet, list[Task]]]
+_FOLDER = UserPath(path_type=Path, exists=True, file_okay=False)
+_FILE = UserPath(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command("collect")
@@ -52,6 +62,11 @@ Sets = list[tuple[TaskSet, list[Task]]]
     "--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples per item. Default: as on the Hard path."
 )
 @click.option("--data", type=UserPath(), metavar="DIR", help="Read benchmarks from this folder, not from the hub.")
+@click.option(
+    "--score-by",
+    type=click.Choice(sorted(TEXT_SCORERS)),
+    help="Scorer of your own questions. Default: equivalence.",
+)
 @click.option("--budget", type=Finite(min=0), metavar="USD", help="Limit for the recording, earlier runs too.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
 @engine_options
@@ -65,6 +80,7 @@ def collect_command(
     seeds: tuple[int, ...],
     samples: int | None,
     data: str | None,
+    score_by: str | None,
     budget: float | None,
     concurrency: int,
     engine: str,
@@ -76,10 +92,10 @@ def collect_command(
 ) -> int:
     """Run both agents on every item of some sets, and record all they said.
 
-    A SET is a benchmark (`odar eval list`) or a JSONL file of your own questions, with query and answer on each
-    line as for `odar calibrate`. Stop it at any time, with Ctrl-C or kill -9: every answer is on disk as soon as it
-    arrives, and the same command continues. Sets of more than 5,000 items give five disjoint stratified folds of
-    1,000.
+    A SET is a benchmark (`odar eval list`), a JSONL file of your own questions, with query and answer on each line
+    as for `odar calibrate`, or a recording: its questions are asked again, with other models or prompts. Stop it at
+    any time, with Ctrl-C or kill -9: every answer is on disk as soon as it arrives, and the same command continues.
+    Sets of more than 5,000 items give five disjoint stratified folds of 1,000.
 
     \b
     odar eval collect my-questions.jsonl --out runs/mine.jsonl
@@ -91,7 +107,8 @@ def collect_command(
     path = Path(out)
     if not path.name.endswith(".jsonl"):
         raise UsageError(f"--out {out}: a recording that can grow is a .jsonl file, such as {out}.jsonl")
-    found = [pair for name in dict.fromkeys(names) for pair in _load(name, Path(data) if data else None)]
+    folder = Path(data) if data else None
+    found = _scorable([pair for name in dict.fromkeys(names) for pair in _load(name, folder, score_by)])
     settings = _fitting(settings, [source for source, _ in found])
     jobs = list(_jobs(found, limit, seeds))
     announce_profile(settings)
@@ -140,11 +157,19 @@ def convert(recording: str, out: str) -> None:
     click.echo(f"{out}: {count} items, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
-def _load(name: str, folder: Path | None) -> Iterator[tuple[TaskSet, list[Task]]]:
+def _load(name: str, folder: Path | None, score_by: str | None) -> Iterator[tuple[TaskSet, list[Task]]]:
     """Load the sets of a name: a benchmark, or the sets of a user's file."""
-    if not name.endswith(".jsonl"):
+    if not name.endswith(SUFFIXES):
+        if score_by:
+            raise UsageError(f"--score-by is for your own questions; {name} has its own scorer")
         benchmark = BENCHMARKS[name]
-        yield benchmark, list(benchmark.load(folder))
+        tasks, official = list(benchmark.load(folder)), benchmark.about.size
+        if official is not None and len(tasks) != official:
+            click.echo(f"odar: {name} has {len(tasks):,} tasks here; the official set has {official:,}", err=True)
+        yield benchmark, tasks
+        return
+    if not name.endswith(".jsonl") or is_recording(name):
+        yield from _again(name)
         return
     questions = load_questions(name, read_conversation, answers=True)
     for own in dict.fromkeys(question.set for question in questions):
@@ -152,8 +177,37 @@ def _load(name: str, folder: Path | None) -> Iterator[tuple[TaskSet, list[Task]]
         by_benchmark = any(question.gold is not None for question in members)
         if by_benchmark and any(question.gold is None for question in members):
             raise InputError(f"{name}: set {own!r} has questions with gold and others with answer; use one of them")
-        source = BENCHMARKS[own] if by_benchmark else QuestionSet(own or Path(name).stem)
+        title, scorer = own or Path(name).stem, TEXT_SCORERS[score_by] if score_by else None
+        own_set = QuestionSet(title, metric=score_by or "accuracy", scorer=scorer)
+        source = BENCHMARKS[own] if by_benchmark else own_set
         yield source, [question.task for question in members]
+
+
+def _again(name: str) -> Iterator[tuple[TaskSet, list[Task]]]:
+    """Yield the sets of a recording, whose questions are asked again."""
+    tasks: dict[str, dict[str, Task]] = {}
+    for item in open_recording(name).items():
+        task = Task(item.key.id, Query(item.query), item.gold, item.stratum, item.effort, split=item.split)
+        tasks.setdefault(item.key.set, {})[item.key.id] = task
+    for own, members in tasks.items():
+        source: TaskSet = BENCHMARKS[own] if own.partition("+")[0] in BENCHMARKS.names() else QuestionSet(own)
+        yield source, list(members.values())
+
+
+def _scorable(sets: Sets) -> Sets:
+    """Return the sets whose answers can be scored here; for others, say how their results get into a report."""
+    found, reasons = [], {}
+    for source, tasks in sets:
+        try:
+            check_scorer(source, tasks)
+            found.append((source, tasks))
+        except GradedElsewhere as error:
+            reasons[source.name] = str(error)
+    if not found:
+        raise InputError(" ".join(reasons.values()))
+    for reason in reasons.values():
+        click.echo(f"odar: left out: {reason}", err=True)
+    return found
 
 
 def _fitting(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
@@ -170,7 +224,6 @@ def _jobs(sets: Sets, limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
         drawn = plan(tasks, limit=limit)
         if not drawn.tasks:
             raise InputError(f"set {source.name} holds no items")
-        check_scorer(source, drawn.tasks)
         for seed in dict.fromkeys(seeds):
             for task, fold in zip(drawn.tasks, drawn.folds, strict=True):
                 yield Job(source, task, fold, seed)
@@ -184,3 +237,98 @@ def _summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
     money = ", cost unknown" if spent is None else f", ${spent:.4f} spent" if spent else ""
     rest = "" if done == len(jobs) else "; the same command continues"
     click.echo(f"odar: {done} of {len(jobs)} items done{money}; {out} holds {len(finished)}{rest}", err=True)
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def list_benchmarks(as_json: bool) -> None:
+    """Every benchmark: category, metric, size, licence, where it comes from."""
+    from odar.evals.benchmarks.base import BENCHMARKS, NAMES
+
+    names = [*NAMES, *sorted(BENCHMARKS.names() - set(NAMES))]
+    benchmarks = [BENCHMARKS[name] for name in names]
+    if as_json:
+        rows = [{"name": b.name, "category": b.category, "metric": b.metric, **asdict(b.about)} for b in benchmarks]
+        click.echo(json.dumps(rows, ensure_ascii=False))
+        return
+    click.echo(f"{'name':14} {'category':19} {'metric':11} {'size':>6}  source")
+    for benchmark in benchmarks:
+        about = benchmark.about
+        size = "" if about.size is None else f"{about.size:,}"
+        marks = [about.licence, "gated" if about.gated else "", f"needs {about.needs}" if about.needs else ""]
+        click.echo(
+            f"{benchmark.name:14} {benchmark.category:19} {benchmark.metric:11} {size:>6}  {about.source}\n"
+            f"{'':54}{', '.join(filter(None, marks))}"
+        )
+        if about.note:
+            click.echo(f"{'':54}{about.note}")
+
+
+@click.command("score")
+@click.argument("name")
+@click.option("--responses", required=True, type=_FILE, help="JSONL: response, and id or prompt; maybe answer.")
+@click.option("--data", type=_FOLDER, help="Folder with the benchmark's files; without it, the hub.")
+@click.option("--report", type=_FILE, help="Report of the SWE-bench harness.")
+@click.option(
+    "--predictions", type=UserPath(path_type=Path, dir_okay=False), help="Write for that harness, and stop."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def score_command(
+    name: str, responses: Path, data: Path | None, report: Path | None, predictions: Path | None, as_json: bool
+) -> None:
+    """Score the recorded responses of any model against a benchmark.
+
+    \b
+    odar eval score ifeval --data DIR --responses responses.jsonl
+    odar eval score swe_bench --responses FILE --predictions predictions.jsonl
+    """
+    from odar.evals.benchmarks.base import BENCHMARKS
+    from odar.evals.responses import read_responses, score_responses
+
+    benchmark = BENCHMARKS[name]
+    given = read_responses(responses)
+    tasks = list(benchmark.load(data))
+    if predictions is not None:
+        _predict(benchmark, tasks, given, predictions)
+        return
+    if report is not None:
+        benchmark = _with_report(benchmark, report)
+    _show(benchmark, score_responses(benchmark, tasks, given), as_json)
+
+
+def _predict(benchmark: Benchmark, tasks: list[Task], responses: list[RecordedResponse], path: Path) -> None:
+    from odar.evals.responses import match
+    from odar.evals.scorers.programs import Prediction, extract_patch, write_predictions
+
+    if benchmark.name != "swe_bench":
+        raise UsageError(f"--predictions is for swe_bench, not {benchmark.name}")
+    found, _ = match(tasks, responses)
+    if not found:
+        raise InputError(f"none of the {len(responses)} responses belongs to a SWE-bench issue")
+    rows = [Prediction(task.gold, extract_patch(found[task.id].text)) for task in tasks if task.id in found]
+    count = write_predictions(path, "odar", rows)
+    click.echo(f"{count} predictions in {path}; now run: python -m swebench.harness.run_evaluation -p {path}")
+
+
+def _with_report(benchmark: Benchmark, report: Path) -> Benchmark:
+    from odar.evals.benchmarks.verified import SweBench
+
+    if not isinstance(benchmark, SweBench):
+        raise UsageError(f"--report is for swe_bench, not {benchmark.name}")
+    return benchmark.with_report(report)
+
+
+def _show(benchmark: Benchmark, scores: Scores, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"benchmark": benchmark.name, "metric": benchmark.metric, **asdict(scores)}))
+        return
+    click.echo(f"{benchmark.name}: {benchmark.metric} {100 * scores.mean:.2f} over {scores.count} tasks")
+    for figure, value in scores.figures.items():
+        click.echo(f"  {figure:28} {100 * value:6.2f}")
+    if len(scores.strata) > 1:
+        for stratum, (mean, count) in scores.strata.items():
+            click.echo(f"  {stratum or '(none)':44} {100 * mean:6.2f}  {count:6}")
+    if scores.missing:
+        click.echo(f"{scores.missing} tasks have no response and are left out", err=True)
+    if scores.by_place:
+        click.echo(f"{scores.by_place} responses matched by place: their prompts differ a little", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from odar.catalogue import Price
 from odar.cli.options import UserPath, settings_options
 from odar.errors import UnknownName, UsageError
 from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions
+from odar.recording.schema import Task
 from odar.settings import Settings
 from odar.types import Role
 
@@ -42,7 +43,7 @@ from odar.types import Role
 @click.option(
     "--questions", type=UserPath(), metavar="FILE", help="Texts and right answers by id, if the files lack them."
 )
-@click.option("--score-by", metavar="BENCHMARK", help="Rate the answers by the scorer of this benchmark.")
+@click.option("--score-by", metavar="NAME", help="Rate the answers: f1, rouge_l, or a benchmark's scorer.")
 @click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
 @click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
 @click.option("--set-name", default="", metavar="NAME", help="Name of the set. Default: the name of --fast.")
@@ -71,9 +72,10 @@ def command(
 ) -> None:
     """Join recorded answers of a fast and a slow model by question, and show what ODAR would gain. No call is made.
 
-    Files are lm-evaluation-harness samples (--log_samples), inspect_ai logs, OpenAI Batch output, or tables (JSONL,
-    CSV, Parquet). Usual column names of a table are recognised; name others with --map. Dots lead into objects, and
-    {model} is the name given by --fast-model or --slow-model.
+    Files are lm-evaluation-harness samples (--log_samples), inspect_ai logs, OpenAI Batch output, reports of the
+    SWE-bench harness, or tables (JSONL, CSV, Parquet) with answers or graded results. Usual column names of a table
+    are recognised; name others with --map. Dots lead into objects, and {model} is the name given by --fast-model or
+    --slow-model.
 
     \b
     odar eval import --fast samples_gsm8k_small.jsonl \\
@@ -81,6 +83,13 @@ def command(
     odar eval import --fast small.eval --slow large.eval --out pair.jsonl.gz
     odar eval import --fast out.jsonl.gz --slow out.jsonl.gz \\
       --map text=outputs.{model} --fast-model gemma-2-2b --slow-model gpt-4o
+
+    A column with the preferred one of two answers, by people or a judge, is a score too:
+
+    \b
+    odar eval import --fast votes.csv --slow votes.csv \\
+      --fast-map text=response_a --fast-map score=winner:model_a \\
+      --slow-map text=response_b --slow-map score=winner:model_b
     """
     from odar.engine import Odar
     from odar.evals.benchmarks.base import BENCHMARKS
@@ -97,14 +106,17 @@ def command(
     quick = read_answers(fast, options[0])
     deep = [read_answers(each, options[1]) for each in slow]
     known = read_questions(questions, shared) if questions else None
-    score = BENCHMARKS[score_by].score if score_by else None
+    score = _scorer(score_by) if score_by else None
     joined = join_answers(quick, deep, known, score)
     odar = Odar(settings)  # opens nothing: estimator, posterior and thresholds
     prices = {
         Role.FAST: _price(settings, fast_price, quick, "--fast-price"),
         Role.SLOW: _price(settings, slow_price, deep[0], "--slow-price"),
     }
-    items = to_items(joined, odar.estimator, set_name or Path(fast).name.split(".")[0], prices)
+    name = set_name or Path(fast).name.split(".")[0]
+    known_sets = {each.set or name for each in joined} & BENCHMARKS.names()
+    kinds = {each: (BENCHMARKS[each].category, BENCHMARKS[each].metric) for each in known_sets}
+    items = to_items(joined, odar.estimator, name, prices, kinds)
     if out:
         files = {Path(name).name: _sha256(Path(name)) for name in (fast, *slow)}
         write_recording(Path(out), imported_header(odar, items, files), items)
@@ -136,6 +148,17 @@ def _print(found: Any) -> None:
         click.echo(f"APGR (how well it chooses what to escalate; random 0.5): {ranks}")
     else:
         click.echo("the slow model is not better on these questions: there is nothing to gain by escalating")
+
+
+def _scorer(name: str) -> Callable[[Task, str, str], float]:
+    """Return a scorer of free text, or that of a benchmark."""
+    from odar.evals.benchmarks.base import BENCHMARKS
+    from odar.evals.scorers.text import TEXT_SCORERS
+
+    if name not in TEXT_SCORERS:
+        return BENCHMARKS[name].score
+    compare = TEXT_SCORERS[name]
+    return lambda task, _, answer: compare(task.gold if isinstance(task.gold, list) else [str(task.gold)], answer)
 
 
 def _columns(pairs: Sequence[str]) -> dict[str, str]:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import click
 import numpy as np
 
 from odar.calibration.bootstrap import Interval
-from odar.cli.options import UserPath
+from odar.cli.options import UserPath, settings_options
 from odar.errors import InputError
+from odar.evals.fusion_study import (
+    HeldOut,
+    RuleResult,
+    StoppingResult,
+    apply_rules,
+    held_out,
+    load_fusion_items,
+    oracle,
+    stop_early,
+)
 from odar.evals.replay.arrays import PanelArrays, load_arrays
 from odar.evals.replay.policies import run, run_all
 from odar.evals.replay.simulate import PolicyOutcome
-from odar.evals.standing import Standing, paired, standings, strata_of
+from odar.evals.router_quality import arena_score, path_robustness
+from odar.evals.statistics import Standing, paired, standings, strata_of
+from odar.policy.fusion import Fusion
+from odar.settings import Settings
 
 
 @click.command("replay")
@@ -44,7 +58,7 @@ def replay(
     """Replay policies on a RECORDING, with no further call.
 
     POLICY is odar, a baseline, or a list of them by name: baselines, fusion-rules, ablations, sweep-n,
-    sweep-lambda, sweep-beta, sweep-tau, all. Options follow a colon.
+    sweep-lambda, sweep-beta, sweep-tau, curve, all. Options follow a colon.
 
     \b
     odar eval replay runs/starter.jsonl
@@ -59,7 +73,8 @@ def replay(
     outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, PolicyOutcome)]
     rows = standings(arrays, outcomes, reference)
     if as_json:
-        click.echo(json.dumps([_plain(asdict(row)) for row in rows], ensure_ascii=False, allow_nan=False))
+        body = [plain(asdict(row)) | {"arena_score": _arena_score(row)} for row in rows]
+        click.echo(json.dumps(body, ensure_ascii=False, allow_nan=False))
     else:
         click.echo(f"{len(arrays)} items, {arrays.samples} slow samples each; gains are against {against}")
         _print(rows)
@@ -71,17 +86,22 @@ def replay(
 @click.command("compare")
 @click.argument("first", type=UserPath(), metavar="A")
 @click.argument("second", type=UserPath(), metavar="B")
+@click.option("--only", "set_name", metavar="SET", help="Only items of this set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def compare(first: str, second: str, as_json: bool) -> None:
+def compare(first: str, second: str, set_name: str | None, as_json: bool) -> None:
     """Compare A with B on the items they share. Each is RECORDING or RECORDING#POLICY; odar is the default policy.
 
     \b
     odar eval compare runs/starter.jsonl#odar runs/starter.jsonl#single-slow
     odar eval compare runs/new-prompts.jsonl runs/old-prompts.jsonl
+    odar eval compare runs/mine.jsonl#always-hard runs/mine.jsonl#single-slow \\
+      --only truthfulqa_text
     """
     sides = [_side(first), _side(second)]
     rows = [{key: i for i, key in enumerate(arrays.items.keys)} for arrays, _ in sides]
-    shared = [key for key in sides[0][0].items.keys if key in rows[1]]
+    shared = [key for key in sides[0][0].items.keys if key in rows[1] and set_name in (None, key.set)]
+    if set_name and not shared:
+        raise InputError(f"{first} and {second} share no item of the set {set_name!r}")
     if not shared:
         raise InputError(f"{first} and {second} share no item: set, id and seed must be the same")
     picked = [[index[key] for key in shared] for index in rows]
@@ -95,19 +115,23 @@ def compare(first: str, second: str, as_json: bool) -> None:
         "left_out": [len(index) - len(shared) for index in rows],
         "accuracy": [float(score.mean()) for score in scores],
         "calls": calls,
+        **_same_path([outcome.path[places] for (_, outcome), places in zip(sides, picked, strict=True)]),
         "only_first_right": int((scores[0] > scores[1]).sum()),
         "only_second_right": int((scores[0] < scores[1]).sum()),
         **asdict(found),
         "items_needed": {str(points): found.items_needed(points) for points in (2, 5, 10)},
     }
     if as_json:
-        click.echo(json.dumps(_plain(body), ensure_ascii=False, allow_nan=False))
+        click.echo(json.dumps(plain(body), ensure_ascii=False, allow_nan=False))
         return
     click.echo(
         f"{len(shared)} items in both" + (f", {sum(body['left_out'])} left out" if any(body["left_out"]) else "")
     )
     for side, name in enumerate((first, second)):
         click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {calls[side]:.2f} calls  {name}")
+    if body["same_path"] is not None:
+        corrected = f"{body['same_path_corrected']:.2f} corrected for chance"
+        click.echo(f"same path  {body['same_path']:.0%} of the items, {corrected}")
     click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}")
     if found.p is None:
         click.echo(
@@ -128,7 +152,7 @@ def _side(text: str) -> tuple[PanelArrays, PolicyOutcome]:
 def _print(rows: Sequence[Standing]) -> None:
     from rich.console import Console
 
-    from odar.cli.tables import plain_table
+    from odar.cli.terminal import plain_table
 
     table = plain_table("policy", gap=2)
     for name in ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
@@ -146,18 +170,101 @@ def _cells(row: Standing) -> list[str]:
         "–" if row.adjusted is None else f"{row.adjusted:.3f}",
         f"{row.calls:.2f}",
         "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
-        f"{row.median_s:.1f} s",
-        f"{row.tail_s:.1f} s",
+        *("unknown" if np.isnan(seconds) else f"{seconds:.1f} s" for seconds in (row.median_s, row.tail_s)),
         "–" if np.isnan(row.mix[0]) else " / ".join(f"{share:.0%}" for share in row.mix),
     ]
 
 
-def _plain(tree: Any) -> Any:
+def _same_path(paths: Sequence[Any]) -> dict[str, float | None]:
+    """The share of items that keep their path, such as from a question to its paraphrase; None without paths."""
+    if any((each < 0).any() for each in paths):
+        return {"same_path": None, "same_path_corrected": None}
+    return dict(zip(("same_path", "same_path_corrected"), path_robustness(*paths), strict=True))
+
+
+def _arena_score(row: Standing) -> float | None:
+    """RouterArena's score; None where the cost is unknown or nothing was charged."""
+    return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
+
+
+def plain(tree: Any) -> Any:
     """Ready for JSON: named fields as objects, and NaN, which has no JSON, as null."""
     if isinstance(tree, Interval):
-        return _plain(tree._asdict())
+        return plain(tree._asdict())
     if isinstance(tree, dict):
-        return {name: _plain(value) for name, value in tree.items()}
+        return {name: plain(value) for name, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_plain(value) for value in tree]
+        return [plain(value) for value in tree]
     return None if isinstance(tree, float) and not np.isfinite(tree) else tree
+
+
+@click.command("fuse")
+@click.argument("recording", type=UserPath())
+@click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed for the bootstrap.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
+    """Apply every fusion rule to the candidates of a RECORDING and compare their accuracy.
+
+    Candidates are the fast answer and the slow samples of each item. The rule `fep` is shown twice: as configured,
+    and with β and skills fitted to other items of the recording.
+
+    \b
+    odar eval fuse runs/mine.jsonl
+    odar eval fuse runs/mine.jsonl.gz --set fusion.beta=0.5 --json
+    """
+    fusion = settings.fusion
+    questions = load_fusion_items(recording, fusion.varentropy_weight, split or "")
+    fitted = held_out(questions, fusion.missing_limit, seed)
+    results = apply_rules(
+        questions, fusion.beta, fusion.missing_limit, seed, None if fitted is None else fitted.right
+    )
+    best = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
+    sizes = sum(len(question.candidates) for question in questions) / len(questions)
+    levels = ((1.0, 1), (0.9, 1), (0.8, fusion.first_wave), (0.8, 1))
+    stops = [stop_early(questions, best, level, first, seed) for level, first in levels]
+    ceiling = oracle(questions)
+    if as_json:
+        body = {
+            "questions": len(questions),
+            "candidates": sizes,
+            "oracle": ceiling,
+            "rules": [_row(result) for result in results],
+            "stopping": [_row(result) for result in stops],
+            "fitted": None if fitted is None else {"beta": _portable(fitted.beta), "skills": fitted.skills},
+        }
+        click.echo(json.dumps(body, ensure_ascii=False))
+        return
+    click.echo(f"{len(questions)} questions, {sizes:.1f} candidates each; oracle {ceiling:.3f}; 95% intervals\n")
+    _show(results, fitted, stops)
+
+
+def _show(results: list[RuleResult], fitted: HeldOut | None, stops: list[StoppingResult]) -> None:
+    click.echo(f"{'rule':19}{'accuracy':9}{'against majority':25} {'against argmin'}")
+    for result in sorted(results, key=lambda result: -result.accuracy.value):
+        against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
+        click.echo(f"{result.rule:19}{result.accuracy.value:<9.3f}{against}")
+    if fitted is not None:
+        skills = ", ".join(f"{name} {skill:.2f}" for name, skill in sorted(fitted.skills.items()))
+        click.echo(
+            f"\nfitted on four folds, judged on the fifth; on all questions β = {fitted.beta:g}, w: {skills}"
+        )
+    click.echo(f"\n{'stopping early':19}{'accuracy':9}{'against all samples':25} slow samples (saved)")
+    for stop in stops:
+        name = "arithmetic only" if stop.confidence == 1.0 else f"confidence {stop.confidence:g}"
+        if stop.first_look > 1:
+            name = f"{stop.confidence:g}, looks from {stop.first_look}"
+        figures = f"{stop.accuracy:<9.3f}{stop.against_all.signed():25} {stop.slow_calls:.2f} ({stop.saved:.0%})"
+        click.echo(f"{name:19}{figures}")
+
+
+def _portable(value: float) -> float | str:
+    """JSON has no ∞."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _row(result: RuleResult | StoppingResult) -> dict[str, Any]:
+    """A result as plain data, intervals by name."""
+    found = {field.name: getattr(result, field.name) for field in fields(result)}
+    return {name: value._asdict() if isinstance(value, Interval) else value for name, value in found.items()}

@@ -1,14 +1,107 @@
-"""`--explain`: how an answer came about, on standard error."""
+"""How an answer was produced, as text: `odar ask --explain` and `odar traces show`.
+
+Readable in 80 columns, without colour, and piped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from odar.cli.trace_sheet import CandidateLine, models, money, print_sheet, tokens
+from odar.cli.terminal import plain_table, strip_control_chars
+from odar.policy.fusion import Fusion
 from odar.settings import Settings
-from odar.types import Answer, Candidate, Estimate, Look, TargetUse, Usage
+from odar.types import Answer, Candidate, Decision, Estimate, Look, Step, TargetUse, Usage, Verdict
+
+WIDTH = 80
+_ENERGIES = (("E", ".4f"), ("V", ".3f"), ("F", ".4f"), ("F̃", "+.2f"))
+_LEGEND = "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen"
+_JUDGMENTS = {True: "agrees: ", False: "disagrees: ", None: ""}
+_FEATURES = 5
+"""Features to name: those that move d the most."""
+_ANSWER = 36
+"""Characters of an answer to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLine:
+    """One candidate; its answer is cut where it is long, never the figures."""
+
+    chosen: bool
+    step: Step
+    judgment: bool | None
+    answer: str
+    energies: Sequence[float | None]
+    """E, V, F and F̃; None where one is unknown."""
+
+    def cells(self) -> list[str]:
+        """Mark, agent, answer and figures."""
+        figures = [
+            "-" if value is None else format(value, form)
+            for value, (_, form) in zip(self.energies, _ENERGIES, strict=True)
+        ]
+        shown = _JUDGMENTS[self.judgment] + _flat(self.answer)
+        return ["*" if self.chosen else "", f"{self.step.role} {self.step}", shown, *figures]
+
+
+def print_sheet(
+    facts: Iterable[tuple[str, str]], candidates: Sequence[CandidateLine], *, stderr: bool = False
+) -> None:
+    """Write both."""
+    console = Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
+    console.print(_fact_table(facts))
+    if candidates:
+        console.print()
+        console.print(_candidates(candidates))
+        console.print(_LEGEND, style="dim")
+
+
+def models(fast: str, slow: str) -> str:
+    """Who took part; there is no slow one where the caller named the model."""
+    return f"fast {fast}, slow {slow}" if slow else fast
+
+
+def money(cost: float | None) -> str:
+    """US dollars."""
+    return "unknown: a price or a token count is missing" if cost is None else f"${cost:.6f}"
+
+
+def tokens(count: int | None) -> str:
+    """A number of tokens."""
+    return "unknown" if count is None else f"{count:,}"
+
+
+def _fact_table(facts: Iterable[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(_flat(value)))
+    return table
+
+
+def _flat(text: str) -> str:
+    """Without line breaks, and without what a terminal would obey."""
+    return " ".join(strip_control_chars(text).split())
+
+
+def _candidates(candidates: Iterable[CandidateLine]) -> Table:
+    table = plain_table()
+    table.width = WIDTH - 1
+    table.add_column("", min_width=1)
+    table.add_column("agent", min_width=11, no_wrap=True)
+    table.add_column("answer", ratio=1, overflow="ellipsis", no_wrap=True)
+    for name, _ in _ENERGIES:
+        table.add_column(name, justify="right", min_width=7, no_wrap=True)
+    for line in candidates:
+        table.add_row(*map(Text, line.cells()), style="bold" if line.chosen else "")
+    return table
 
 
 def print_explanation(answer: Answer, settings: Settings) -> None:
@@ -23,18 +116,8 @@ def print_explanation(answer: Answer, settings: Settings) -> None:
 
 def _facts(answer: Answer, settings: Settings) -> Iterator[tuple[str, str]]:
     trace, decision = answer.trace, answer.trace.decision
-    assignment = decision.assignment
-    yield "difficulty", describe_difficulty(decision.estimate)
-    if decision.posterior is not None:
-        yield "posterior", f"{decision.posterior:.3f} after the fast answer"
-    if decision.look is not None:
-        yield from look_facts(decision.look)
-    if decision.target is not None:
-        yield "target", describe_target(decision.target)
-    yield "path", f"{decision.path} ({decision.reason})"
-    yield "expert", f"{assignment.expert} ({assignment.cue})"
-    yield "models", models(assignment.fast, assignment.slow)
-    yield "decided by", f"{trace.verdict.scorer}: {trace.verdict.reason}"
+    yield from decision_facts(decision)
+    yield from verdict_facts(trace.verdict, Fusion().groups(trace.candidates), [c.answer for c in trace.candidates])
     yield "calls", str(trace.spend.calls)
     yield "tokens", _tokens(trace.spend.usage)
     yield "cost", money(trace.spend.cost_usd)
@@ -43,6 +126,48 @@ def _facts(answer: Answer, settings: Settings) -> Iterator[tuple[str, str]]:
         yield "degraded", reason
     yield "profile", f"{trace.profile} ({settings.profile_reason})"
     yield "trace", trace.id
+
+
+def decision_facts(decision: Decision) -> Iterator[tuple[str, str]]:
+    """How the path was chosen: difficulty, features, signals of the fast answer, target, expert and models."""
+    yield "difficulty", describe_difficulty(decision.estimate)
+    if shares := sorted(decision.estimate.contributions, key=lambda each: -abs(each[2]))[:_FEATURES]:
+        yield "features", ", ".join(f"{name} {value:.3g} ({share:+.2f})" for name, value, share in shares)
+    if decision.posterior is not None:
+        yield "posterior", f"{decision.posterior:.3f} after the fast answer"
+    if decision.look is not None:
+        yield from look_facts(decision.look)
+    if decision.target is not None:
+        yield "target", describe_target(decision.target)
+    if decision.certificate:
+        yield "certificate", decision.certificate
+    yield "path", f"{decision.path} ({decision.reason})"
+    yield "expert", f"{decision.assignment.expert} ({decision.assignment.cue})"
+    yield "models", models(decision.assignment.fast, decision.assignment.slow)
+
+
+def verdict_facts(verdict: Verdict, groups: Sequence[int], answers: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Which rule decided, and the weight and free energy of each answer, the heaviest first."""
+    yield "decided by", f"{verdict.scorer}: {verdict.reason}"
+    if len(groups) < 2 or not verdict.weights:
+        return
+    firsts = {group: i for i, group in reversed(list(enumerate(groups)))}
+    weights = {group: max(_of(verdict.weights, groups, group), default=0.0) for group in firsts}
+    for group in sorted(firsts, key=lambda each: -weights[each]):
+        known = [e for e in _of(verdict.energies, groups, group) if not math.isnan(e)]
+        energy = f", F(a) = {min(known):+.3f}" if known else ""
+        answer = _shortened(answers[firsts[group]])
+        yield "answer", f"weight {weights[group]:.2f}{energy}, {groups.count(group)} of {len(groups)}: {answer}"
+
+
+def _of(values: Sequence[float], groups: Sequence[int], group: int) -> list[float]:
+    """The values of one group's candidates."""
+    return [value for value, each in zip(values, groups, strict=False) if each == group]
+
+
+def _shortened(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _ANSWER else flat[: _ANSWER - 1] + "…"
 
 
 def _line(candidate: Candidate, *, chosen: bool) -> CandidateLine:

@@ -15,8 +15,7 @@ from odar.settings import Settings
 from odar.types import Path
 
 if TYPE_CHECKING:
-    from odar.store.keys import Key
-    from odar.store.keytable import Spent, Totals
+    from odar.store.keys import Key, Spent, Totals
 
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 
@@ -45,6 +44,8 @@ def command() -> None:
 @click.option("--tokens", type=Finite(min=1), metavar="N", help="Tokens a minute, prompts and answers together.")
 @click.option("--models", metavar="A,B", help="Only these models.")
 @click.option("--paths", metavar="A,B", help="Only these paths: simple, medium, hard.")
+@click.option("--target-calls", type=Finite(min=1), metavar="CALLS", help="Mean calls that its questions meet.")
+@click.option("--target-cost", type=Finite(min=0, min_open=True), metavar="USD", help="The same in dollars.")
 @click.option("--admin", is_flag=True, help="May read every key's traces in the dashboard, not only its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @settings_options
@@ -57,6 +58,8 @@ def create(
     tokens: float | None,
     models: str | None,
     paths: str | None,
+    target_calls: float | None,
+    target_cost: float | None,
     admin: bool,
     as_json: bool,
     settings: Settings,
@@ -65,10 +68,14 @@ def create(
 
     \b
     odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
+    odar keys create batch --target-calls 1.8
+
+    A target moves the thresholds of this key's questions until their mean meets it. A request of the key can ask
+    for less (odar.target), not for more.
     """
+    from odar.policy.target import Target
     from odar.store.database import Database
-    from odar.store.keys import KeyLimits
-    from odar.store.keytable import create_key
+    from odar.store.keys import KeyLimits, create_key
 
     limits = KeyLimits(
         budget_day,
@@ -78,7 +85,10 @@ def create(
         _paths(paths),
         parallel,
         tokens,
+        target_calls,
+        target_cost,
     )
+    _ = Target.of(calls=target_calls, cost_usd=target_cost)  # refuses both at once
     with Database(settings.store) as database:
         key, secret = create_key(database, name, limits, admin=admin)
     if as_json:
@@ -100,7 +110,7 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
     from datetime import UTC, datetime
 
     from odar.store.database import Database
-    from odar.store.keytable import all_keys, spent_by_keys
+    from odar.store.keys import all_keys, spent_by_keys
 
     day = datetime.now(UTC).date().isoformat()
     with Database(settings.store) as database, database.read() as connection:
@@ -115,7 +125,7 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from odar.cli.tables import plain_table
+    from odar.cli.terminal import plain_table
 
     table = plain_table("name", "key", "today", "month", "limits", overflow="fold")
     for key in keys:
@@ -135,7 +145,7 @@ def revoke(key: str, settings: Settings) -> None:
     seconds. Its traces and its spending stay; its name is free again.
     """
     from odar.store.database import Database
-    from odar.store.keytable import revoke_key
+    from odar.store.keys import revoke_key
 
     with Database(settings.store) as database:
         gone = revoke_key(database, key.removesuffix("…"))
@@ -206,5 +216,9 @@ def _limits(key: Key) -> str:
         parts.append(f"{limits.max_parallel} at a time")
     if limits.tokens_per_min is not None:
         parts.append(f"{limits.tokens_per_min:g} tokens/min")
+    if limits.target_calls is not None:
+        parts.append(f"target {limits.target_calls:g} calls")
+    if limits.target_cost_usd is not None:
+        parts.append(f"target ${limits.target_cost_usd:g}")
     parts += [", ".join(names) for names in (limits.models, limits.paths) if names is not None]
     return "; ".join(parts) or "none"

@@ -1,17 +1,18 @@
-"""Weights of local models for commands: downloaded with a progress bar before they are needed."""
+"""Weights of local models: `odar pull`, and downloads with a progress bar before other commands need them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from odar.config import load_settings
-from odar.errors import WeightsError
+from odar.config import PROFILES, load_settings
+from odar.errors import UnknownName, WeightsError
 from odar.providers.base import Provider
-from odar.providers.weights import GGUF, ensure_weights, find_weights, gguf_path, weights_status
+from odar.providers.weights import GGUF, catalogue, ensure_weights, find_weights, gguf_path, weights_status
 from odar.settings import Settings
 
 if TYPE_CHECKING:
@@ -156,3 +157,39 @@ def _with_profile(profile: str) -> Settings:
 
     given = click.get_current_context().params
     return load_settings(profile, config=given.get("config"), **parse_sets(given.get("sets") or ()))
+
+
+@click.command("pull")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--force", is_flag=True, help="Download again even if the files are there and intact.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with name, path and size of each.")
+def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
+    """Download the weights of local models into the cache, verify them, and repair damaged ones.
+
+    NAME is a model that `odar models --local` lists, or a profile for all of its models; the default is local.
+    Interrupt it whenever you like: the same command resumes the download. `odar ask` downloads what a question
+    needs by itself. ODAR_CACHE_DIR sets the cache folder; ODAR_OFFLINE=1 forbids downloads.
+
+    \b
+    odar pull                        # the default pair, 1.6 GB
+    odar pull qwen2.5-coder-0.5b
+    odar pull tiny                   # 98 MB, for tests
+    """
+    fetched = []
+    for model in dict.fromkeys(model for name in names or ("local",) for model in _models(name)):
+        path = fetch_model(model, quiet=as_json, force=force)
+        fetched.append({"name": model, "path": str(path), "bytes": path.stat().st_size})
+        if not as_json:
+            click.echo(str(path))
+    if as_json:
+        click.echo(json.dumps(fetched))
+
+
+def _models(name: str) -> list[str]:
+    """The models that a name of a model or a profile stands for."""
+    if name in catalogue():
+        return [name]
+    profiles = [profile for profile in PROFILES if profile != "custom"]
+    if name in profiles and (models := local_models(load_settings(name, config="/dev/null", environ={}))):
+        return models
+    raise UnknownName("local model", name, [*catalogue(), "local", "tiny"])

@@ -1,16 +1,26 @@
-"""`odar`: its commands, and what becomes of their failures."""
+"""The `odar` command: subcommands that are imported when they run, and one line for every expected failure."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from odar import __version__
-from odar.cli.lazy import LazyGroup
-from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, UsageError, WeightsError, one_line
+from odar.errors import (
+    BudgetExceeded,
+    OdarError,
+    ProviderError,
+    StoreError,
+    UnknownName,
+    UsageError,
+    WeightsError,
+    one_line,
+)
 
 SECTIONS = {
     "Answer": {
@@ -24,22 +34,21 @@ SECTIONS = {
         "models": "List the models of the catalogue.",
         "difficulty": "Show how hard a query looks, and why.",
         "traces": "List, show and export recorded traces.",
-        "top": "Watch a running gateway, live.",
     },
     "Fit": {
         "feedback": "Mark a recorded answer right or wrong.",
         "calibrate": "Fit ODAR to your own models and questions.",
-        "train": "Learn the difficulty estimator from your own data.",
     },
     "Measure": {
         "eval": "Collect a panel once, replay every policy on it, report.",
-        "bench": "Measure what ODAR itself costs, and what it gains.",
     },
     "Set up": {
         "keys": "Make, list and revoke API keys.",
         "pull": "Download weights of local models ahead of time.",
     },
 }
+PLACES = {"feedback": "odar.cli.traces:feedback", "pull": "odar.cli.local:pull"}
+"""Commands that are not the `command` of the module of their name."""
 COMMANDS = {name: what for commands in SECTIONS.values() for name, what in commands.items()}
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),
@@ -50,9 +59,52 @@ EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
 )
 
 
+class LazyGroup(click.Group):
+    """Commands by name.
+
+    Args:
+        places: where each is, as "module:attribute".
+        sections: how `--help` lists them: by heading, the name of each and what it does.
+    """
+
+    def __init__(
+        self, *args: Any, places: Mapping[str, str], sections: Mapping[str, Mapping[str, str]], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._places = places
+        self._sections = sections
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, by name."""
+        return list(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name not in self._places:
+            return None
+        module, _, attribute = self._places[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The lists in `--help`, without importing what they list."""
+        longest = max(map(len, self._places))
+        for heading, commands in self._sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(longest), what) for name, what in commands.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a misspelt one gets a hint."""
+        if args and args[0] not in self._places and not args[0].startswith("-"):
+            raise UnknownName("command", args[0], self._places)
+        return super().resolve_command(ctx, args)
+
+
 @click.group(
     cls=LazyGroup,
-    places={name: f"odar.cli.{name}:command" for name in COMMANDS},
+    places={name: PLACES.get(name, f"odar.cli.{name}:command") for name in COMMANDS},
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog='Try: odar ask "Is Paris the capital of France?"   (needs no key)',
@@ -64,16 +116,16 @@ def cli() -> None:
     A difficulty estimate sends it down one of three paths: one fast call; a fast answer that a slow model
     verifies; or one fast and up to five slow samples, of which the answer with the lowest free energy wins.
 
-    Exit codes: 0 done · 1 not good enough (doctor, calibrate, train) · 2 your input or settings · 3 the provider ·
+    Exit codes: 0 done · 1 not good enough (doctor, calibrate) · 2 your input or settings · 3 the provider ·
     4 a limit · 5 a local model's weights · 6 the store · 130 interrupted.
     """
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, group: click.Group = cli, prog: str = "odar") -> None:
     """The entry point: one clear line for every expected failure, never a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = cli.main(arguments, prog_name="odar", standalone_mode=False)
+        code = group.main(arguments, prog_name=prog, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except OdarError as error:
         _report(error, as_json="--json" in arguments)

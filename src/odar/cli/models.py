@@ -38,7 +38,7 @@ def command(as_json: bool, only_local: bool, drift: bool, settings: Settings) ->
         return
     from rich.console import Console
 
-    from odar.cli.tables import plain_table
+    from odar.cli.terminal import plain_table
 
     table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
     roles = _roles(settings)
@@ -72,7 +72,7 @@ def _show_local(settings: Settings, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from odar.cli.tables import plain_table
+    from odar.cli.terminal import plain_table
 
     roles = _roles(settings)
     table = plain_table("model", "disk", "memory", "licence", "state", no_wrap=True)
@@ -93,7 +93,7 @@ def _roles(settings: Settings) -> dict[str, str]:
 def _show_drift(settings: Settings, *, as_json: bool) -> None:
     """μ ± σ of free energies by model and step, calibrated and served."""
     from odar.engine import Odar
-    from odar.store.alignment_file import alignment_file
+    from odar.store.alignment import alignment_file
 
     rows = Odar(settings, served=alignment_file(settings.store)).alignment_report()
     if as_json:
@@ -104,7 +104,7 @@ def _show_drift(settings: Settings, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from odar.cli.tables import plain_table
+    from odar.cli.terminal import plain_table
 
     titles = ("model", "step", "aligned by", "served", "calibrated", "running", "drift z")
     table = plain_table(*titles, no_wrap=True)

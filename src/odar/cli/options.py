@@ -50,6 +50,8 @@ def settings_options(command: F) -> F:
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
+        agents = ((role, kwargs.pop(f"{role}_agent", None)) for role in ("fast", "slow"))  # of `odar serve`
+        sets += tuple(f"{role}.model={model}" for role, model in agents if model)
         settings = load_settings(profile, config=config, **parse_sets(sets))
         return command(*args, settings=settings, **kwargs)
 

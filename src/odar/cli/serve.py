@@ -26,6 +26,15 @@ _SEND_BUFFER_BYTES = 128 * 2**10
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. Default: 8088.")
+@click.option(
+    "--fast",
+    "fast_agent",
+    metavar="MODEL",
+    help="Fast agent, such as ollama/qwen3:4b; with --slow no file is needed.",
+)
+@click.option(
+    "--slow", "slow_agent", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B or openai/gpt-5.1."
+)
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Form of the log. Default: text.")
 @settings_options
 def command(host: str | None, port: int | None, log_format: str | None, settings: Settings) -> None:
@@ -33,20 +42,22 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
 
     \b
     odar serve
+    odar serve --fast ollama/qwen3:4b --slow ollama/qwen3:32b
     curl http://127.0.0.1:8088/v1/chat/completions -d \\
       '{"model": "odar", "messages": [{"role": "user", "content": "Hi"}]}'
 
     Models: odar (adaptive), odar-simple, odar-medium, odar-hard, and every model of `odar models` by its own name,
     passed through. Without keys it listens on this machine only. SIGTERM lets running requests finish.
+    The first lines say which models answer, and `ready` as soon as a question need not wait.
 
-    Standard error gets a line for every question, without its texts; `odar top` shows the whole, live.
+    Standard error gets a line for every question, without its texts; /dashboard shows the whole.
     """
     from odar.gateway.access import check_binding
     from odar.gateway.app import create_app
     from odar.gateway.logs import Logs, to_descriptor
     from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import make_server
-    from odar.store.alignment_file import alignment_file
+    from odar.store.alignment import alignment_file
     from odar.store.store import open_store
 
     settings = _chosen(settings, host, port, log_format)
@@ -67,15 +78,23 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     )
     logs.install()
     record, served = StoredRecord(store, settings.profile), alignment_file(settings.store)
-    app = create_app(settings, keys=keys, recorder=record, logs=logs, traces=store, served=served)
-    app.state.service.metrics.watch_store(store.health)
-    server = make_server(app, gateway)
-    bound.listen(2048)  # from here on a client waits instead of being refused
-    for line in _news(bound, app.state.service.access, keys):
+
+    def announce(line: str) -> None:
         if in_text:
             click.echo(f"odar: {line}", err=True)
         else:
             logs.say(line, profile=settings.profile)
+
+    app = create_app(
+        settings, keys=keys, recorder=record, logs=logs, traces=store, served=served, announce=announce
+    )
+    app.state.service.metrics.watch_store(store.health)
+    if (certificate := app.state.service.odar.learning) is not None:
+        store.follow(certificate, app.state.service.odar.use_learned)
+    server = make_server(app, gateway)
+    bound.listen(2048)  # from here on a client waits instead of being refused
+    for line in _news(bound, app.state.service.access, keys):
+        announce(line)
     # The server, once drained, sends itself the signal again: that must end the process, but not before the last
     # lines and spans are out.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

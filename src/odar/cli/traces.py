@@ -1,4 +1,4 @@
-"""`odar traces`: what was recorded."""
+"""`odar traces` and `odar feedback`: list, show, export and mark recorded traces."""
 
 from __future__ import annotations
 
@@ -6,25 +6,43 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from rich.console import Console
+from rich.markup import escape
 
+from odar.cli.explain import WIDTH, CandidateLine, decision_facts, money, print_sheet, tokens, verdict_facts
 from odar.cli.options import Finite, UserPath, settings_options
+from odar.cli.terminal import plain_table
 from odar.errors import InputError
 from odar.settings import Settings
-from odar.store.filters import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
+from odar.store.document import read_decision, read_verdict
+from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
+from odar.types import Step
 
 if TYPE_CHECKING:
     from odar.store.archive import Archive
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_ID = 8
+_COLUMNS = (
+    ("trace", _ID),
+    ("started", 14),
+    ("path", 6),
+    ("d", 4),
+    ("calls", 5),
+    ("cost", 10),
+    ("time", 7),
+    ("", 2),
+)
+"""What is never cut short; the names of the models get the rest."""
 
 
 def filter_options(command: F) -> F:
@@ -55,22 +73,33 @@ def filter_options(command: F) -> F:
 @filter_options
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Traces to show.")
 @click.option("--after", metavar="CURSOR", help="Go on where the last list ended.")
+@click.option("--summary", is_flag=True, help="Sums in place of a list: paths, spending, what routing saved.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object with traces and the next cursor.")
 @settings_options
 @click.pass_context
 def command(
-    context: click.Context, wanted: Filter, limit: int, after: str | None, as_json: bool, settings: Settings
+    context: click.Context,
+    wanted: Filter,
+    limit: int,
+    after: str | None,
+    summary: bool,
+    as_json: bool,
+    settings: Settings,
 ) -> None:
     """List recorded traces, newest first; or show one, or export them.
 
     \b
     odar traces --path hard --since 24h
+    odar traces --summary --since 7d
     odar traces show 3f2a
     odar traces export --out traces.jsonl
 
     Times are UTC. d is the difficulty. Marks: E failed, C cancelled, D degraded, + marked right, - marked wrong.
     """
     if context.invoked_subcommand is not None:
+        return
+    if summary:
+        _summarise(wanted, settings, as_json=as_json)
         return
     cursor = None if after is None else Cursor.parse(after)
     with _archive(settings) as archive:
@@ -80,8 +109,6 @@ def command(
         click.echo(json.dumps({"traces": page.traces, "next": following}, ensure_ascii=False))
         return
     if page.traces:
-        from odar.cli.trace_view import print_list
-
         print_list(page.traces)
     else:
         click.echo("odar: no traces" + (" match" if wanted != Filter() else " yet; try: odar ask"), err=True)
@@ -89,6 +116,20 @@ def command(
             click.echo("odar: --text finds only what was stored with store.content = true", err=True)
     if page.next is not None:
         click.echo(f"odar: more with --after {page.next}", err=True)
+
+
+def _summarise(wanted: Filter, settings: Settings, *, as_json: bool) -> None:
+    from odar.store.overview import warnings_of
+
+    with _archive(settings) as archive:
+        view = archive.overview(wanted)
+    warnings = warnings_of(view, settings)
+    if as_json:
+        click.echo(json.dumps({**view, "warnings": warnings}, ensure_ascii=False))
+    elif view["queries"]:
+        print_summary(view, warnings)
+    else:
+        click.echo("odar: no traces" + (" match" if wanted != Filter() else " yet; try: odar ask"), err=True)
 
 
 @command.command("show")
@@ -105,7 +146,6 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
-    from odar.cli.trace_view import print_trace
 
     print_trace(found)
 
@@ -173,3 +213,153 @@ def _writer(out: str | None) -> Any:
         return FilePath(out).open("a", encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out!r} cannot be written: {error.strerror or error}") from None
+
+
+def print_list(traces: Sequence[dict[str, Any]]) -> None:
+    """A line for each trace."""
+    table = plain_table()
+    for title, width in _COLUMNS:
+        figures = title in ("d", "calls", "cost", "time")
+        table.add_column(title, min_width=width, no_wrap=True, justify="right" if figures else "left")
+    table.add_column("models", no_wrap=True, overflow="ellipsis", ratio=1)
+    for trace in traces:
+        table.add_row(
+            escape(trace["id"][:_ID]),
+            f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}",
+            trace["path"] or "-",
+            _figure(trace["difficulty"], "{:.2f}"),
+            str(trace["calls"]),
+            _figure(trace["cost_usd"], "${:.5f}", "unknown"),
+            f"{trace['seconds']:.2f}s",
+            _marks(trace),
+            escape(", ".join(trace["models"])),
+        )
+    Console(width=WIDTH, highlight=False).print(table)
+
+
+def print_trace(trace: dict[str, Any]) -> None:
+    """Everything a reader wants of one trace."""
+    document = trace["document"]
+    winner = document["verdict"] and document["verdict"]["winner"]
+    candidates = [_line(each, chosen=index == winner) for index, each in enumerate(document["candidates"])]
+    print_sheet(_facts(trace, document), candidates)
+
+
+def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    decision, verdict, answer = document["decision"], document["verdict"], document["answer"]
+    yield "trace", trace["id"]
+    yield "started", trace["started_at"]
+    yield "profile", trace["profile"]
+    if trace["status"] != "ok":
+        yield trace["status"], trace["error"] or "no reason given"
+    yield "question", _text(document["query"], "text")
+    if answer is not None:
+        yield "answer", _text(answer, "answer")
+    if decision is not None:
+        yield from decision_facts(replace(read_decision(decision), path=trace["path"]))
+    else:
+        yield "path", trace["path"] or "none was chosen"
+        yield "models", ", ".join(trace["models"]) or "none"
+    if verdict is not None:
+        answers = [_text(candidate, "answer") for candidate in document["candidates"]]
+        yield from verdict_facts(read_verdict(verdict), document["groups"], answers)
+    yield "calls", str(trace["calls"])
+    yield "tokens", f"{tokens(trace['tokens_in'])} in, {tokens(trace['tokens_out'])} out"
+    yield "cost", money(trace["cost_usd"])
+    yield "time", f"{trace['seconds']:.2f} s"
+    for reason in document["degradations"]:
+        yield "degraded", reason
+    if trace["key_id"] is not None:
+        yield "key", trace["key_id"]
+    if (said := trace["feedback"]) is not None:
+        note = f": {said['note']}" if said["note"] else ""
+        yield "feedback", ("right" if said["correct"] else "wrong") + note
+
+
+def _line(candidate: dict[str, Any], *, chosen: bool) -> CandidateLine:
+    known = candidate["energy"] or {}
+    # Earlier versions wrote an infinity as text.
+    energies = [None if known.get(name) is None else float(known[name]) for name in _ENERGIES]
+    answer = _text(candidate, "answer")
+    return CandidateLine(chosen, Step(candidate["step"]), candidate["judgment"], answer, energies)
+
+
+_ENERGIES = ("energy", "varentropy", "free_energy", "aligned")
+
+
+def _text(part: dict[str, Any], name: str) -> str:
+    """A text, or how long it was where it was not kept."""
+    return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
+
+
+def _figure(value: float | None, form: str, unknown: str = "-") -> str:
+    return unknown if value is None else form.format(value)
+
+
+def _marks(trace: dict[str, Any]) -> str:
+    status = {"error": "E", "cancelled": "C"}.get(trace["status"], "")
+    said = trace["feedback"]
+    return status + ("D" if trace["degraded"] else "") + ("" if said is None else "+" if said["correct"] else "-")
+
+
+def print_summary(view: dict[str, Any], warnings: Sequence[str]) -> None:
+    """Sums over many traces: paths, spending, what was saved, cut-off answers."""
+    found = view["savings"]
+    slow, hard = found["always_slow"], found["always_hard"]
+    table = plain_table("", "dollars", "calls", "slow calls")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.add_row("as it was", _dollars(found["cost_usd"]), str(found["calls"]), str(found["slow_calls"]))
+    for name, each in (("saved against always slow", slow), ("saved against always hard", hard)):
+        calls, fewer = _figure(each["calls_saved"], "{:+,.0f}"), each.get("slow_calls_saved")
+        table.add_row(name, _dollars(each["usd_saved"], "+"), calls, _figure(fewer, "{:+,.0f}"))
+    shares = ", ".join(f"{name} {path['queries'] / view['queries']:.0%}" for name, path in view["paths"].items())
+    console = Console(width=WIDTH, highlight=False, markup=False)
+    console.print(f"{view['queries']:,} questions ({shares}), {view['calls_per_query']:.2f} calls each")
+    unknown = f"; the cost of {view['cost_unknown']:,} is unknown" if view["cost_unknown"] else ""
+    console.print(
+        f"spent {_dollars(view['cost_usd'])}{unknown}; {view['errors']} failed, {view['degraded']} degraded"
+    )
+    console.print()
+    console.print(table)
+    changed = (
+        "no question" if found["changed"] is None else f"{found['changed']:.0%} of {found['compared']:,} answers"
+    )
+    console.print(f"\nchanged by the slow model: {changed}")
+    for role, each in view["cut_off"].items():
+        share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
+        console.print(f"{role} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
+    console.print(f"\n{found['assumption']}", style="dim")
+    for warning in warnings:
+        console.print(f"warning: {warning}", style="yellow")
+
+
+def _dollars(value: float | None, sign: str = "") -> str:
+    return "unknown" if value is None else f"{value:{sign}.4f}"
+
+
+@click.command("feedback")
+@click.argument("trace")
+@click.argument("verdict", type=click.Choice(MARKS))
+@click.option("--note", metavar="TEXT", help="Why, in your own words; stored as it is.")
+@settings_options
+def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> None:
+    """Mark the answer of TRACE right or wrong. The beginning of its id is enough; the last word counts.
+
+    \b
+    odar feedback 3f2a right
+    odar feedback 3f2a wrong --note "it is 43"
+
+    Calibration learns from it; with routing.learn = true the thresholds do at once (odar calibrate --history).
+    `odar traces --feedback wrong` lists what was marked so.
+    """
+    from odar.calibration_file import load_calibration
+    from odar.policy.certificate import InstalledCertificate
+    from odar.store.archive import Archive
+    from odar.store.database import Database
+
+    made = load_calibration(settings.calibration).made if settings.routing.learn else {}
+    certificate = InstalledCertificate.of(made.get("certificate"))
+    with Database(settings.store) as database:
+        full = Archive(database).mark(trace, verdict == "right", note, certificate=certificate)
+    click.echo(f"{full} {verdict}")

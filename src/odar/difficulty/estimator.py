@@ -299,7 +299,7 @@ class LearnedEstimator:
     def from_document(cls, raw: Any, name: str) -> LearnedEstimator:
         """From what `document` gave; another version or shape is refused."""
         found = raw.get("format") if isinstance(raw, dict) else None
-        check_format(found, FORMAT, name, "train it again (`odar train estimator`, `odar calibrate`)")
+        check_format(found, FORMAT, name, "train it again (`odar calibrate --difficulty`, `odar calibrate`)")
         try:
             training = raw["training"]
             model = cls(

@@ -1,26 +1,72 @@
 """φ(x): the 24 features of SPEC 2.1, in order, for one query or for many.
 
-lexical     f1-f8    `lexical`
-structural  f9-f14   here; f9, f10 and f13 need the dependency parse (`syntax`), the others do not
-semantic    f15-f24  `semantic`, `domain`
+lexical     f1-f8    what can be counted without knowing the grammar
+structural  f9-f14   f9, f10 and f13 need the dependency parse (`syntax`), the others do not
+semantic    f15-f24  vocabularies of domains, markers of difficulty, the type of question, and `domain`
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty import lexical, semantic
 from odar.difficulty.domain import DOMAINS, DomainClassifier, default_classifier
 from odar.difficulty.syntax import SyntaxAnalyser, TreeAnalyser
-from odar.difficulty.text import READ_LIMIT, clean, lengths, mask_latex, terms
+from odar.difficulty.text import LONGEST, READ_LIMIT, WordTable, clean, has_latex, lengths, mask_latex, terms
 from odar.types import Query
 
+MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
+"""The set M of the paper without the ASCII hyphen, which needs a look at its neighbours."""
+_SYMBOL = re.compile(f"[{re.escape(MATH_SYMBOLS)}]")
+# A hyphen that touches two or more letters belongs to a word ("2n-gon", "10-year", "pre-"): no minus.
+_MINUS = re.compile(r"(?<![^\W\d_]{2})-(?![^\W\d_]{2})")
+_DIGIT = re.compile(r"\d")
+# Words and sentences as textstat cuts them (the tests compare): punctuation is dropped, so a word is what is
+# left of a blank-separated token that has a letter or digit.
+_has_letter = re.compile(r"\w").search
+_QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
+_PUNCTUATION = re.compile(r"[^\w\s\']")
+_SENTENCE = re.compile(r"\b[^.!?]+[.!?]*")
+# a sentence begins with a word
+_three_words = re.compile(r"\w\S*+\s\W*\w\S*+\s\W*\w").match
+_RANKS = 100_256
+"""Tokens of cl100k_base. The file holds their lengths, one byte each, then the tokens in the order of rank."""
+_SPLIT = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+"""How cl100k_base splits a text before it merges bytes."""
+FIELDS = ("math", "code", "logic")
+"""The domains that have a vocabulary, in the order of f15-f17."""
+_OPTION = re.compile(r"(?:^|[\s(])\(?([A-J])[).:]\s", re.MULTILINE)
+_OPTIONS_HEADING = re.compile(r"^[ \t]*(?:options|choices)[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_INTERROGATIVE = re.compile(
+    r"\W*(?:q(?:uestion)?\s*:\s*)?(?:what|who|whom|whose|which|when|where|why|how)\b", re.IGNORECASE
+)
+# A request, not a mention: the verb opens a sentence or follows a word that makes it an instruction.
+_ASKS = (
+    r"(?:^|[.;:!?,)]|\b(?:please|and|then|to|you|must|should|us|now|formally|rigorously|carefully|also|can|let's)\b)"
+    r"[\s\"'*(]*(?:(?:formally|rigorously|carefully|now|also)\s+)?"
+)
+_PROOF = re.compile(
+    rf"{_ASKS}(?:(?:dis)?prove|derive|deduce|(?:show|demonstrate|establish|verify)\s+(?:that|why|how))\b"
+    r"|\b(?:give|write|provide|construct|find|present|sketch|supply|with|need|want|complete)\s+"
+    r"(?:me\s+)?(?:a|an|the|full|your)?\s*(?:\w+\s+){0,2}?(?:proof|derivation)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PROOF_STEMS = ("prove", "deriv", "deduce", "show", "demonstrate", "establish", "verify", "proof")
 FEATURES = (
     "char_length", "word_count", "token_count", "avg_word_length", "max_word_length", "readability",
     "has_digit", "has_math_symbol",
@@ -29,21 +75,214 @@ FEATURES = (
     "is_proof", "domain_math", "domain_code", "domain_reasoning",
 )  # fmt: skip
 """The names of f1-f24."""
-
 GROUPS = {"lexical": slice(0, 8), "structural": slice(8, 14), "semantic": slice(14, 24)}
 """Feature groups for ablations (SPEC 2.8): 8, 6 and 10."""
-
 PARSED = tuple(FEATURES.index(name) for name in ("sentence_count", "clause_count", "parse_depth"))
 """Where the features are that need the dependency parse, which takes four times as long as all the others."""
-
 CONNECTIVES = (
     "if", "then", "therefore", "hence", "thus", "because", "since", "implies", "iff", "for all",
     "there exists", "such that",
 )  # fmt: skip
 """The set L of the paper."""
-
 _CONNECTIVE = re.compile(r"\b(?:" + "|".join(CONNECTIVES).replace(" ", r"\s+") + r")\b")
 _MATH, _CODE, _LOGIC = (DOMAINS.index(d) for d in ("mathematics", "coding", "logic"))
+
+
+def token_count(text: str) -> float:
+    """f3: cl100k_base tokens, exact, with ranks inside the package.
+
+    >>> token_count("Is Paris the capital of France?")
+    7.0
+    """
+    words = text.split()
+    if words and " ".join(words) == text:
+        return float(_tokens(words[0]) + sum(map(_TOKENS_BEHIND_BLANK.__getitem__, words[1:])))
+    return float(_tokens(text))
+
+
+_COMMON_RANK = 200
+"""Below this rank are letters, and words such as "the"."""
+
+
+def word_rarity(word: str) -> float:
+    """How rare a word is, from 0.05 ("the") to 1: by the rank of its cl100k_base token, which falls with frequency.
+
+    A word of several tokens is rare. It approximates the inverse document frequency in a large corpus.
+
+    >>> word_rarity("the") < word_rarity("water") < word_rarity("photosynthesis")
+    True
+    """
+    return _RARITY[word]
+
+
+def _rarity(word: str) -> float:
+    if len(word) > LONGEST:
+        return 1.0
+    tokens = _bpe().encode_ordinary(f" {word}")
+    rank = tokens[0] if len(tokens) == 1 else _RANKS
+    return max(0.05, math.log((2 + rank) / _COMMON_RANK) / math.log((2 + _RANKS) / _COMMON_RANK))
+
+
+def readability(masked: str) -> float:
+    """f6: Flesch-Kincaid grade of the text with LaTeX masked, clamped to [0, 20].
+
+    textstat's formula, words, sentences and hyphenation syllables. Not textstat itself: its English syllable
+    counter downloads a pronouncing dictionary on first use, which we promise never to do.
+
+    >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
+    (20.0, 0.0)
+    """
+    counts = list(map(_SYLLABLES.__getitem__, masked.split()))
+    words = len(counts) - counts.count(0)
+    if not words:
+        return 0.0
+    # textstat does not count sentences of two words or fewer
+    sentences = sum(_three_words(piece) is not None for piece in _SENTENCE.findall(masked)) or 1
+    grade = 0.39 * words / sentences + 11.8 * sum(counts) / words - 15.59
+    return min(20.0, max(0.0, grade))
+
+
+def has_digit(text: str) -> float:
+    """f7: whether any digit appears."""
+    return float(_DIGIT.search(text) is not None)
+
+
+def has_math_symbol(text: str) -> float:
+    """f8: whether a symbol of M or a LaTeX command appears; a hyphen in a word is not a minus sign.
+
+    >>> has_math_symbol("a well-known 10-year plan"), has_math_symbol("x-1"), has_math_symbol("a ≤ b")
+    (0.0, 1.0, 1.0)
+    """
+    return float(bool(_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
+
+
+def _syllables(word: str) -> int:
+    """How many syllables, 0 for no word."""
+    if not _has_letter(word):
+        return 0
+    # hyphenation patterns need no more than the beginning: a 100 kB "word" is not one
+    bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:LONGEST])).lower()
+    # no pattern has a digit in it: a number, of which there is always a new one, is one syllable
+    return 1 if bare.isdecimal() else len(_hyphenator().positions(bare)) + 1
+
+
+def _tokens(piece: str) -> int:
+    return len(_bpe().encode_ordinary(piece))
+
+
+_SYLLABLES = WordTable(_syllables)
+# between two words, a blank belongs to the token that follows; no token lies across it
+_TOKENS_BEHIND_BLANK = WordTable(lambda word: _tokens(f" {word}"))
+_RARITY = WordTable(_rarity)
+
+
+@cache
+def _hyphenator() -> Any:
+    from pyphen import Pyphen
+
+    hyphenator = Pyphen(lang="en_US")
+    hyphenator.hd.cache = _Forgetful()
+    return hyphenator
+
+
+class _Forgetful(dict[str, Any]):
+    """Keeps nothing: pyphen would remember every word for ever, and what is worth keeping a `WordTable` keeps."""
+
+    def __setitem__(self, word: str, points: Any) -> None:
+        pass
+
+
+@cache
+def _bpe() -> Any:
+    """OpenAI's tokenizer with the ranks of cl100k_base from the package: its own loader would download them."""
+    import tiktoken
+
+    raw = resources.files("odar.difficulty").joinpath("data", "cl100k.zlib").read_bytes()
+    data = zlib.decompress(raw)
+    ends = list(accumulate(data[:_RANKS], initial=_RANKS))
+    ranks = {data[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
+    return tiktoken.Encoding("cl100k", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens={})
+
+
+def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
+    """f15-f17: the sum of (1 + ln tf)·idf over the query's terms that are in the domain's vocabulary.
+
+    >>> tfidf({"integral": 1, "the": 3}, {"integral": 5.0})
+    5.0
+    """
+    return sum((1.0 + math.log(n)) * vocabulary[t] for t, n in counts.items() if t in vocabulary)
+
+
+def difficulty_density(text: str) -> float:
+    """f18: how many of the 47 markers H are in the query, over its words.
+
+    >>> difficulty_density("Compare and contrast Kant and Hume.") > difficulty_density("Hume and Kant")
+    True
+    """
+    lower = text.lower()
+    # a plain search first: most queries hold no marker, and the whole-word pattern costs thirty times as much
+    there = [pattern for marker, pattern in _marker_patterns() if marker in lower]
+    found = sum(pattern.search(lower) is not None for pattern in there) if there else 0
+    return found / len(text.split()) if found else 0.0
+
+
+def is_multiple_choice(text: str) -> float:
+    """f19: whether options are enumerated: "(A) … (B) …", "A. … B. …", or under a heading "Options:".
+
+    >>> is_multiple_choice("Pick one: (A) red (B) blue"), is_multiple_choice("Plan A) is good")
+    (1.0, 0.0)
+    """
+    if "A" in text and "B" in text and {"A", "B"} <= set(_OPTION.findall(text)):
+        return 1.0
+    return float(":" in text and _OPTIONS_HEADING.search(text) is not None)
+
+
+def is_open_ended(text: str, multiple_choice: float) -> float:
+    """f20: opens with an interrogative and has no options."""
+    return float(not multiple_choice and _INTERROGATIVE.match(text) is not None)
+
+
+def is_proof(text: str) -> float:
+    """f21: asks for a proof or derivation; to mention one is not to ask for it.
+
+    >>> is_proof("Prove that 2 is prime."), is_proof("Who proved the four colour theorem?")
+    (1.0, 0.0)
+    """
+    lower = text.lower()
+    return float(any(stem in lower for stem in _PROOF_STEMS) and _PROOF.search(text) is not None)
+
+
+def count_terms(terms: list[str]) -> Counter[str]:
+    """How often each term occurs."""
+    return Counter(terms)
+
+
+@cache
+def vocabularies() -> dict[str, dict[str, float]]:
+    """Term to idf for each of `FIELDS`, as `scripts/build_vocabularies.py` wrote them."""
+    raw = json.loads(_data("vocabularies.json"))
+    return {field: dict(raw["vocabularies"][field]) for field in FIELDS}
+
+
+@cache
+def field_terms() -> frozenset[str]:
+    """The terms of all vocabularies."""
+    return frozenset().union(*vocabularies().values())
+
+
+@cache
+def markers() -> tuple[str, ...]:
+    """The 47 difficulty markers H."""
+    return tuple(line for line in _data("markers.txt").splitlines() if line and not line.startswith("#"))
+
+
+@cache
+def _marker_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((m, re.compile(rf"\b{re.escape(m)}\b")) for m in markers())
+
+
+def _data(name: str) -> str:
+    return resources.files("odar.difficulty").joinpath("data", name).read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +330,7 @@ def lexical_features(whole: str, text: str) -> list[float]:
 
     The token count of a text that is read in part is scaled to its length; it is exact for all others.
     """
-    count, tokens = lengths(whole), lexical.token_count(text)
+    count, tokens = lengths(whole), token_count(text)
     if len(text) < len(whole):
         tokens = float(round(tokens * len(whole) / len(text)))
     return [
@@ -100,9 +339,9 @@ def lexical_features(whole: str, text: str) -> list[float]:
         tokens,
         count.in_words / count.words if count.words else 0.0,
         float(count.longest),
-        lexical.readability(mask_latex(text)),
-        lexical.has_digit(text),
-        lexical.has_math_symbol(text),
+        readability(mask_latex(text)),
+        has_digit(text),
+        has_math_symbol(text),
     ]
 
 
@@ -129,18 +368,18 @@ def logical_connectives(text: str) -> float:
 
 def semantic_features(query: Query, text: str, classifier: DomainClassifier) -> list[float]:
     """f15-f24."""
-    vocabulary, known = semantic.vocabularies(), semantic.field_terms()
-    counts = semantic.count_terms([term for term in terms(text) if term in known])
-    choice = semantic.is_multiple_choice(text)
+    vocabulary, known = vocabularies(), field_terms()
+    counts = count_terms([term for term in terms(text) if term in known])
+    choice = is_multiple_choice(text)
     domain = classifier.probabilities(Query(text, query.images))
     return [
-        semantic.tfidf(counts, vocabulary["math"]),
-        semantic.tfidf(counts, vocabulary["code"]),
-        semantic.tfidf(counts, vocabulary["logic"]),
-        semantic.difficulty_density(text),
+        tfidf(counts, vocabulary["math"]),
+        tfidf(counts, vocabulary["code"]),
+        tfidf(counts, vocabulary["logic"]),
+        difficulty_density(text),
         choice,
-        semantic.is_open_ended(text, choice),
-        semantic.is_proof(text),
+        is_open_ended(text, choice),
+        is_proof(text),
         float(domain[_MATH]),
         float(domain[_CODE]),
         float(domain[_LOGIC]),

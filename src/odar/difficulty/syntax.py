@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from odar.difficulty.parser import GreedyParser, Parse
-from odar.difficulty.tok2vec import ChunkTable, TokenVectors, Weights
+from odar.difficulty.parser import ChunkTable, GreedyParser, Parse, TokenVectors, Weights
 from odar.difficulty.tokenizer import Tokenizer
 from odar.formats import check_format
 

@@ -17,14 +17,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from odar.difficulty.base import ESTIMATORS
 from odar.errors import UnknownName
 from odar.evals.benchmarks.base import About, Benchmark, Task
+from odar.evals.replay.arrays import PanelArrays
+from odar.evals.replay.setting import Setting
+from odar.evals.replay.simulate import odar
+from odar.evals.statistics import Difference, difference
+from odar.types import Query
 
 Rewrite = Callable[[Task, int], Task]
 """A task in disguise, by a seed."""
 Model = Callable[[str], str]
 """A prompt in, a text out."""
 
+_WORDING_SCORED = ("ifeval", "livebench")
+"""Benchmarks that check the wording of a response."""
 _FRAMES = (
     "The following arises in a graduate seminar on {topic}. Analyze it rigorously, and synthesize the relevant "
     "principles before you commit to a conclusion.",
@@ -191,6 +201,76 @@ def attacked(benchmark: Benchmark, attack: str, seed: int = 0) -> Attacked:
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
     return Attacked(benchmark, attack, ATTACKS[attack], seed)
+
+
+@dataclass(frozen=True, slots=True)
+class AttackRow:
+    """A benchmark as it is and under attack, on the same items."""
+
+    benchmark: str
+    attack: str
+    items: int
+    recorded: bool
+    """Whether models answered the rewritten questions; if not, their answers to the original ones are replayed on
+    the paths that the rewritten questions take."""
+    difficulty: tuple[float, float]
+    """Mean prior: original, rewritten."""
+    same_path: float
+    """Share of items that keep their path."""
+    calls: tuple[float, float]
+    accuracy: tuple[float, float]
+    change: Difference
+
+
+def attack_rows(arrays: PanelArrays, attack: str) -> list[AttackRow]:
+    """Compare every benchmark of a recording with itself under an attack (the paper's robustness table)."""
+    found = []
+    for name in arrays.sets():
+        if "+" in name or name in _WORDING_SCORED:
+            continue
+        clean, disguised = arrays.rows(arrays.of_set(name)), arrays.of_set(f"{name}+{attack}")
+        rows = _recorded(clean, arrays.rows(disguised)) if disguised.any() else _rerouted(clean, attack)
+        if rows is not None:
+            found.append(_attack_row(name, attack, *rows, recorded=bool(disguised.any())))
+    return found
+
+
+def _recorded(clean: PanelArrays, attacked: PanelArrays) -> tuple[PanelArrays, PanelArrays] | None:
+    """The items of both, in the same order."""
+    names = [{(key.id, key.seed): i for i, key in enumerate(each.items.keys)} for each in (clean, attacked)]
+    shared = [name for name in names[0] if name in names[1]]
+    first, second = (np.array([index[name] for name in shared], dtype=int) for index in names)
+    return (clean.rows(first), attacked.rows(second)) if shared else None
+
+
+def _rerouted(clean: PanelArrays, attack: str) -> tuple[PanelArrays, PanelArrays] | None:
+    """The recorded answers, with the difficulty of the questions as they are and of the rewritten ones."""
+    if not all(clean.items.query) or Setting.of(clean.header).estimator not in ESTIMATORS.names():
+        return None
+    estimator = ESTIMATORS[Setting.of(clean.header).estimator]()
+    tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.items.keys, clean.items.query, strict=True)]
+    priors = [
+        np.array([estimator.estimate(task.query).difficulty for task in each])
+        for each in (tasks, [ATTACKS[attack](task, 0) for task in tasks])
+    ]
+    first, second = (replace(clean, items=replace(clean.items, prior=prior)) for prior in priors)
+    return first, second
+
+
+def _attack_row(name: str, attack: str, clean: PanelArrays, attacked: PanelArrays, *, recorded: bool) -> AttackRow:
+    setting = Setting.of(clean.header)
+    before, after = odar(clean, setting), odar(attacked, setting)
+    return AttackRow(
+        benchmark=name,
+        attack=attack,
+        items=len(clean),
+        recorded=recorded,
+        difficulty=(float(clean.items.prior.mean()), float(attacked.items.prior.mean())),
+        same_path=float((before.path == after.path).mean()),
+        calls=(float(before.calls.mean()), float(after.calls.mean())),
+        accuracy=(float(before.score.mean()), float(after.score.mean())),
+        change=difference(after.score, before.score),
+    )
 
 
 def _rewritten(task: Task, text: str, attack: str, by: str) -> Task:

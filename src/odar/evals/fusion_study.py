@@ -34,6 +34,7 @@ class FusionItem:
 
     candidates: tuple[Candidate, ...]
     correct: tuple[bool, ...]
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = 
         attempts = [each for each in item.attempts if each.step is not Step.VERIFY and each.score is not None]
         candidates = tuple(_measured(each.candidate, varentropy_weight) for each in attempts)
         if candidates:
-            items.append(FusionItem(candidates, tuple((each.score or 0.0) >= RIGHT for each in attempts)))
+            right = tuple((each.score or 0.0) >= RIGHT for each in attempts)
+            items.append(FusionItem(candidates, right, item.query))
     if not items:
         raise InputError(f"{place} holds no items with candidates")
     return _aligned(items, varentropy_weight)
@@ -131,7 +133,7 @@ def stop_early(
             len(slow),
         )
         seen = sorted({*range(len(roles))} - {*slow[taken:]})
-        winner = fusion.choose([question.candidates[i] for i in seen]).winner
+        winner = fusion.choose([question.candidates[i] for i in seen], question.question).winner
         looked.append(taken)
         all_slow.append(len(slow))
         right.append(question.correct[seen[winner]])
@@ -147,7 +149,9 @@ def stop_early(
 
 def right_by(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
     """1 where the candidate that a rule chooses is right, else 0."""
-    return np.array([q.correct[fusion.choose(q.candidates).winner] for q in questions], dtype=np.float64)
+    return np.array(
+        [q.correct[fusion.choose(q.candidates, q.question).winner] for q in questions], dtype=np.float64
+    )
 
 
 def _measured(candidate: Candidate, weight: float) -> Candidate:
@@ -168,7 +172,7 @@ def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
         statistic = statistics.get((candidate.model, candidate.step))
         return replace(candidate, energy=measure(candidate.tokens, weight, statistic))
 
-    return [FusionItem(tuple(map(align, q.candidates)), q.correct) for q in questions]
+    return [replace(q, candidates=tuple(map(align, q.candidates))) for q in questions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,18 +219,30 @@ def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
         np.full(shape, -1, dtype=np.int64),
         np.zeros(shape, dtype=bool),
     )
+    soft: dict[int, tuple[list[int], Array]] = {}
     for row, question in enumerate(questions):
         free = {source: sources.index(source) for source in most}
         numbers = Fusion().groups(question.candidates)
         kinds = {number: kind for kind, number in enumerate(dict.fromkeys(numbers))}  # calls of tools are below 0
+        columns = []
         for candidate, number, is_right in zip(question.candidates, numbers, question.correct, strict=True):
             column = free[candidate.model, candidate.step]
+            columns.append(column)
             free[candidate.model, candidate.step] += 1
             groups[row, column], correct[row, column] = kinds[number], is_right
             if candidate.energy is not None and candidate.energy.aligned is not None:
                 energy[row, column] = candidate.energy.aligned
+        if (s := Fusion().overlap(question.candidates, question.question)) is not None:
+            soft[row] = columns, s
     numbered = {source: number for number, source in enumerate(dict.fromkeys(sources))}
-    return sources, Votes(energy, groups, correct, tuple(numbered[source] for source in sources))
+    places = tuple(numbered[source] for source in sources)
+    votes = Votes(energy, groups, correct, places)
+    if not soft:
+        return sources, votes
+    similarity = votes.overlaps
+    for row, (columns, s) in soft.items():
+        similarity[row][np.ix_(columns, columns)] = s
+    return sources, replace(votes, similarity=similarity)
 
 
 def _name(source: Source, sources: Sequence[Source]) -> str:

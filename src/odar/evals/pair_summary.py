@@ -23,8 +23,6 @@ from odar.types import Step
 
 TARGETS = (0.25, 0.5, 0.75)
 """Shares of questions that are escalated to the slow model: 1.25, 1.5 and 1.75 calls per question."""
-KNOWN_SHARE = 0.9
-"""Share of fast answers that must have log-probabilities for them to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,9 @@ class PairSummary:
 
     rows: list[PairRow]
     apgr: dict[str, float]
-    """By score; 0.5 is random. Empty if the slow model is not better."""
+    """By single signal, then of the posterior; 0.5 is random. Empty if the slow model is not better."""
     signals: tuple[str, ...]
-    """What the posterior could use: log-probabilities, length, stated answers."""
+    """What the posterior could use: signals of the fast answers that differ from answer to answer."""
     items: int
 
 
@@ -88,7 +86,7 @@ def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty
         slow_usd=np.array([_cost(each) for each in slow]),
         prior=np.array([item.difficulty for item in both]),
     )
-    scores, signals = _posterior_scores(both, fast, posterior)
+    scores, single = _posterior_scores(both, fast, posterior)
     none, every = np.zeros(len(both), dtype=bool), np.ones(len(both), dtype=bool)
     rows = [
         _row("always fast", pair, none),
@@ -98,12 +96,9 @@ def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty
         _row("oracle", pair, pair.slow > pair.fast),
     ]
     better = pair.slow.mean() > pair.fast.mean()
-    ranked = {"prior": pair.prior, "posterior": scores} if better else {}
-    if not pair.prior.std():  # no text, no prior
-        ranked.pop("prior", None)
-    return PairSummary(
-        rows, {name: apgr(each, pair.fast, pair.slow) for name, each in ranked.items()}, signals, len(both)
-    )
+    ranked = {**single, "posterior": scores} if better else {}
+    figures = {name: apgr(each, pair.fast, pair.slow) for name, each in ranked.items()}
+    return PairSummary(rows, figures, tuple(single), len(both))
 
 
 def _row(name: str, pair: _Pair, escalated: Bools, *, fast_first: bool = True) -> PairRow:
@@ -129,18 +124,28 @@ def _top(scores: Array, share: float) -> Bools:
 
 def _posterior_scores(
     items: Sequence[RecordedItem], fast: Sequence[Attempt], posterior: PosteriorDifficulty
-) -> tuple[Array, tuple[str, ...]]:
-    """Rate each fast answer by its rank among all of them; one that shows nothing is rated by the question."""
+) -> tuple[Array, dict[str, Array]]:
+    """Rate each fast answer by its rank among all of them, and by each signal that the file shows.
+
+    An answer that shows nothing is rated by the question.
+    """
     answers = [recorded_signals(each, item.difficulty) for item, each in zip(items, fast, strict=True)]
     signals = SignalArrays.of(answers)
     scores = posterior.predict(signals, QuantileTables.of(signals))
-    known = {
-        "log-probabilities": _varies(signals.mean_logprob),
-        "length": _varies(signals.length),
-        "stated answers": not signals.stated.all(),
-        "question": _varies(signals.prior),
+    single: dict[str, Array] = {
+        "prior": signals.prior,
+        "answer log-prob": -signals.answer_logprob,
+        "mean log-prob": -signals.mean_logprob,
+        "length": signals.length,
+        "unstated": (~signals.stated).astype(np.float64),
     }
-    return np.where(np.isnan(scores), signals.prior, scores), tuple(name for name, use in known.items() if use)
+    known = {name: _filled(values) for name, values in single.items() if _varies(values)}
+    return np.where(np.isnan(scores), signals.prior, scores), known
+
+
+def _filled(values: Array) -> Array:
+    """The values with their median for what is unknown."""
+    return np.where(np.isnan(values), np.nanmedian(values), values)
 
 
 def _varies(values: Array) -> bool:

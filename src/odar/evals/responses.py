@@ -14,7 +14,7 @@ from odar.evals.benchmarks.dataset import read_rows
 from odar.policy.answers import extract_answer
 
 
-class Response(NamedTuple):
+class RecordedResponse(NamedTuple):
     """What a model wrote, and for which task: by its id, or by its prompt."""
 
     text: str
@@ -39,7 +39,7 @@ class Scores:
     """Further published figures, where the benchmark has them."""
 
 
-def read_responses(path: Path) -> list[Response]:
+def read_responses(path: Path) -> list[RecordedResponse]:
     """Responses from a JSONL or Parquet file: response, and id (or key) or prompt; answer where it is known.
 
     Raises:
@@ -52,12 +52,14 @@ def read_responses(path: Path) -> list[Response]:
             raise InputError(f"{path}: row {number} needs response, and id or prompt; it has {sorted(row)}")
         answer = row.get("answer")
         responses.append(
-            Response(text, extract_answer(text) if answer is None else str(answer), str(name or ""), prompt or "")
+            RecordedResponse(
+                text, extract_answer(text) if answer is None else str(answer), str(name or ""), prompt or ""
+            )
         )
     return responses
 
 
-def score_responses(benchmark: Benchmark, tasks: Iterable[Task], responses: Sequence[Response]) -> Scores:
+def score_responses(benchmark: Benchmark, tasks: Iterable[Task], responses: Sequence[RecordedResponse]) -> Scores:
     """Score every task that has a response.
 
     Raises:
@@ -89,7 +91,7 @@ def score_responses(benchmark: Benchmark, tasks: Iterable[Task], responses: Sequ
     )
 
 
-def match(tasks: Sequence[Task], responses: Sequence[Response]) -> tuple[dict[str, Response], int]:
+def match(tasks: Sequence[Task], responses: Sequence[RecordedResponse]) -> tuple[dict[str, RecordedResponse], int]:
     """Responses by the id of their task, and how many were found by place alone.
 
     An id counts before a prompt. Where a file has one response a task, and a prompt was edited since, the place in
@@ -97,7 +99,7 @@ def match(tasks: Sequence[Task], responses: Sequence[Response]) -> tuple[dict[st
     """
     ids = {task.id for task in tasks}
     prompts = {task.query.text: task.id for task in tasks}
-    found: dict[str, Response] = {}
+    found: dict[str, RecordedResponse] = {}
     lost = []
     for place, response in enumerate(responses):
         name = response.id if response.id in ids else prompts.get(response.prompt)

@@ -1,4 +1,4 @@
-"""How good a router is, in the figures of the field (SPEC 7.6): APGR, CPT, AUROC, Pearson r.
+"""How good a router is, in the figures of the field (SPEC 7.6, 7.9): APGR, CPT, AUROC, RouterArena's score.
 
 A router gives every query a score; the highest-scored go to the strong model. Definitions follow RouteLLM
 (arXiv 2406.18665): the performance gap recovered at a share c of strong calls is
@@ -22,6 +22,8 @@ from odar.errors import InputError
 Array = NDArray[np.float64]
 
 BINS = 10
+_ARENA_COSTS = (0.0044, 200.0)
+"""Dollars per 1,000 questions at which RouterArena's cost term is 1 and 0."""
 
 
 def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Array:
@@ -76,6 +78,45 @@ def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> 
         raise InputError("the strong model is not better: no gap to recover")
     reached = np.flatnonzero((curve - curve[0]) / gap >= target - 1e-12)
     return float(reached[0] / (len(curve) - 1))
+
+
+def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
+    """RouterArena's score (arXiv 2510.00202): a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
+
+    Args:
+        accuracy: share of right answers.
+        cost_usd: mean cost of a question. On RouterArena's scale 0.0044 dollars per 1,000 questions count as 1 and
+            200 dollars as 0; costs outside are set to the nearest end.
+        beta: weight of the cost; 0.1 on the leaderboard.
+
+    >>> round(arena_score(0.75, 0.001), 4), arena_score(0.9, 1.0)
+    (0.7163, 0.0)
+    """
+    if not 0 <= accuracy <= 1 or not cost_usd >= 0:
+        raise InputError(f"accuracy {accuracy} and cost {cost_usd}: expected a share and a cost of at least 0")
+    low, high = np.log2(_ARENA_COSTS)
+    cost = np.log2(np.clip(1000 * cost_usd, *_ARENA_COSTS))
+    cheapness = float((high - cost) / (high - low))
+    whole = beta * accuracy + cheapness
+    return float((1 + beta) * accuracy * cheapness / whole) if whole else 0.0
+
+
+def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
+    """Return the share of paraphrased questions that keep their path, and the same corrected for chance (SPEC 7.9).
+
+    Chance is what two independent choices with these path mixes would share: a router that sends everything down
+    one path keeps every path and shows nothing. Corrected, 0 is chance and 1 is every path kept (Cohen's kappa).
+
+    >>> kept, corrected = path_robustness([0, 0, 1, 2], [0, 0, 1, 1])
+    >>> kept, round(corrected, 3)
+    (0.75, 0.6)
+    >>> path_robustness([1, 1], [1, 1])
+    (1.0, 0.0)
+    """
+    a, b = _aligned(before, after)
+    kept = float((a == b).mean())
+    chance = sum(float((a == path).mean() * (b == path).mean()) for path in np.unique(np.r_[a, b]))
+    return kept, (kept - chance) / (1 - chance) if chance < 1 else 0.0
 
 
 def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from odar.agents.prompts import load_prompts
-from odar.errors import InputError
+from odar.errors import GradedElsewhere, InputError
 from odar.evals.benchmarks.base import About, Task
 from odar.recording.collect import TaskSet
 from odar.settings import Settings
@@ -87,12 +87,15 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
     """Score some answer to a task of every kind: whatever the scorer lacks, it says so now.
 
     Raises:
+        GradedElsewhere: a harness of its own grades them.
         InputError: answers to this benchmark cannot be scored here; says what is missing.
     """
     kinds = {task.stratum: task for task in reversed(tasks)}
     for task in list(kinds.values())[:_PROBES]:
         try:
             source.score(task, _PROBE, _PROBE)
+        except GradedElsewhere:
+            raise
         except InputError as error:
             about = _about(source)
             needs = f" needs {about.needs}:" if about and about.needs else ":"

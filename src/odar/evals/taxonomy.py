@@ -69,7 +69,7 @@ def taxonomy(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> T
     wrong = outcome.score < RIGHT
     elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
     accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)
-    fields = [field.lower() for field in groups_of(arrays)]
+    fields = fields_of(arrays)
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= RIGHT),
         ("E3", accepted),
@@ -83,10 +83,11 @@ def taxonomy(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> T
     return Taxonomy([str(kind) if is_wrong else "" for kind, is_wrong in zip(kinds, wrong, strict=True)])
 
 
-def groups_of(arrays: PanelArrays) -> list[str]:
-    """What items are grouped by in a report: their category, or their subject where all are of one category."""
-    several = len(set(arrays.items.category)) > 1
-    return list(arrays.items.category if several or not any(arrays.items.stratum) else arrays.items.stratum)
+def fields_of(arrays: PanelArrays) -> list[str]:
+    """What each item is about: its subject if that is a field we know, else the category of its benchmark."""
+    known = {*FIELDS, *REASONING}
+    pairs = zip(arrays.items.stratum, arrays.items.category, strict=True)
+    return [(stratum if stratum.lower() in known else category).lower() for stratum, category in pairs]
 
 
 def _misdirected(arrays: PanelArrays, fields: list[str]) -> Bools:

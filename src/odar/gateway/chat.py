@@ -46,7 +46,7 @@ def _options(fields: Fields) -> Options:
         max_tokens=older if newer is None else newer,
         max_tokens_field=named if newer is not None else "max_tokens" if older is not None else "",
         stop=fields.texts("stop"),
-        seed=fields.integer("seed", at_least=-(2**63)),
+        seed=fields.integer("seed", at_least=-(2**63), at_most=2**63 - 1),
         n=fields.integer("n", at_least=1, at_most=128) or 1,
         top_logprobs=(top or 0) if wanted else None,
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(fields.items("tools") or ())),
@@ -54,6 +54,7 @@ def _options(fields: Fields) -> Options:
         parallel_tools=fields.flag("parallel_tool_calls"),
         format=_format(fields.table("response_format")),
         user=fields.text("user"),
+        effort=fields.text("reasoning_effort"),
         extra=fields.rest(),
     )
 

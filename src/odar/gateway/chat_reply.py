@@ -10,10 +10,10 @@ from odar.conversation import Options
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, openai_body
-from odar.gateway.reply import calls_of, choices, extras_of, pieces
+from odar.gateway.reply import calls_of, choices, extras_of, pieces, thinking_of
 from odar.providers.base import Delta
 from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
-from odar.types import Answer, Candidate, Usage
+from odar.types import Answer, Candidate, Spend
 
 DONE = b"data: [DONE]\n\n"
 
@@ -27,13 +27,14 @@ def write_chat(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
         "created": int(time.time()),
         "model": ask.model,
         "choices": [_choice(c, i, options) for i, c in enumerate(choices(answer, options.n))],
-        "usage": usage_of(answer.trace.spend.usage),
+        "usage": usage_of(answer.trace.spend),
         "odar": extras_of(answer, ask),
     }
 
 
-def usage_of(usage: Usage) -> dict[str, Any] | None:
-    """All that was really spent, over all calls; null where a provider did not say."""
+def usage_of(spend: Spend) -> dict[str, Any] | None:
+    """All that was really spent, over all calls, and its cost in US dollars; null where a provider did not say."""
+    usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
     return {
@@ -42,6 +43,7 @@ def usage_of(usage: Usage) -> dict[str, Any] | None:
         "total_tokens": usage.input + usage.output,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "cost": spend.cost_usd,
     }
 
 
@@ -58,7 +60,9 @@ class ChatStream:
             "created": int(time.time()),
             "model": ask.model,
         }
+        self._opened = False
         self._started = False
+        """Whether a part of the answer has been sent; thinking is none."""
 
     def begin(self) -> bytes:
         """Nothing: the first chunk comes with the first text."""
@@ -68,6 +72,8 @@ class ChatStream:
         """A piece of the answer, as it is generated."""
         said: Mapping[str, Any] = piece.wire.value if piece.wire and piece.wire.protocol == PROTOCOL else {}
         delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in SAID and value}
+        if piece.thinking and not said:
+            delta["reasoning_content"] = piece.thinking
         if piece.text:
             delta["content"] = piece.text
         if piece.calls:
@@ -79,8 +85,11 @@ class ChatStream:
                 }
                 for call in piece.calls
             ]
-        opening = b"" if self._started else self._chunk({"role": "assistant", "content": ""})
-        self._started = True
+        if not delta and not said:
+            return b""  # a signature of thinking, for which this protocol has no place
+        opening = b"" if self._opened else self._chunk({"role": "assistant", "content": ""})
+        self._opened = True
+        self._started = self._started or bool(piece.text or piece.calls)
         return opening + self._chunk(delta, logprobs=_logprobs(said, self._ask.query.options))
 
     def end(self, answer: Answer) -> bytes:
@@ -94,7 +103,7 @@ class ChatStream:
             last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._ask)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
         if self._ask.include_usage:
-            usage = usage_of(answer.trace.spend.usage)
+            usage = usage_of(answer.trace.spend)
             out += b"data: " + dump_json({**self._head, "choices": [], "usage": usage}) + b"\n\n"
         return out + DONE
 
@@ -138,6 +147,8 @@ def _choice(candidate: Candidate, index: int, options: Options) -> dict[str, Any
     if candidate.wire is not None and candidate.wire.protocol == PROTOCOL:
         said = candidate.wire.value.get("message") or {}
     message = {name: value for name, value in said.items() if name not in SAID}
+    if thought := thinking_of(candidate):
+        message.setdefault("reasoning_content", thought)
     refused = said.get("content") is None and isinstance(said.get("refusal"), str)
     message |= {"role": "assistant", "content": None if refused else candidate.text or None}
     message["refusal"] = said["refusal"] if refused else None

@@ -9,7 +9,7 @@ from typing import Any
 from odar.conversation import Format, Image, Tool, ToolChoice, Wire
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.fields import Fields
-from odar.images import MAX_BYTES
+from odar.inputs import MAX_BYTES
 from odar.policy.response_format import schema_fault
 
 

@@ -28,7 +28,8 @@ from odar.gateway.model_report import report_models
 from odar.gateway.playground import PLAYGROUND
 from odar.gateway.ports import ApiKey, Traces
 from odar.gateway.service import Service
-from odar.store.filters import Filter
+from odar.store.overview import warnings_of
+from odar.store.record import Filter
 
 API = "/dashboard/api"
 _PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -89,7 +90,20 @@ class _Data:
     async def overview(self, request: Request) -> Response:
         """Sums and distributions over the traces that match."""
         traces, wanted = self._scope(request)
-        return _private(await _read(traces.overview(wanted, read_step(request.query_params))))
+        found = await _read(traces.overview(wanted, read_step(request.query_params)))
+        rows = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
+        problems = await asyncio.to_thread(self._service.odar.certificate_problems)
+        own = None if wanted.key is None else f"key {wanted.key}"
+        return _private(
+            {
+                **found,
+                "targets": [row for row in rows if own is None or own in row["scope"]],
+                "warnings": [
+                    *(f"certificate removed: {problem}" for problem in problems),
+                    *warnings_of(found, self._service.odar.settings),
+                ],
+            }
+        )
 
     async def page(self, request: Request) -> Response:
         """A list of traces, newest first, and the cursor of the next."""

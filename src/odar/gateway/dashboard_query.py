@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from odar.errors import InputError
 from odar.gateway.errors import bad_field
-from odar.store.filters import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 from odar.store.overview import STEPS
+from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 
 MOST = 200
 """Traces a page, at most."""

@@ -6,6 +6,7 @@ Plain ASGI, because each layer of middleware costs a request more than the whole
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 import uuid
@@ -15,20 +16,21 @@ from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
 from odar.engine import ServingOptions
-from odar.errors import one_line
+from odar.errors import OdarError, one_line
 from odar.formats import dump_json
 from odar.gateway.addresses import check_addresses
-from odar.gateway.chat_request import ChatRequest
-from odar.gateway.errors import CLIENT_LEFT, CUT_OFF, INTERNAL, ApiError, api_error_of
+from odar.gateway.chat_request import ChatRequest, with_headers
+from odar.gateway.errors import CLIENT_LEFT, CUT_OFF, INTERNAL, ApiError, api_error_of, bad_field
 from odar.gateway.event_stream import AlreadyReported, EventStream, Writer
 from odar.gateway.exchange import JSON, ClientLeft, Exchange, Receive, Scope, Send
 from odar.gateway.fields import read_json
 from odar.gateway.logs import CURRENT, Ids
 from odar.gateway.ports import ApiKey, Entry
 from odar.gateway.reply import answer_headers
-from odar.gateway.request_size import check_parts, check_values
-from odar.gateway.reservations import with_length
-from odar.gateway.service import Service
+from odar.gateway.request_size import check_parts, check_values, estimated_tokens
+from odar.gateway.reservations import rate_headers, with_length
+from odar.gateway.service import ADAPTIVE, Service
+from odar.gateway.sessions import OpenSession
 from odar.observer import Observer, observing
 from odar.providers.base import OnDelta
 from odar.store.budgets import Reservation
@@ -62,8 +64,12 @@ class RequestState:
     """The bill; what is on it was spent, whether or not an answer came of it."""
     held: Reservation | None = None
     """What its key's limits hold back for it."""
+    session: OpenSession | None = None
+    """The conversation it continues, where ODAR chooses the path."""
     decision: Decision | None = None
     answer: Answer | None = None
+    items: list[Any] | None = None
+    """The conversation as the Responses API has it, if it is kept."""
 
 
 class Endpoint:
@@ -115,32 +121,50 @@ class Endpoint:
     async def _answer(self, state: RequestState) -> None:
         service, gateway = self._service, self._gateway
         body = await state.exchange.body(self._limit, gateway.body_timeout_s)
-        # A large body is read in a thread: others are answered meanwhile.
-        read = self._read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(self._read, body)
-        state.ask = ask = read
+        state.ask = ask = with_headers(await self._receive(body, state), state.exchange.headers)
         options = service.route(ask, state.key)
-        if state.key is not None and state.key.counted:
-            state.ask = ask = with_length(ask, gateway.max_tokens) if "model" in options else ask
-            state.held, state.ledger, options = await service.reserve(ask, state.key, options, state.trace_id)
+        if ask.model == ADAPTIVE and ask.extras.path is None and gateway.sessions:
+            key_id = state.key.key_id if state.key else None
+            state.session = service.sessions.open(ask.query, state.exchange.headers, key_id)
+            options["session"] = state.session.request
+        options = await self._bill(state, options)
+        if state.ask.stream:
+            await self._stream(state, state.ask, options)
         else:
+            await self._whole(state, state.ask, options)
+
+    async def _bill(self, state: RequestState, options: dict[str, Any]) -> dict[str, Any]:
+        """Open the request's bill; a key with limits has the most that it can cost held back first."""
+        service, ask, key = self._service, state.ask, state.key
+        assert ask is not None
+        if key is None or not key.counted:
             state.ledger = service.bill(ask)
-        if ask.stream:
-            await self._stream(state, ask, options)
-        else:
-            await self._whole(state, ask, options)
+            return options
+        state.ask = ask = with_length(ask, self._gateway.max_tokens) if "model" in options else ask
+        state.held, state.ledger, options = await service.reserve(ask, key, options, state.trace_id)
+        state.exchange.more_headers = rate_headers(state.held.rates)
+        return options
+
+    async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
+        """The request in a body; a large one is read in a thread, and others are answered meanwhile."""
+        return self._read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(self._read, body)
 
     def _read(self, body: bytes) -> ChatRequest:
         """The request in a body; refused where it is not one, or holds too much."""
-        gateway = self._gateway
-        check_values(body, gateway.max_values)
-        value = read_json(body, gateway.max_depth)
-        check_parts(value, gateway)
-        ask = self._protocol.read(value)
-        check_addresses(ask.query, gateway.image_urls)
+        check_values(body)
+        return self._checked(read_json(body))
+
+    def _checked(self, value: Any) -> ChatRequest:
+        check_parts(value)
+        ask = self._read_value(value)
+        check_addresses(ask.query, self._gateway.image_urls)
         return ask
 
+    def _read_value(self, value: Any) -> ChatRequest:
+        return self._protocol.read(value)
+
     async def _whole(self, state: RequestState, ask: ChatRequest, options: dict[str, Any]) -> None:
-        with _Listening(state.exchange):
+        with Listening(state.exchange):
             answer = await self._ask(state, ask, options)
         body = dump_json(self._protocol.write(answer, ask))
         await state.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
@@ -183,10 +207,14 @@ class Endpoint:
                 on_delta=on_delta,
                 on_decision=decided,
                 final=True,
+                progress=self._gateway.stream_progress,
                 trace_id=state.trace_id,
                 **{name: value for name, value in options.items() if name not in ("path", "target")},
             ),
         )
+        if state.session is not None:
+            trace = state.answer.trace
+            self._service.sessions.close(state.session, trace.decision, trace.calls)
         return state.answer
 
     async def _refuse(self, state: RequestState, error: Exception) -> None:
@@ -227,7 +255,75 @@ class Endpoint:
         )
 
 
-class _Listening:
+class StoredResponses(Endpoint):
+    """POST /v1/responses where `store.responses` keeps conversations, so that clients can continue them by id."""
+
+    async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
+        if not self._service.settings.store.responses:
+            return await super()._receive(body, state)
+        check_values(body)
+        value = await asyncio.to_thread(read_json, body)
+        if not isinstance(value, dict):
+            return self._checked(value)
+        given, previous = value.get("input"), value.pop("previous_response_id", None)
+        own = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        if isinstance(own, list):
+            before = [] if previous is None else await self._before(previous, state, len(body))
+            value["input"] = own = [*before, *own]
+        ask = await asyncio.to_thread(self._checked, value)
+        if value.get("store") is not False:
+            state.items = own
+        return dataclasses.replace(ask, echo={**ask.echo, "previous_response_id": previous})
+
+    async def _before(self, previous: Any, state: RequestState, size: int) -> list[Any]:
+        """The conversation up to a response of the same key; whether another key has it cannot be told."""
+        if not isinstance(previous, str):
+            raise bad_field("previous_response_id", "must be a string")
+        text = await self._service.recorder.response_items(previous, _key_id(state))
+        if text is None:
+            raise bad_field(
+                "previous_response_id", "is not known for this key, or is too old; send the whole conversation"
+            )
+        raw = text.encode()
+        if len(raw) + size > self._limit:
+            raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
+        check_values(raw)
+        items: list[Any] = await asyncio.to_thread(read_json, raw)
+        return items
+
+    async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
+        """Keep the conversation before the last bytes leave: the client may continue it at once."""
+        answer = await super()._ask(state, *args, **options)
+        if state.items is not None and state.ask is not None:
+            response = self._protocol.write(answer, state.ask)
+            items = [*state.items, *(item for item in response["output"] if item["type"] != "reasoning")]
+            try:
+                text = (await asyncio.to_thread(dump_json, items)).decode()
+                await self._service.recorder.save_response(response["id"], _key_id(state), text)
+            except OdarError as error:  # the answer is paid for, and is given without it
+                LOG.error("a response was not kept: %s", type(error).__name__)
+        return answer
+
+
+def _key_id(state: RequestState) -> str:
+    return state.key.key_id if state.key is not None else ""
+
+
+class TokenCount(Endpoint):
+    """POST /v1/messages/count_tokens: counted here, with one tokenizer for every model; no server is asked."""
+
+    async def _answer(self, state: RequestState) -> None:
+        body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
+        ask = await asyncio.to_thread(self._read, body)
+        self._service.route(ask, state.key)
+        tokens = await asyncio.to_thread(estimated_tokens, ask.query)
+        await state.exchange.respond(200, dump_json({"input_tokens": tokens}))
+
+    def _read_value(self, value: Any) -> ChatRequest:
+        return super()._read_value({"max_tokens": 1, **value} if isinstance(value, dict) else value)
+
+
+class Listening:
     """Cancels what runs inside as soon as the client leaves, and raises `ClientLeft` in its place.
 
     It begins to listen after a moment: most answers of a fast upstream are there by then, and a task for each of

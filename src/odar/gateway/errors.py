@@ -66,6 +66,7 @@ class ApiError(Exception):
     retry_after: float | None = None
     upstream: dict[str, Any] = field(default_factory=dict)
     """The upstream's own error object, where it sent one."""
+    more_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def __str__(self) -> str:
         return self.message
@@ -79,8 +80,8 @@ class ApiError(Exception):
     def headers(self) -> list[tuple[bytes, bytes]]:
         """What the client should know besides the body."""
         if self.retry_after is None:
-            return []
-        return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
+            return self.more_headers
+        return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode()), *self.more_headers]
 
 
 CUT_OFF = ApiError(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)

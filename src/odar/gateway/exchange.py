@@ -35,6 +35,8 @@ class Exchange:
         self.request_id = request_id(sent, made)
         self.status = 0
         """What was sent, 0 before anything was."""
+        self.more_headers: Headers = ()
+        """Sent with every response from now on."""
         self.aborted = False
         """Whether the connection was closed because the client was too slow."""
         self._scope = scope
@@ -65,8 +67,8 @@ class Exchange:
     async def start(self, status: int, headers: Headers) -> None:
         """The head of a response."""
         self.status = status
-        named = (b"x-request-id", self.request_id.encode())
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, named]})
+        own = [*self.more_headers, (b"x-request-id", self.request_id.encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *own]})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """A part of a response whose head has been sent; waits while the client is slow to read."""

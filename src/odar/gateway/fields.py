@@ -15,6 +15,8 @@ from odar.formats import deeper_than
 from odar.gateway.errors import ApiError, bad_field
 
 T = TypeVar("T")
+MAX_DEPTH = 64
+"""Deepest nesting of a request's JSON."""
 _SHOWN = 40
 
 
@@ -52,7 +54,7 @@ class Fields:
         """A list."""
         return self._of(name, list, "a list")
 
-    def integer(self, name: str, *, at_least: int = 0, at_most: int = 2**63 - 1) -> int | None:
+    def integer(self, name: str, *, at_least: int = 0, at_most: int = 2**53) -> int | None:
         """A whole number."""
         value = self.any(name)
         if isinstance(value, float) and value.is_integer():
@@ -113,7 +115,7 @@ class Fields:
         raise self.bad(name, f"must be {what}, not {_show(value)}")
 
 
-def read_json(body: bytes, max_depth: int) -> Any:
+def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     """The JSON in a request body, refused where it is none, too deep, or no valid text.
 
     >>> read_json(b'{"a": [1]}', max_depth=2)

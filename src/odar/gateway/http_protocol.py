@@ -5,10 +5,10 @@ client that does not read may hold an answer. All of that happens before a key i
 
 | what | setting | what happens |
 |---|---|---|
-| bytes and number of headers (trailers too) | `max_header_kb`, `max_headers` | 431, closed |
+| bytes and number of headers (trailers too) | `MAX_HEADER_KB`, `MAX_HEADERS` | 431, closed |
 | time to send the headers | `header_timeout_s` | 408, closed |
 | time to send the body | `body_timeout_s` | 408 from the endpoint; closed 2 s after any answer |
-| time between requests | `idle_timeout_s` | closed |
+| time between requests | 30 seconds | closed |
 | time to take what was written | `write_timeout_s` | closed |
 | connections of one address | `max_connections_per_peer` | 429, closed |
 | requests sent ahead of their answers | 16 | closed |
@@ -31,6 +31,7 @@ from odar.formats import dump_json
 from odar.gateway.errors import ApiError, openai_body
 from odar.settings import GatewaySettings
 
+MAX_HEADER_KB, MAX_HEADERS = 32, 100
 _MAX_PIPELINED = 16
 _LINGER_S = 2.0
 """How long a client may go on sending a request that has already been answered, so that it reads the answer."""
@@ -48,8 +49,8 @@ class ConnectionLimits:
     """
 
     def __init__(self, gateway: GatewaySettings) -> None:
-        self.header_bytes = int(gateway.max_header_kb * 1000)
-        self.headers = gateway.max_headers
+        self.header_bytes = MAX_HEADER_KB * 1000
+        self.headers = MAX_HEADERS
         self.header_timeout_s = gateway.header_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -39,6 +40,7 @@ def _options(fields: Fields, max_tokens: int) -> Options:
     choice, parallel = _tool_choice(fields.table("tool_choice"))
     metadata = fields.table("metadata") or {}
     user = metadata.get("user_id")
+    config = Fields(fields.table("output_config") or {}, "output_config")
     return Options(
         temperature=fields.number("temperature", at_most=1),
         top_p=fields.number("top_p", at_most=1),
@@ -47,21 +49,22 @@ def _options(fields: Fields, max_tokens: int) -> Options:
         tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)),
         tool_choice=choice,
         parallel_tools=parallel,
-        format=_format(fields.table("output_config")),
+        format=_format(config.table("format")),
         user=user if isinstance(user, str) else None,
+        effort=config.text("effort"),
         protocol=PROTOCOL,
         extra=fields.rest(),
     )
 
 
-def _system(system: Any) -> list[Message]:
+def _system(system: Any, where: str = "system") -> list[Message]:
     if system is None:
         return []
     if isinstance(system, str):
         return [Message("system", system)]
     if not isinstance(system, list):
-        raise bad_field("system", "must be a string or a list of text blocks")
-    texts = [Fields(block, f"system[{i}]") for i, block in enumerate(system)]
+        raise bad_field(where, "must be a string or a list of text blocks")
+    texts = [Fields(block, f"{where}[{i}]") for i, block in enumerate(system)]
     text = "\n\n".join(block.needed("text", block.text("text")) for block in texts)
     return [Message("system", text, wire=Wire(PROTOCOL, {"content": system}))]
 
@@ -69,8 +72,11 @@ def _system(system: Any) -> list[Message]:
 def _turns(turn: Any, where: str) -> list[Message]:
     """One turn as it is written; results of tools become turns of their own, as the other protocols have them."""
     fields = Fields(turn, where)
-    role = fields.needed("role", fields.choice("role", ("user", "assistant")))
+    role = fields.needed("role", fields.choice("role", ("user", "assistant", "system")))
     content = fields.needed("content", fields.any("content"))
+    if role == "system":
+        (said,) = _system(content, f"{where}.content")
+        return [dataclasses.replace(said, wire=Wire(PROTOCOL, {"role": role, "content": content}))]
     if isinstance(content, str):
         return [Message(role, content)]
     if not isinstance(content, list):
@@ -78,7 +84,8 @@ def _turns(turn: Any, where: str) -> list[Message]:
     blocks = [Fields(block, f"{where}.content[{i}]") for i, block in enumerate(content)]
     kinds = [block.needed("type", block.text("type")) for block in blocks]
     results = [_result(b, content[i]) for i, b in enumerate(blocks) if kinds[i] == "tool_result"]
-    others = [i for i, kind in enumerate(kinds) if kind != "tool_result"]
+    unsigned = [kind == "thinking" and not content[i].get("signature") for i, kind in enumerate(kinds)]  # our own
+    others = [i for i, kind in enumerate(kinds) if kind != "tool_result" and not unsigned[i]]
     if not others:
         return results
     texts: list[str] = []
@@ -140,7 +147,7 @@ def _call(fields: Fields) -> ToolCall:
 def _tool(tool: Any, where: str) -> Tool:
     fields = Fields(tool, where)
     if (kind := fields.text("type")) not in (None, "custom"):
-        raise fields.bad("type", f"{kind!r} runs at one provider; only tools of your own can be used here")
+        return Tool(fields.text("name") or str(kind), wire=Wire(PROTOCOL, tool), hosted=str(kind))
     return read_tool(fields, "input_schema", Wire(PROTOCOL, tool))
 
 
@@ -154,9 +161,10 @@ def _tool_choice(body: dict[str, Any] | None) -> tuple[ToolChoice | None, bool |
     return ToolChoice(_CHOICES.get(kind, kind), name), None if alone is None else not alone
 
 
-def _format(body: dict[str, Any] | None) -> Format | None:
-    if body is None or (form := Fields(body, "output_config").table("format")) is None:
+def _format(form: dict[str, Any] | None) -> Format | None:
+    if form is None:
         return None
     fields = Fields(form, "output_config.format")
     fields.needed("type", fields.choice("type", ("json_schema",)))
-    return read_schema(fields.any("schema"), "output_config.format.schema", "answer", Wire(PROTOCOL, body))
+    wire = Wire(PROTOCOL, {"format": form})
+    return read_schema(fields.any("schema"), "output_config.format.schema", "answer", wire)

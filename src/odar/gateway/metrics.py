@@ -10,13 +10,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from odar.conversation import NO_OPTIONS
 from odar.gateway.drift_metrics import DriftMetrics
 from odar.gateway.gate import Gate
 from odar.gateway.http_protocol import ConnectionLimits
 from odar.gateway.ports import Entry
 from odar.gateway.store_metrics import StoreMetrics
 from odar.policy.alignment import AlignmentRow
+from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import Breaker, State
+from odar.store.overview import RoutedTotals, savings
+from odar.store.targets import TargetReport
 from odar.store.writer import Health
 
 M = TypeVar("M", Counter, Histogram)
@@ -54,9 +58,19 @@ class Metrics:
             "odar_call_failures", "Model invocations that failed.", ("provider", "model"), registry=self.registry
         )
         self._tokens = Counter("odar_tokens", "Tokens as reported.", ("model", "kind"), registry=self.registry)
+        self._sessions = Counter(
+            "odar_session_requests", "Requests of sessions: start, stay, escalate, return.", ("event",),
+            registry=self.registry,
+        )  # fmt: skip
         self._cost = Counter("odar_cost_usd", "US dollars, where prices are known.", registry=self.registry)
         self._unpriced = Counter("odar_unpriced_calls", "Calls whose cost is unknown.", registry=self.registry)
         self._degraded = Counter("odar_degraded", "Answers marked degraded.", registry=self.registry)
+        self._answers = Counter("odar_answers", "Answers by agent.", ("agent",), registry=self.registry)
+        self._cut_off = Counter(
+            "odar_cut_off_answers", "Answers that ended at max_tokens.", ("agent",), registry=self.registry
+        )
+        self._routed = RoutedTotals()
+        self.registry.register(_SavingsMetrics(self._routed))
         self._breakers = Gauge(
             "odar_breaker_state", "0 closed, 1 half open, 2 open.", ("provider",), registry=self.registry
         )
@@ -79,6 +93,15 @@ class Metrics:
         """Show how far served energies are from the calibrated ones."""
         self.registry.register(DriftMetrics(report))
 
+    def watch_targets(self, report: Callable[[], list[TargetReport]]) -> None:
+        """Show every target of the settings and of keys beside its actual mean."""
+        self.registry.register(_TargetMetrics(report))
+
+    def watch_certificate(self, problems: Callable[[], list[str]]) -> None:
+        """Show whether the installed certificate holds."""
+        holds = Gauge("odar_certificate_holds", "1 while the installed certificate holds.", registry=self.registry)
+        holds.set_function(lambda: float(not problems()))
+
     def watch_store(self, health: Callable[[], Health]) -> None:
         """Show how the store is doing."""
         self.registry.register(StoreMetrics(health))
@@ -89,18 +112,29 @@ class Metrics:
         path = trace.decision.path.value if trace else "none"
         self._of(self._requests, entry.endpoint, path, str(entry.status)).inc()
         self._of(self._seconds, path).observe(entry.seconds)
+        if trace is not None and trace.decision.session is not None:
+            self._of(self._sessions, trace.decision.session.event).inc()
         for call in calls:
             model = call.model if call.model in self._models else OTHER
             self._of(self._calls, call.provider, model).inc(call.samples)
             if call.failed:
                 self._of(self._failures, call.provider, model).inc()
             self._of(self._tokens, model, "input").inc(call.usage.input or 0)
+            self._of(self._tokens, model, "cached").inc(call.usage.cached or 0)
             self._of(self._tokens, model, "output").inc(call.usage.output or 0)
             if call.cost_usd is None:
                 self._unpriced.inc()
             else:
                 self._cost.inc(call.cost_usd)
-        if trace is not None and trace.degradations:
+        if trace is None:
+            return
+        self._routed.count(trace)
+        for role, (answers, cut) in cut_off_counts(
+            trace.candidates, entry.query.options if entry.query else NO_OPTIONS
+        ).items():
+            self._of(self._answers, role.value).inc(answers)
+            self._of(self._cut_off, role.value).inc(cut)
+        if trace.degradations:
             self._degraded.inc()
 
     def _of(self, metric: M, *labels: str) -> M:
@@ -120,6 +154,58 @@ class Metrics:
     def text(self) -> bytes:
         """The same at once, for callers that may wait."""
         return generate_latest(self.registry)
+
+
+class _TargetMetrics(Collector):
+    """Targets by scope; those that requests chose themselves are left out, because clients choose their number."""
+
+    def __init__(self, report: Callable[[], list[TargetReport]]) -> None:
+        self._report = report
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of this moment."""
+        labels = ("scope", "kind")
+        target = GaugeMetricFamily("odar_target", "Mean calls or US dollars to meet.", labels=labels)
+        actual = GaugeMetricFamily("odar_target_actual", "Mean over all questions under it.", labels=labels)
+        questions = CounterMetricFamily("odar_target_questions", "Questions under it.", labels=labels)
+        for row in self._report():
+            if row.scope.startswith("request"):
+                continue
+            target.add_metric([row.scope, row.kind], row.target)
+            questions.add_metric([row.scope, row.kind], row.questions)
+            if row.actual is not None:
+                actual.add_metric([row.scope, row.kind], row.actual)
+        yield from (target, actual, questions)
+
+
+class _SavingsMetrics(Collector):
+    """What routing saved since this gateway started; what is unknown is left out."""
+
+    def __init__(self, totals: RoutedTotals) -> None:
+        self._totals = totals
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of this moment."""
+        found = savings(self._totals)
+        calls = GaugeMetricFamily("odar_saved_calls", "Calls saved, net of ODAR's own.", labels=["against"])
+        cost = GaugeMetricFamily("odar_saved_cost_usd", "US dollars saved, net of ODAR's own.", labels=["against"])
+        for against in ("always_slow", "always_hard"):
+            for metric, name in ((calls, "calls_saved"), (cost, "usd_saved")):
+                if found[against][name] is not None:
+                    metric.add_metric([against], found[against][name])
+        yield calls
+        yield cost
+        yield GaugeMetricFamily(
+            "odar_costs_more_than_slow",
+            "1 where always asking the slow model would cost less.",
+            value=bool(found["warning"]),
+        )
+        yield CounterMetricFamily(
+            "odar_slow_compared", "Questions both agents answered.", value=self._totals.compared
+        )
+        yield CounterMetricFamily(
+            "odar_slow_changed", "Those whose answer is not the fast agent's.", value=self._totals.changed
+        )
 
 
 class _ConnectionMetrics(Collector):

@@ -30,27 +30,25 @@ _ERRORS = {
     "504": "No answer in time.",
     "default": "The provider's own status, with its own body in the error object.",
 }
-_EXTRAS: Schema = {
-    "type": "object",
-    "description": "Limits and wishes for ODAR; they tighten the configured limits, never loosen them.",
-    "properties": {
-        "path": {"enum": [path.value for path in Path], "description": "With model odar: take this path."},
-        "max_calls": {"type": "integer", "minimum": 1, "maximum": 2**53},
-        "max_cost": {"type": "number", "minimum": 0, "description": "US dollars."},
-        "deadline_s": {"type": "number", "exclusiveMinimum": 0},
-        "explain": {"type": "boolean", "description": "Return candidates, energies and the ledger too."},
-        "target": {
-            "type": "object",
-            "description": "Mean calls or US dollars that requests with this target meet together; one of the two.",
-            "properties": {
-                "calls": {"type": "number", "minimum": 1},
-                "cost_usd": {"type": "number", "exclusiveMinimum": 0},
-            },
-            "additionalProperties": False,
-        },
-    },
-    "additionalProperties": False,
+_LIMITS: Schema = {
+    "path": {"enum": [path.value for path in Path], "description": "With model odar: take this path."},
+    "max_calls": {"type": "integer", "minimum": 1, "maximum": 2**53},
+    "max_cost": {"type": "number", "minimum": 0, "description": "US dollars."},
+    "deadline_s": {"type": "number", "exclusiveMinimum": 0},
 }
+_TARGETS: Schema = {
+    "calls": {"type": "number", "minimum": 1},
+    "cost_usd": {"type": "number", "exclusiveMinimum": 0},
+}
+_HEADERS: list[Schema] = [
+    {
+        "name": f"x-odar-{name.replace('_', '-')}",
+        "in": "header",
+        "schema": schema,
+        "description": "As in the field `odar`, for clients that cannot add one to the body; the body comes first.",
+    }
+    for name, schema in {**_LIMITS, **{f"target_{name}": schema for name, schema in _TARGETS.items()}}.items()
+]
 
 
 @cache
@@ -69,6 +67,13 @@ def description() -> Schema:
             "/v1/chat/completions": {"post": _question("A chat completion (OpenAI).", _chat(), "OpenAIError")},
             "/v1/responses": {"post": _question("A response (OpenAI).", _responses(), "OpenAIError")},
             "/v1/messages": {"post": _question("A message (Anthropic).", _messages(), "AnthropicError")},
+            "/v1/embeddings": {
+                "post": _question("Embeddings of a named model (OpenAI).", _embeddings(), "OpenAIError")
+            },
+            "/v1/completions": {
+                "post": _question("A text continued by a named model (OpenAI).", _completions(), "OpenAIError")
+            },
+            "/v1/messages/count_tokens": {"post": _count_tokens()},
             "/v1/feedback": {"post": _feedback()},
             "/v1/models": {"get": _get("Every model that can be asked for.", ("401", "403"))},
             "/v1/models/{name}": {
@@ -97,8 +102,26 @@ def _question(summary: str, body: Schema, error: str) -> Schema:
     }
     return {
         "summary": summary,
+        "parameters": _HEADERS,
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {"200": answer, **_errors(_ERRORS, error)},
+    }
+
+
+def _count_tokens() -> Schema:
+    body = _messages()
+    counted = _object({"input_tokens": {"type": "integer", "minimum": 0}}, "input_tokens")
+    told = {name: _ERRORS[name] for name in ("400", "401", "403", "404", "408", "413", "429", "503")}
+    return {
+        "summary": "The tokens of a message, counted here; no model is asked (Anthropic).",
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": body | {"required": ["model", "messages"]}}},
+        },
+        "responses": {
+            "200": {"description": "As asked.", "content": {"application/json": {"schema": counted}}},
+            **_errors(told, "AnthropicError"),
+        },
     }
 
 
@@ -159,7 +182,7 @@ def _chat() -> Schema:
             "max_tokens": {"type": "integer", "minimum": 1, "maximum": 2**53},
             "max_completion_tokens": {"type": "integer", "minimum": 1, "maximum": 2**53},
             "n": {"type": "integer", "minimum": 1, "maximum": 128},
-            "seed": {"type": "integer", "minimum": -(2**53), "maximum": 2**53},
+            "seed": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
             "stop": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
             "user": _TEXT,
             "tools": _tools(
@@ -167,7 +190,7 @@ def _chat() -> Schema:
             ),
             "tool_choice": {"enum": ["auto", "none", "required"]},
             "response_format": _object({"type": {"enum": ["text", "json_object"]}}, "type"),
-            "odar": _EXTRAS,
+            "odar": _extras(),
         },
         "model",
         "messages",
@@ -186,7 +209,7 @@ def _responses() -> Schema:
             "temperature": {"type": "number", "minimum": 0, "maximum": 2},
             "max_output_tokens": {"type": "integer", "minimum": 1, "maximum": 2**53},
             "tools": _tools({"type": {"const": "function"}, "name": _TEXT}, "name"),
-            "odar": _EXTRAS,
+            "odar": _extras(),
         },
         "model",
         "input",
@@ -208,12 +231,40 @@ def _messages() -> Schema:
                 "type": "array",
                 "items": _object({"name": _TEXT, "input_schema": {"type": "object"}}, "name"),
             },
-            "odar": _EXTRAS,
+            "odar": _extras(),
         },
         "model",
         "max_tokens",
         "messages",
     )
+
+
+def _embeddings() -> Schema:
+    return _object({"model": _TEXT, "input": _texts(), "odar": _extras()}, "model", "input")
+
+
+def _completions() -> Schema:
+    return _object(
+        {
+            "model": _TEXT,
+            "prompt": _texts(),
+            "suffix": _TEXT,
+            "max_tokens": {"type": "integer", "minimum": 0, "maximum": 2**53},
+            "n": {"type": "integer", "minimum": 1, "maximum": 128},
+            "best_of": {"type": "integer", "minimum": 1, "maximum": 128},
+            "stream": _FLAG,
+            "odar": _extras(),
+        },
+        "model",
+        "prompt",
+    )
+
+
+def _texts() -> Schema:
+    """A text, several, tokens, or several lists of tokens."""
+    tokens = {"type": "array", "minItems": 1, "items": {"type": "integer"}}
+    several = {"type": "array", "minItems": 1, "maxItems": 2048, "items": {"anyOf": [_TEXT, tokens]}}
+    return {"anyOf": [_TEXT, tokens, several]}
 
 
 def _content(kind: str) -> Schema:
@@ -229,7 +280,25 @@ def _tools(properties: Schema, *required: str) -> Schema:
 
 
 def _object(properties: Schema, *required: str) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(required)}
+    """An object; null counts as left out in every field that is not required."""
+    fields = {name: schema if name in required else _or_null(schema) for name, schema in properties.items()}
+    return {"type": "object", "properties": fields, "required": list(required)}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _extras() -> Schema:
+    target = _object(_TARGETS) | {
+        "description": "Mean calls or US dollars that requests with this target meet together; one of the two.",
+        "additionalProperties": False,
+    }
+    explain = {"type": "boolean", "description": "Return candidates, energies and the ledger too."}
+    return _object({**_LIMITS, "explain": explain, "target": target}) | {
+        "description": "Limits and wishes for ODAR; they tighten the configured limits, never loosen them.",
+        "additionalProperties": False,
+    }
 
 
 def _openai_error() -> Schema:

@@ -9,12 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError
 from odar.gateway.exchange import read_body
 from odar.gateway.fields import Fields, read_json
 from odar.gateway.json_response import JsonResponse
 from odar.gateway.openapi import description
 from odar.gateway.service import Service
+from odar.types import Query
 
 _FEEDBACK_BYTES = 64_000
 
@@ -41,34 +43,35 @@ class _Plain:
         self._started = int(time.time())
 
     async def models(self, request: Request) -> Response:
-        """Every model by name, in a shape that both SDKs read."""
-        self._service.access.identify(request.scope)
-        listed = [self._model(name, owner) for name, owner in self._service.models()]
-        ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"], "has_more": False}
+        """Every model that this key can use and that can be reached, in a shape that both SDKs read."""
+        key = self._service.access.identify(request.scope)
+        await self._service.refresh_reachable()
+        listed = [self._model(name, owner) for name, owner in self._service.models(key)]
+        ids = [entry["id"] for entry in listed] or [None]
+        ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return JsonResponse({"object": "list", "data": listed, **ends})
 
     async def model(self, request: Request) -> Response:
-        """One model."""
-        self._service.access.identify(request.scope)
-        wanted = request.path_params["name"]
-        for name, owner in self._service.models():
-            if name == wanted:
-                return JsonResponse(self._model(name, owner))
-        raise ApiError(404, f"there is no model {wanted!r}; GET /v1/models lists them", "model_not_found", "model")
+        """One model; refused exactly where a question to it would be."""
+        key = self._service.access.identify(request.scope)
+        name = request.path_params["name"]
+        named = self._service.route(ChatRequest(name, Query("")), key).get("model")
+        return JsonResponse(self._model(name, self._service.settings.card(named).provider if named else "odar"))
 
     async def feedback(self, request: Request) -> Response:
         """An answer marked right or wrong, by the key that asked or an admin's."""
         grant = self._service.access.identify(request.scope)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
-        fields = Fields(read_json(body, gateway.max_depth))
+        fields = Fields(read_json(body))
         trace_id = fields.needed("trace_id", fields.text("trace_id"))
         correct = fields.needed("correct", fields.flag("correct"))
         note = fields.text("note") or ""
         for name in fields.rest():
             raise fields.bad(name, "is unknown; known are trace_id, correct, note")
         allowed = await self._service.may_see(trace_id, grant)
-        if not allowed or not await self._service.recorder.feedback(trace_id, correct, note):
+        by = None if grant is None else grant.key_id
+        if not allowed or not await self._service.recorder.feedback(trace_id, correct, note, by):
             raise ApiError(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
         return JsonResponse({"trace_id": trace_id, "recorded": True})
 

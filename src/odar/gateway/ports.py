@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from odar.errors import KeyRefused
+from odar.policy.target import Target
 from odar.store.budgets import Need, Reservation
-from odar.store.filters import Cursor, Filter, Page
+from odar.store.record import Cursor, Filter, Page
 from odar.types import Call, Decision, Query, Spend, Trace
 
 
@@ -31,6 +32,8 @@ class ApiKey:
     name: str = ""
     admin: bool = False
     """May read every key's traces; others read their own."""
+    target: Target | None = None
+    """Mean calls or dollars that its questions meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,16 @@ class Recorder(Protocol):
         """Write this down when there is time."""
         ...
 
-    async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
-        """Mark an answer as right or wrong; False where nobody knows the trace."""
+    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
+        """Mark an answer as right or wrong, `by` this key; False if the trace is not known."""
+        ...
+
+    async def save_response(self, response_id: str, key_id: str, items: str) -> None:
+        """Keep a conversation, a JSON list of items, for `previous_response_id`."""
+        ...
+
+    async def response_items(self, response_id: str, key_id: str) -> str | None:
+        """The conversation up to this response of this key; None if it is not kept."""
         ...
 
     async def close(self) -> None:
@@ -150,9 +161,16 @@ class NoRecord:
     def put(self, entry: Entry) -> None:
         """Forget it."""
 
-    async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
+    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
         """No trace is known."""
         return False
+
+    async def save_response(self, response_id: str, key_id: str, items: str) -> None:
+        """Forget it."""
+
+    async def response_items(self, response_id: str, key_id: str) -> str | None:
+        """No response is kept."""
+        return None
 
     async def close(self) -> None:
         """Nothing is queued."""

@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from odar.errors import UnknownName
 from odar.gateway.errors import CLIENT_LEFT
 from odar.gateway.ports import ApiKey, Entry
+from odar.policy.target import Target
 from odar.store.budgets import Need, Reservation
-from odar.store.record import CANCELLED, ERROR, Record, Unanswered, path_of
+from odar.store.record import CANCELLED, DIRECT, ERROR, OK, Record, Unanswered, path_of
 from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Query, Spend
 
@@ -41,6 +42,7 @@ class StoredKeys:
             limits.counted,
             key.name,
             key.admin,
+            Target.of(calls=limits.target_calls, cost_usd=limits.target_cost_usd),
         )
 
     async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
@@ -73,13 +75,21 @@ class StoredRecord:
         extra = {"endpoint": entry.endpoint, "asked": entry.model, "status": entry.status, "stream": entry.stream}
         self._store.put(Record(entry.query or Query(""), self._outcome(entry), entry.key_id, extra, entry.settled))
 
-    async def feedback(self, trace_id: str, correct: bool, note: str) -> bool:
+    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
         """Mark a trace as right or wrong."""
         try:
-            await self._store.mark(trace_id, correct, note or None)
+            await self._store.mark(trace_id, correct, note or None, by)
         except UnknownName:
             return False
         return True
+
+    async def save_response(self, response_id: str, key_id: str, items: str) -> None:
+        """Keep a conversation until `store.retention_days` are over."""
+        await asyncio.to_thread(self._store.archive.save_response, response_id, key_id, items)
+
+    async def response_items(self, response_id: str, key_id: str) -> str | None:
+        """The conversation up to this response of this key."""
+        return await asyncio.to_thread(self._store.archive.response_items, response_id, key_id)
 
     async def close(self) -> None:
         """Write everything that is queued."""
@@ -90,13 +100,14 @@ class StoredRecord:
         if trace is not None:
             winner = trace.candidates[trace.verdict.winner]
             return Answer(winner.answer, winner.text, trace)
+        passed = entry.error is None and entry.status == 200  # embeddings or completions: no decision, no candidate
         return Unanswered(
             id=entry.trace_id,
             started_at=_ago(entry.seconds),
             profile=self._profile,
-            status=CANCELLED if entry.status == CLIENT_LEFT else ERROR,
+            status=OK if passed else CANCELLED if entry.status == CLIENT_LEFT else ERROR,
             error=entry.error,
-            path=path_of(entry.decision) if entry.decision else None,
+            path=DIRECT if passed else path_of(entry.decision) if entry.decision else None,
             decision=entry.decision,
             calls=entry.calls,
             spend=entry.spend or Spend(0, NO_USAGE, 0.0, entry.seconds),

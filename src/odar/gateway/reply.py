@@ -11,7 +11,7 @@ from odar.conversation import ToolCall
 from odar.gateway.chat_request import ChatRequest
 from odar.policy.fusion import rank
 from odar.summary import summary
-from odar.types import Answer, Candidate, Decision
+from odar.types import Answer, Candidate, Decision, Role
 
 _PIECE = re.compile(r"\S+\s*|\s+")
 _PIECE_CHARACTERS = 24
@@ -33,6 +33,13 @@ def calls_of(candidate: Candidate) -> list[ToolCall]:
     ]
 
 
+def thinking_of(candidate: Candidate) -> str:
+    """What an Anthropic model thought before it answered, as far as its server shows it."""
+    blocks = candidate.wire.value.get("content") if candidate.wire is not None else None
+    thoughts = (b.get("thinking") for b in blocks or () if isinstance(b, dict) and b.get("type") == "thinking")
+    return "".join(thought for thought in thoughts if isinstance(thought, str))
+
+
 def pieces(text: str) -> Iterator[str]:
     """A finished text in pieces of a few words, for a stream; together they are the text.
 
@@ -52,7 +59,7 @@ def pieces(text: str) -> Iterator[str]:
 def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """The `odar` object of a response; with `explain`, everything."""
     trace = answer.trace
-    short = {
+    short: dict[str, Any] = {
         "trace_id": trace.id,
         "path": trace.decision.path.value,
         "difficulty": trace.decision.difficulty,
@@ -65,6 +72,14 @@ def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
         "degraded": answer.degraded,
         "degradations": list(trace.degradations),
     }
+    if (use := trace.decision.session) is not None:
+        short["session"] = {
+            "event": use.event,
+            "agent": (Role.SLOW if use.slow else Role.FAST).value,
+            "requests": use.requests,
+            "switches": use.switches,
+            "cached_tokens": use.cached_tokens,
+        }
     return short | ({"explanation": summary(answer)} if ask.extras.explain else {})
 
 

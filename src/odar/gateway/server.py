@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import math
 import socket
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,8 @@ from odar.gateway.gate import Gate
 from odar.gateway.http_protocol import ConnectionLimits, LimitedProtocol
 from odar.settings import GatewaySettings
 
+IDLE_TIMEOUT_S = 30
+"""How long a connection can stay open between requests."""
 _MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES = -3, 256 * 2**10  # of glibc's mallopt
 
 
@@ -80,7 +81,7 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         http=protocol,
         ws="none",
         server_header=False,
-        timeout_keep_alive=math.ceil(gateway.idle_timeout_s),
+        timeout_keep_alive=IDLE_TIMEOUT_S,
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
         backlog=max(2048, 2 * gateway.max_in_flight),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import time
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +12,7 @@ from odar.agents.ledger import Ledger
 from odar.catalogue import ModelCard
 from odar.config import PROFILES
 from odar.engine import Odar
-from odar.errors import KeyRefused, SettingsError, UnknownName
+from odar.errors import KeyRefused, OdarError, SettingsError, UnknownName, one_line
 from odar.gateway.access import AccessPolicy
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, bad_field
@@ -18,8 +20,10 @@ from odar.gateway.gate import Gate
 from odar.gateway.logs import Logs
 from odar.gateway.metrics import OTHER, Metrics
 from odar.gateway.ports import ApiKey, Entry, Keyring, NoKeys, NoRecord, Recorder, Traces
-from odar.gateway.reservations import needs_of
+from odar.gateway.reservations import needs_of, rate_headers
+from odar.gateway.sessions import SessionTable
 from odar.observer import tell
+from odar.policy.target import Target
 from odar.providers.base import Provider
 from odar.providers.breaker import Breaker, GuardedProvider
 from odar.secrets import api_key
@@ -28,6 +32,8 @@ from odar.store.budgets import Need, Reservation
 from odar.types import Decision, Path, Role
 
 ADAPTIVE = "odar"
+_CHECK_AGAIN_S = 30.0
+_CHECK_TIMEOUT_S = 3.0
 _SHIPPED = frozenset(f"profile {name}" for name in PROFILES)
 _FORCED = {f"{ADAPTIVE}-{path}": path for path in Path}
 
@@ -60,6 +66,7 @@ class Service:
         self.traces = traces
         self.logs = logs
         self.gate = Gate(settings.gateway.max_in_flight)
+        self.sessions = SessionTable(settings.gateway.sessions, settings.gateway.session_ttl_s)
         agents = (name for role in Role for name in settings.models_of(role))
         self._named_models = frozenset([*settings.models, *agents])
         self.metrics = Metrics(self.gate, self._named_models)
@@ -67,12 +74,57 @@ class Service:
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
         self.metrics.watch_energies(self.odar.alignment_report)
+        self.metrics.watch_targets(self.odar.targets.report)
+        if self.odar.certificate is not None:
+            self.metrics.watch_certificate(self.odar.certificate_problems)
+        self._unreachable: frozenset[str] = frozenset()
+        """Providers that did not answer when they were last looked at."""
+        self._checked_at: float | None = None
         self._known = {name: self._usable(settings.card(name)) for name in settings.models}
 
-    def models(self) -> list[tuple[str, str]]:
-        """Every name that can be asked for, and who is behind it."""
+    def models(self, key: ApiKey | None = None) -> list[tuple[str, str]]:
+        """Every name that this key can ask for, and who is behind it; not those whose server was not there."""
         own = [(name, "odar") for name in (ADAPTIVE, *_FORCED)]
-        return own + [(n, self.settings.card(n).provider) for n, usable in self._known.items() if usable]
+        if key is not None and key.paths is not None:
+            own = [(name, owner) for name, owner in own if _FORCED.get(name, ADAPTIVE) in {*key.paths, ADAPTIVE}]
+        named = [(n, self.settings.card(n).provider) for n, usable in self._known.items() if usable]
+        reachable = [(name, provider) for name, provider in named if provider not in self._unreachable]
+        allowed = key.models if key is not None else None
+        return [entry for entry in own + reachable if allowed is None or entry[0] in allowed]
+
+    async def agent_lines(self) -> list[str]:
+        """For each agent's model, one line: its server answers and has it, or what is missing."""
+        self._checked_at = time.monotonic()
+        await self._check_providers()
+        lines = []
+        for role in Role:
+            card = self.settings.card(self.settings.agent(role).model)
+            try:
+                found = await self.odar.providers[card.provider].check(card.id)
+                lines.append(f"{role} agent: {card.name} answers ({card.provider}: {found})")
+            except OdarError as error:
+                lines.append(f"{role} agent: {card.name} does not answer: {one_line(error)}")
+        return lines
+
+    async def refresh_reachable(self) -> None:
+        """Look again which servers are there, if the last look is old; nothing before the first one."""
+        if self._checked_at is not None and time.monotonic() - self._checked_at > _CHECK_AGAIN_S:
+            self._checked_at = time.monotonic()
+            await self._check_providers()
+
+    async def _check_providers(self) -> None:
+        usable = {self.settings.card(name).provider for name, usable in self._known.items() if usable}
+
+        async def missing(name: str) -> str | None:
+            try:
+                async with asyncio.timeout(_CHECK_TIMEOUT_S):
+                    await self.odar.providers[name].check()
+            except (OdarError, TimeoutError):
+                return name
+            return None
+
+        found = await asyncio.gather(*map(missing, sorted(usable)))
+        self._unreachable = frozenset(name for name in found if name)
 
     def route(self, ask: ChatRequest, grant: ApiKey | None) -> dict[str, Any]:
         """How the engine is to be asked; refused where the key or the name does not allow it."""
@@ -82,7 +134,8 @@ class Service:
         if grant is not None and grant.paths is not None:
             options["paths"] = grant.paths
         if ask.model == ADAPTIVE:
-            return options | {"path": ask.extras.path, "target": ask.extras.target}
+            target, scope = scoped_target(ask.extras.target, grant)
+            return options | {"path": ask.extras.path, "target": target, "target_scope": scope}
         how: dict[str, Any] = (
             {"path": _FORCED[ask.model]} if ask.model in _FORCED else {"model": self._named(ask.model)}
         )
@@ -115,7 +168,10 @@ class Service:
         try:
             held = await self.keys.reserve(key, trace_id, needs, ledger.limits.deadline_s)
         except KeyRefused as refused:
-            raise ApiError(429, str(refused), "key_limit", retry_after=refused.retry_after) from None
+            told = rate_headers(refused.rates)
+            raise ApiError(
+                429, str(refused), "key_limit", retry_after=refused.retry_after, more_headers=told
+            ) from None
         path = offers[held.choice][0] if held.choice else None
         limited = {"max_path": path} if path is not None else {}
         return held, self.bill(ask, held.need.usd if key.budgeted else None), options | limited
@@ -200,6 +256,20 @@ class Service:
         self.breakers[provider.name] = breaker
         self.metrics.watch(provider.name, breaker)
         return GuardedProvider(provider, breaker)
+
+
+def scoped_target(wanted: Target | None, key: ApiKey | None) -> tuple[Target | None, str]:
+    """The target of a request, and whose questions meet it together.
+
+    A key's target is a limit: its requests can ask for less of the same kind, not for more.
+    """
+    own = None if key is None else key.target
+    whose = "" if key is None else f" of key {key.key_id}"
+    if own is None:
+        return wanted, f"request{whose}"
+    if wanted is not None and wanted.kind == own.kind and wanted.value < own.value:
+        return wanted, f"request{whose}"
+    return own, f"key {key.key_id}" if key else ""
 
 
 def configured_providers(settings: Settings) -> set[str]:

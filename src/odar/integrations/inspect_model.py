@@ -41,7 +41,7 @@ from odar.gateway.chat import read_chat
 from odar.gateway.errors import ApiError
 from odar.gateway.reply import calls_of, choices
 from odar.gateway.service import for_chat
-from odar.images import load_image
+from odar.inputs import load_image
 from odar.settings import Settings
 from odar.summary import summary
 from odar.types import Answer, Candidate, Path, Query, Spend

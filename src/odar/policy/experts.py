@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -55,7 +55,8 @@ def route_expert(query: Query) -> Routed:
     words = set(_WORD.findall(text))
     best, hits = Expert.GENERAL, set[str]()
     for expert, keywords in rules.keywords:
-        if len(found := keywords.found(text, words)) > len(hits):  # the first of equals
+        found = keywords.found(text, words)
+        if len(found) > len(hits) and not rules.other_meaning(expert, found, text):  # the first of equals
             best, hits = expert, found
     if hits:
         return Routed(best, "keywords: " + ", ".join(sorted(hits)[:5]))
@@ -65,6 +66,7 @@ def route_expert(query: Query) -> Routed:
     return Routed(Expert.GENERAL, "fallback")
 
 
+_CHARACTERS_PER_TOKEN = 4
 _READ = 20_000
 """Characters that are looked at: a field shows early, and a megabyte is not worth reading for it."""
 
@@ -107,6 +109,13 @@ class _Rules:
     questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
     other_senses: re.Pattern[str]
     """Phrases in which a keyword means something else: "integral role" is no mathematics."""
+    ambiguous: Mapping[Expert, tuple[frozenset[str], re.Pattern[str]]]
+    """Keywords that are everyday words too, and what must stand beside them if there are no others."""
+
+    def other_meaning(self, expert: Expert, found: set[str], text: str) -> bool:
+        """Return whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
+        words, context = self.ambiguous.get(expert, (frozenset[str](), _WORD))
+        return found <= words and not context.search(text)
 
 
 @cache
@@ -116,11 +125,20 @@ def _rules() -> _Rules:
     keywords = tuple((expert, Keywords(listed[expert])) for expert in Expert if expert in listed)
     questions = tuple((Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"])
     other_senses = re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b")
-    return _Rules(keywords, questions, other_senses)
+    ambiguous = {
+        Expert(name): (frozenset(row["words"]), re.compile(row["context"]))
+        for name, row in tree["ambiguous"].items()
+    }
+    return _Rules(keywords, questions, other_senses, ambiguous)
 
 
-def route_model(cards: Sequence[ModelCard], expert: Expert, *, images: bool) -> ModelCard:
+def route_model(
+    cards: Sequence[ModelCard], expert: Expert, *, images: bool, tokens: int = 0, fallbacks: Collection[str] = ()
+) -> ModelCard:
     """The model for one role: of those that can see what must be seen (SPEC 3.4), the best in the expert's field.
+
+    A model whose context is shorter than the conversation (`tokens`) is passed over if another is long enough.
+    Fallbacks replace a model that cannot answer, and none that can.
 
     The first card is the role's default. Another replaces it only for a reason: the default cannot see the image,
     or both have a score in this field and the other's is higher. An unknown score is no reason.
@@ -133,8 +151,9 @@ def route_model(cards: Sequence[ModelCard], expert: Expert, *, images: bool) -> 
     'plain'
     """
     able = [card for card in cards if card.images or not images] or list(cards[:1])
+    able = [card for card in able if card.context is None or tokens < card.context] or able
     chosen = able[0]
-    for card in able[1:]:
+    for card in (card for card in able[1:] if card.name not in fallbacks):
         score, best = card.scores.get(expert), chosen.scores.get(expert)
         if score is not None and best is not None and score > best:
             chosen = card
@@ -149,17 +168,36 @@ class Dispatcher:
         cards: for each role its default model, then the alternatives.
         by_expert: off, every query goes to the general expert.
         by_model: off, every query gets the default pair.
+        fallbacks: names among the cards that only replace a model that cannot answer.
     """
 
     cards: Mapping[Role, Sequence[ModelCard]]
     by_expert: bool = True
     by_model: bool = True
+    fallbacks: Collection[str] = ()
 
     def assign(self, query: Query) -> Assignment:
         """The expert and the pair of models for a query."""
         routed = route_expert(query) if self.by_expert else Routed(Expert.GENERAL, "switched off")
+        tokens = sum(len(message.text) for message in query.messages) // _CHARACTERS_PER_TOKEN
         pair = {
-            role: route_model(cards, routed.expert, images=bool(query.images)) if self.by_model else cards[0]
+            role: route_model(
+                cards, routed.expert, images=bool(query.images), tokens=tokens, fallbacks=self.fallbacks
+            )
+            if self.by_model
+            else cards[0]
             for role, cards in self.cards.items()
         }
         return Assignment(routed.expert, routed.cue, pair[Role.FAST].name, pair[Role.SLOW].name)
+
+    def able(self, query: Query) -> dict[Role, list[str]]:
+        """The models of each role that can see what must be seen and read all of it."""
+        tokens = sum(len(message.text) for message in query.messages) // _CHARACTERS_PER_TOKEN
+        return {
+            role: [
+                card.name
+                for card in cards
+                if (card.images or not query.images) and (card.context is None or tokens < card.context)
+            ]
+            for role, cards in self.cards.items()
+        }

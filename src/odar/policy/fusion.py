@@ -14,7 +14,17 @@ import numpy as np
 
 from odar.policy.equivalence import AnswerGroups, Equivalence, group
 from odar.policy.response_format import call_key
-from odar.policy.rules import RULES, Array, Ballot, Bools, Ints, Votes, fuse
+from odar.policy.rules import RULES, TIE, Array, Ballot, Bools, Ints, Votes, answer_energies, fuse
+from odar.policy.similarity import (
+    EXACT_ONLY,
+    SIMILARITIES,
+    AnswerForm,
+    SimilarityRows,
+    answer_form,
+    asks_for_choice,
+    is_free_text,
+    overlap,
+)
 from odar.types import Candidate, Role, Step, Verdict
 
 FAST, VERIFY, SOLVE = range(3)
@@ -35,6 +45,7 @@ class Fusion:
         missing_limit: the share of tokens without log-probs that free energy tolerates (SPEC 5.6).
         skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 if none is given.
         equivalence: which answers are the same.
+        similarity: how free text is compared, by a name of `SIMILARITIES` (SPEC 5.15); `none` compares it exactly.
     """
 
     rule: str = "fep"
@@ -42,12 +53,19 @@ class Fusion:
     missing_limit: float = 0.2
     skills: Mapping[tuple[str, Step], float] = field(default_factory=dict)
     equivalence: Equivalence = group
+    similarity: str = "lexical"
 
     def __post_init__(self) -> None:
         _ = RULES[self.rule]  # an unknown rule is refused now, not when answers have been paid for
+        if self.similarity != EXACT_ONLY:
+            _ = SIMILARITIES[self.similarity]
 
-    def choose(self, candidates: Sequence[Candidate]) -> Verdict:
+    def choose(self, candidates: Sequence[Candidate], question: str = "") -> Verdict:
         """Pick the winner (SPEC 5.7). Energies must have been measured; the candidates' order does not matter.
+
+        Args:
+            candidates: the answers.
+            question: what was asked; one that lists options is not answered in free text.
 
         Raises:
             ValueError: there is no candidate.
@@ -56,7 +74,7 @@ class Fusion:
         if not candidates:
             raise ValueError("no candidate to choose from")
         able = eligible(candidates)
-        verdict = self._choose([candidates[i] for i in able])
+        verdict = self._choose([candidates[i] for i in able], question)
         return verdict if len(able) == len(candidates) else _among(verdict, able, candidates)
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
@@ -69,6 +87,18 @@ class Fusion:
                 numbers[i] = -1 - calls.setdefault(call_key(candidate.tool_calls), len(calls))
         return [numbers[i] for i in range(len(candidates))]
 
+    def overlap(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
+        """Return s between eligible candidates if they are free text (SPEC 5.15); None: they are equal or not."""
+        if self.similarity == EXACT_ONLY or len(candidates) < 2 or asks_for_choice(question):
+            return None
+        forms = [
+            AnswerForm.EXACT if candidate.tool_calls else answer_form(candidate.answer, stated=candidate.stated)
+            for candidate in candidates
+        ]
+        if not is_free_text(forms):
+            return None
+        return overlap([candidate.answer for candidate in candidates], self.groups(candidates), self.similarity)
+
     def votes(self, candidates: Sequence[Candidate]) -> list[int]:
         """Return the group numbers of the candidates that vote (SPEC 5.6b)."""
         return self.groups([candidates[i] for i in eligible(candidates)])
@@ -77,43 +107,62 @@ class Fusion:
         """Return whether free energy cannot decide between these eligible candidates by their own log-probs."""
         return len(candidates) > 1 and missing_share(candidates) > self.missing_limit
 
-    def _choose(self, candidates: Sequence[Candidate]) -> Verdict:
+    def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
         missing = missing_share(candidates)
         if missing > self.missing_limit:
-            return self._without_energy(candidates, f"{missing:.0%} of the tokens have no log-probabilities")
+            why = f"{missing:.0%} of the tokens have no log-probabilities"
+            return self._without_energy(candidates, why, question)
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
         if not scored:
-            return self._without_energy(candidates, "no candidate has any text to score")
-        ballot, basis = self._ballot([candidates[i] for i in scored])
+            return self._without_energy(candidates, "no candidate has any text to score", question)
+        ballot, basis = self._ballot([candidates[i] for i in scored], question)
         keys = RULES[self.rule](ballot)
         best = max(
             range(len(scored)), key=lambda i: (*(key[i] for key in keys), *last_resort(candidates[scored[i]]))
         )
         weights = np.zeros(len(candidates))
         weights[scored] = keys[0]
-        reason = "lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}"
-        return Verdict(scored[best], f"{self.rule}{basis.mark}", basis.reason(reason), tuple(weights.tolist()))
+        energies = np.full(len(candidates) if self.rule == "fep" else 0, np.nan)
+        if self.rule == "fep":
+            energies[scored] = answer_energies(ballot)
+        reason = basis.reason("lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}")
+        reason += self._compared(ballot.similarity)
+        scorer, shares = f"{self.rule}{basis.mark}", tuple(weights.tolist())
+        return Verdict(scored[best], scorer, reason, shares, tuple(energies.tolist()))
 
-    def _without_energy(self, candidates: Sequence[Candidate], why: str) -> Verdict:
+    def _compared(self, similarity: Array | None) -> str:
+        """Explain how free text was compared; empty for answers of an exact form."""
+        if similarity is None:
+            return ""
+        others = similarity[~np.eye(len(similarity), dtype=bool)]
+        return f"; free text, compared by {self.similarity} similarity (mean {others.mean():.2f})"
+
+    def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
         """Descend the ladder below free energy: agreement, judgment, the slow answer (SPEC 5.6)."""
         slow = [i for i, candidate in enumerate(candidates) if candidate.role is Role.SLOW]
         pool = slow or list(range(len(candidates)))
-        groups = self.groups(candidates)
-        votes = {i: sum(groups[j] == groups[i] for j in pool) for i in pool}
+        # Whether they are free text is decided by all of them, as everywhere; only the pool votes.
+        similarity = self.overlap(candidates, question)
+        groups = np.array(self.groups(candidates))
+        s = (groups[:, None] == groups[None, :]) * 1.0 if similarity is None else similarity
+        sums = {i: sum(sorted(s[i, pool].tolist())) for i in pool}
+        most = max(sums.values())
+        votes = {i: most if each >= most * (1 - TIE) else each for i, each in sums.items()}
         winner = max(pool, key=lambda i: (votes[i], *last_resort(candidates[i])))
         weights = tuple(votes.get(i, 0) / len(pool) for i in range(len(candidates)))
         judgment = candidates[winner].judgment
         if len(pool) > 1:
-            scorer, how = "agreement", f"{votes[winner]} of {len(pool)} agree"
+            agree = f"{most:.0f} of {len(pool)} agree" if similarity is None else "the most similar to the others"
+            scorer, how = "agreement", agree + self._compared(similarity)
         elif judgment is not None:
             scorer, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
         else:
             scorer, how = "slow", "the slow answer"
         return Verdict(winner, scorer, f"{why}; {how}", weights)
 
-    def _ballot(self, candidates: Sequence[Candidate]) -> tuple[Ballot, Basis]:
+    def _ballot(self, candidates: Sequence[Candidate], question: str) -> tuple[Ballot, Basis]:
         """Collect the arrays a rule sees, and on what basis their energies are compared."""
         basis = Basis.of(candidates)
         energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
@@ -128,6 +177,7 @@ class Fusion:
                 groups=np.array(self.groups(candidates), dtype=np.int64),
                 skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
                 beta=self.beta,
+                similarity=self.overlap(candidates, question),
             ),
             basis,
         )
@@ -143,9 +193,11 @@ class Fusion:
             return by_rule
         slow = view.eligible.copy()
         slow[:, FAST] &= ~slow[:, FAST + 1 :].any(axis=1)  # the fast answer votes only if it is alone
-        groups = np.where(slow, candidates.groups.among(view.eligible), -1)
+        numbers = candidates.groups.among(view.eligible)
+        groups = np.where(slow, numbers, -1)
         rank = np.argsort(candidates.order, axis=1).astype(np.float64)
-        by_vote = _fuse(candidates.order, groups, rank, 0.0, np.ones(slow.shape))
+        similarity = candidates.similarity.among(numbers, view.eligible)
+        by_vote = _fuse(candidates.order, groups, rank, 0.0, np.ones(slow.shape), similarity)
         return np.where(view.ladder, by_vote, by_rule)
 
     def compare(self, candidates: CandidateArrays, among: Bools) -> Comparison:
@@ -171,21 +223,24 @@ class Fusion:
         """
         mask = np.where(view.ladder[:, None], view.eligible, view.scored)
         groups, ones, order = candidates.groups.among(mask), np.ones(mask.shape), candidates.order
+        similarity = candidates.similarity.among(groups, mask)
         match self.rule:
             case "fep":
-                return _fuse(order, groups, view.energy, self.beta, candidates.skills)
+                return _fuse(order, groups, view.energy, self.beta, candidates.skills, similarity)
             case "majority":
-                return _fuse(order, groups, view.energy, 0.0, ones)
+                return _fuse(order, groups, view.energy, 0.0, ones, similarity)
             case "max_confidence":
                 return _fuse(order, groups, -candidates.mean_probability, np.inf, ones)
             case "mean_logprob":
                 return _fuse(order, groups, -candidates.mean_logprob, np.inf, ones)
             case "deepconf":
-                return _fuse(order, groups, -candidates.lowest_window, 1.0, ones)
+                return _fuse(order, groups, -candidates.lowest_window, 1.0, ones, similarity)
             case _:
-                return self._row_by_row(candidates, view, groups)
+                return self._row_by_row(candidates, view, groups, similarity)
 
-    def _row_by_row(self, candidates: CandidateArrays, view: Comparison, groups: Ints) -> Ints:
+    def _row_by_row(
+        self, candidates: CandidateArrays, view: Comparison, groups: Ints, similarity: Array | None
+    ) -> Ints:
         """Apply a rule from another package, such as a reward model: it sees one ballot at a time."""
         decide = RULES[self.rule]
         winners = np.zeros(len(groups), dtype=np.int64)
@@ -200,6 +255,7 @@ class Fusion:
                     groups=groups[row, columns],
                     skills=candidates.skills[row, columns],
                     beta=self.beta,
+                    similarity=None if similarity is None else similarity[row][np.ix_(columns, columns)],
                 )
             )
             best = np.lexsort(tuple(-key for key in reversed(keys)))[0]  # stable: exact ties by content
@@ -278,15 +334,19 @@ def tie_order(candidates: Sequence[Candidate]) -> list[int]:
 def _among(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
     """Turn a verdict on the eligible candidates into one on all."""
     weights = [0.0] * len(candidates)
-    for i, weight in zip(able, verdict.weights, strict=True):
-        weights[i] = weight
+    energies = [np.nan] * (len(candidates) if verdict.energies else 0)
+    for place, i in enumerate(able):
+        weights[i] = verdict.weights[place]
+        if verdict.energies:
+            energies[i] = verdict.energies[place]
     faults = sum(bool(candidate.fault) for candidate in candidates) % len(
         candidates
     )  # if all have one, none counts
     silent = len(candidates) - faults - len(able)
     notes = [f"{faults} of {len(candidates)} did not keep to the form asked for"] if faults else []
     notes += [f"{silent} of {len(candidates)} were cut off or stated no answer"] if silent else []
-    return Verdict(able[verdict.winner], verdict.scorer, "; ".join([verdict.reason, *notes]), tuple(weights))
+    reason = "; ".join([verdict.reason, *notes])
+    return Verdict(able[verdict.winner], verdict.scorer, reason, tuple(weights), tuple(energies))
 
 
 def _lowest_window(logprobs: Array) -> float:
@@ -295,11 +355,16 @@ def _lowest_window(logprobs: Array) -> float:
     return float((sums[width:] - sums[:-width]).min() / width)
 
 
-def _fuse(order: Ints, groups: Ints, energy: Array, beta: float, skills: Array) -> Ints:
+def _fuse(
+    order: Ints, groups: Ints, energy: Array, beta: float, skills: Array, similarity: Array | None = None
+) -> Ints:
     """`fuse` with columns in the order in which exact ties are broken."""
     energies, weights = (np.take_along_axis(each, order, axis=1) for each in (energy, skills))
     ordered = np.take_along_axis(groups, order, axis=1)
-    found = fuse(Votes(energies, ordered, np.zeros(groups.shape, dtype=bool)), beta, weights)
+    if similarity is not None:
+        similarity = similarity[np.arange(len(order))[:, None, None], order[:, :, None], order[:, None, :]]
+    votes = Votes(energies, ordered, np.zeros(groups.shape, dtype=bool), similarity=similarity)
+    found = fuse(votes, beta, weights)
     return np.asarray(np.take_along_axis(order, found[:, None], axis=1)[:, 0])
 
 
@@ -333,6 +398,7 @@ class CandidateArrays:
     mean_probability: Array
     lowest_window: Array
     groups: AnswerGroups
+    similarity: SimilarityRows
 
     def __len__(self) -> int:
         return len(self.present)
@@ -340,7 +406,8 @@ class CandidateArrays:
     def rows(self, index: Ints | Bools) -> CandidateArrays:
         """Some of the questions."""
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        return CandidateArrays(**{n: v.rows(index) if n == "groups" else v[index] for n, v in parts.items()})
+        tables = ("groups", "similarity")
+        return CandidateArrays(**{n: v.rows(index) if n in tables else v[index] for n, v in parts.items()})
 
     def eligible(self, among: Bools) -> Bools:
         """Return the candidates that may win, of some of them: `eligible` as arrays."""

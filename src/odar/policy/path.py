@@ -120,6 +120,19 @@ class Routing:
         """Return the routing of a target (SPEC 5.13): one pair of thresholds, and every fast answer looked at."""
         return replace(self, thresholds=thresholds, by_expert={}, clearly_hard=_NEVER)
 
+    def scaled(self, ratio: float) -> Routing:
+        """Return the routing of a session (SPEC 4.5): all thresholds multiplied, none above 1.
+
+        >>> Routing(Thresholds(0.3, 0.7)).scaled(0.5).thresholds
+        Thresholds(tau1=0.15, tau2=0.35, expert='')
+        """
+
+        def times(each: Thresholds) -> Thresholds:
+            return replace(each, tau1=min(1.0, each.tau1 * ratio), tau2=min(1.0, each.tau2 * ratio))
+
+        by_expert = {expert: times(each) for expert, each in self.by_expert.items()}
+        return replace(self, thresholds=times(self.thresholds), by_expert=by_expert)
+
     def limits(self, expert: str) -> tuple[float, float, float]:
         """Return the difficulties at which the treatment of an expert's questions changes."""
         thresholds = self.thresholds_of(expert)
@@ -142,8 +155,15 @@ class Routing:
 
     def looks_first(self, decision: Decision) -> bool:
         """Return whether the fast answer could still change this path, so that it is worth waiting for."""
-        undecided = self.looks and self.enabled and not decision.forced
-        return undecided and decision.estimate.exact_or_middle < self.clearly_hard
+        undecided = self.looks and self.enabled and not decision.forced and not decision.alone
+        session = decision.session
+        if session is not None and session.requests:  # the session chose the path, not the prior
+            undecided = undecided and session.looks and not decision.alone
+            return undecided and (decision.path is Path.SIMPLE or not self._clearly_hard(decision))
+        return undecided and not self._clearly_hard(decision)
+
+    def _clearly_hard(self, decision: Decision) -> bool:
+        return decision.estimate.exact_or_middle >= self.clearly_hard
 
     def reconsider(self, decision: Decision, posterior: float, allowed: Collection[str] = PATHS) -> Decision:
         """Choose the path again after the fast answer (SPEC 5.11); a path that is not allowed is not taken.

@@ -1,8 +1,8 @@
 """Posterior difficulty: the estimate after the fast answer was seen (SPEC 5.11).
 
 Every path begins with the fast call, so its answer is looked at before more is paid for. The score is a weighted
-mean of terms in [0, 1], each a rank within that model's own answers or made of two; all of them grow with the
-expected gain of asking the slow model. A term that is unknown is left out. An answer that was cut off or states
+mean of terms in [0, 1], most of them ranks within that model's own answers; all of them grow with the expected gain
+of asking the slow model. A term that is unknown is left out. An answer that was cut off or states
 nothing scores 1. A monotone map by kind of answer puts the score on the scale of d(x), so that τ1 and τ2 mean the
 same for both.
 """
@@ -31,8 +31,9 @@ PRIOR_TERMS = ("looks_hard", "not_easy")
 """The terms that say nothing about the answer."""
 UNSURE_CAP = 0.6
 """`long_and_unsure` does not grow beyond this rank: what is least likely of all, the slow model fails too."""
-EASY_CAP = 0.25
-"""`not_easy` is 1 from this rank of the prior on: it only tells the questions that look easy."""
+EASY = (0.15, 0.3)
+"""`not_easy` rises from 0 to 1 between these difficulties: it only tells the questions that look easy. No rank:
+of a set of hard questions none is easy, and which of them looks hardest says little about the gain."""
 MAX_DIFFICULTY = 0.99
 """Thresholds of 1 are never reached."""
 PAPER_MIX = (0.41, 0.76)
@@ -74,10 +75,11 @@ class PosteriorDifficulty:
         self, answer: AnswerSignals, tables: QuantileTables | None = None, origin: str = "shipped"
     ) -> tuple[float | None, Look]:
         """`predict` for one answer, with what made it; None if the answer shows nothing and the prior decides."""
-        signals, kind = SignalArrays.of([answer]), answer.kind
+        kind, weights = answer.kind, self._vector(answer.kind)
         known = self.tables if tables is None else tables.over(self.tables)
-        difficulty = float(self.predict(signals, tables)[0])
-        values, weights = self.terms(signals, kind, tables)[0], self._vector(kind)
+        terms = self.terms(SignalArrays.of([answer]), kind, known)
+        score = self.score(kind, terms) if answer.stated else np.ones(1)
+        difficulty, values = float(self._difficulty(kind, score)[0]), terms[0]
         used = np.flatnonzero(~np.isnan(values) & (weights > 0))
         total = float(weights[used].sum())
         raw = {name: getattr(answer, name) for name in (*RANKED, "agreement")}
@@ -107,7 +109,7 @@ class PosteriorDifficulty:
         capped = np.where(np.isnan(unsure_text), 1.0, np.minimum(unsure_text, UNSURE_CAP) / UNSURE_CAP)
         columns = (
             unsure_answer, unsure_text, length, length * capped, prior,
-            np.minimum(prior, EASY_CAP) / EASY_CAP, 1 - signals.agreement,
+            np.clip((signals.prior - EASY[0]) / (EASY[1] - EASY[0]), 0, 1), 1 - signals.agreement,
         )  # fmt: skip
         return np.column_stack(columns)
 

@@ -38,6 +38,8 @@ class Ballot:
     skills: Array
     """w_m: how much each candidate's model is trusted before it has said anything."""
     beta: float = np.inf
+    similarity: Array | None = None
+    """(n, n) s between the answers, 1 for equal ones (SPEC 5.15); None: they are equal or not, by `groups`."""
 
 
 Rule = Callable[[Ballot], tuple[Array, ...]]
@@ -46,30 +48,48 @@ Rule = Callable[[Ballot], tuple[Array, ...]]
 def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     """Boltzmann weights of the answers' free energies (SPEC 5.7, 5.10).
 
-    F(a) = −(1/β)·log Σ_{y∈a} w_m·exp(−β·F̃(y)), and the weight of a is in proportion to exp(−β·F(a)). β = ∞ takes
-    the best single candidate with the paper's weights exp(−F̃), whatever w_m; β = 0 counts votes, weighted by w_m.
-    The lowest F̃ of the winning answer speaks for it.
+    F(y) = −(1/β)·log Σ_{y'} s(y, y')·w_m·exp(−β·F̃(y')), and the weight of y is in proportion to exp(−β·F(y)). Where
+    answers are equal (s = 1) or not (s = 0), this is the free energy of the group of equal answers. β = ∞ takes the
+    best single candidate with the paper's weights exp(−F̃), whatever w_m; β = 0 counts votes, weighted by w_m and s.
+    Of equal answers, the one of lowest F̃ is chosen.
 
     >>> ballot = Ballot(np.array([0.5, -1.0]), *[np.zeros(2)] * 3, groups=np.array([0, 1]), skills=np.ones(2))
     >>> free_energy_rule(ballot)[0].round(2).tolist()
     [0.18, 0.82]
     """
     own = -ballot.free_energy
-    best = _by_group(own, ballot.groups, max)
+    best = _best(own, ballot)
     if np.isinf(ballot.beta):
         return _softmax(own), best, own
     with np.errstate(divide="ignore"):  # a model of no skill has no say: log 0 = −∞
-        answers = _by_group(np.log(ballot.skills) + ballot.beta * own, ballot.groups, _logsumexp)
+        answers = _log_masses(np.log(ballot.skills) + ballot.beta * own, ballot)
     weights = np.exp(answers - answers.max())
     weights[weights >= 1 - TIE] = 1.0
     return _shares(weights, ballot.groups), best, own
 
 
-def majority(ballot: Ballot) -> tuple[Array, ...]:
-    """The answer most candidates gave; among equals, the one that holds the lowest free energy."""
+def answer_energies(ballot: Ballot) -> Array:
+    """F(a) of each candidate's answer (SPEC 5.10), which the weights of `free_energy_rule` come from.
+
+    >>> zeros, ones = np.zeros(2), np.ones(2)
+    >>> answer_energies(Ballot(np.array([0.5, -1.0]), zeros, zeros, zeros, np.array([0, 1]), ones, 2.0)).tolist()
+    [0.5, -1.0]
+    """
     own = -ballot.free_energy
-    votes = _by_group(np.ones(len(own)), ballot.groups, sum)
-    return _shares(votes, ballot.groups), _by_group(own, ballot.groups, max), own
+    if np.isinf(ballot.beta):
+        return -_by_group(own, ballot.groups, max)
+    if ballot.beta == 0:  # weights are votes; there is no energy
+        return np.full(len(own), np.nan)
+    with np.errstate(divide="ignore"):
+        answers = _log_masses(np.log(ballot.skills) + ballot.beta * own, ballot)
+    return np.asarray(-answers / ballot.beta)
+
+
+def majority(ballot: Ballot) -> tuple[Array, ...]:
+    """The answer most candidates gave, or the most similar to the others; ties by the lowest free energy."""
+    own = -ballot.free_energy
+    votes = _votes(np.ones(len(own)), ballot)
+    return _shares(votes, ballot.groups), _best(own, ballot), own
 
 
 def max_confidence(ballot: Ballot) -> tuple[Array, ...]:
@@ -84,7 +104,7 @@ def mean_logprob(ballot: Ballot) -> tuple[Array, ...]:
 
 def deepconf(ballot: Ballot) -> tuple[Array, ...]:
     """Votes weighted by confidence where it was lowest, after DeepConf."""
-    votes = _by_group(np.exp(ballot.lowest_window), ballot.groups, sum)
+    votes = _votes(np.exp(ballot.lowest_window), ballot)
     return _shares(votes, ballot.groups), ballot.lowest_window
 
 
@@ -115,6 +135,29 @@ def _by_group(values: Array, groups: NDArray[np.int64], reduce: Callable[[Sequen
     return np.array([reduced[group] for group in numbers])
 
 
+def _best(own: Array, ballot: Ballot) -> Array:
+    """The highest −F̃ of each candidate's group; its own if answers are similar to a degree, not equal or not."""
+    return own if ballot.similarity is not None else _by_group(own, ballot.groups, max)
+
+
+def _log_masses(logs: Array, ballot: Ballot) -> Array:
+    """Each candidate gets log Σ s·exp(log) over all candidates."""
+    if ballot.similarity is None:
+        return _by_group(logs, ballot.groups, _logsumexp)
+    with np.errstate(divide="ignore"):  # log 0 = −∞: nothing in common
+        parts = np.log(ballot.similarity) + logs[None, :]
+    # sorted, so that rounding does not depend on order
+    return np.array([_logsumexp(sorted(row)) for row in parts.tolist()])
+
+
+def _votes(weights: Array, ballot: Ballot) -> Array:
+    """Each candidate gets Σ s·weight over all candidates; sums that differ by rounding alone are equal."""
+    if ballot.similarity is None:
+        return _by_group(weights, ballot.groups, sum)
+    votes = np.array([sum(sorted(row)) for row in (ballot.similarity * weights[None, :]).tolist()])
+    return np.where(votes >= votes.max() * (1 - TIE), votes.max(), votes)
+
+
 def _shares(weights: Array, groups: NDArray[np.int64] | None = None) -> Array:
     """Scaled so that the answers' weights sum to 1; members of a group all carry the group's."""
     own = weights.tolist()
@@ -143,17 +186,38 @@ class Votes:
     """(N, M) whether the candidate is right."""
     sources: tuple[int, ...] = ()
     """(M,) columns of the same source share a number; each its own if left out."""
+    similarity: Array | None = None
+    """(N, M, M) s between the answers (SPEC 5.15); None: they are equal or not, by `groups`."""
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def rows(self, index: Ints | Bools | slice) -> Votes:
         """Some of the questions."""
-        return Votes(self.energy[index], self.groups[index], self.correct[index], self.sources)
+        similarity = None if self.similarity is None else self.similarity[index]
+        return Votes(self.energy[index], self.groups[index], self.correct[index], self.sources, similarity)
+
+    @classmethod
+    def join(cls, parts: Sequence[Votes], sources: tuple[int, ...]) -> Votes:
+        """The questions of several parts, in order."""
+        energy, groups, correct = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("energy", "groups", "correct")
+        )
+        soft = any(part.similarity is not None for part in parts)
+        return cls(energy, groups, correct, sources, np.concatenate([p.overlaps for p in parts]) if soft else None)
+
+    @property
+    def overlaps(self) -> Array:
+        """(N, M, M) s between the answers."""
+        if self.similarity is not None:
+            return self.similarity
+        return np.asarray(self.groups[:, :, None] == self.groups[:, None, :], dtype=np.float64)
 
     def columns(self, index: list[int]) -> Votes:
         """Some of the sources."""
-        return Votes(self.energy[:, index], self.groups[:, index], self.correct[:, index])
+        similarity = None if self.similarity is None else self.similarity[:, index][:, :, index]
+        energy, groups, correct = self.energy[:, index], self.groups[:, index], self.correct[:, index]
+        return Votes(energy, groups, correct, similarity=similarity)
 
     @property
     def present(self) -> Bools:
@@ -179,12 +243,20 @@ def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
     totals = np.where(present, weights, -np.inf)
     for one in range(len(groups)):
         for other in range(one + 1, len(groups)):
-            same = present[one] & (groups[one] == groups[other])
-            totals[one] += np.where(same, weights[other], 0.0)
-            totals[other] += np.where(same, weights[one], 0.0)
+            s = overlap(votes, groups, one, other)
+            totals[one] += s * weights[other]
+            totals[other] += s * weights[one]
     # Among candidates of the heaviest answer the one of lowest energy speaks; between answers of equal weight, too.
     heaviest = totals >= totals.max(axis=0) * (1 - TIE)
     return np.asarray(np.where(heaviest, own, -np.inf).argmax(axis=0))
+
+
+def overlap(votes: Votes, groups: Ints, one: int, other: int) -> Array:
+    """(N,) s between the candidates of two columns, 0 where one is absent; `groups` is transposed, for speed."""
+    if votes.similarity is None:
+        return np.asarray((groups[one] >= 0) & (groups[one] == groups[other]), dtype=np.float64)
+    there = (groups[one] >= 0) & (groups[other] >= 0)
+    return np.where(there, votes.similarity[:, one, other], 0.0)
 
 
 def own_weights(votes: Votes) -> Array:

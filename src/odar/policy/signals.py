@@ -8,8 +8,6 @@ from a table: of a calibration, of served answers, or shipped with the package.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from odar.policy.equivalence import equivalent
+from odar.policy.similarity import answer_form, is_free_text, word_overlap
 from odar.types import Candidate, Token
 
 Array = NDArray[np.float64]
@@ -111,7 +110,7 @@ class QuantileTables:
     """Quantiles of each signal by kind of answer.
 
     >>> tables = QuantileTables.fit({("direct", "length"): range(1, 101)})
-    >>> tables.rank("direct", "length", [0, 50.5, 1000]).round(2).tolist()
+    >>> tables.rank("direct", "length", [2, 50.5, 99]).round(2).tolist()
     [0.01, 0.5, 0.99]
     """
 
@@ -119,6 +118,7 @@ class QuantileTables:
         self.tables: dict[tuple[str, str], Array] = {
             key: np.asarray(values, dtype=np.float64) for key, values in (tables or {}).items()
         }
+        self._curves = {key: _curve(table) for key, table in self.tables.items()}
 
     @classmethod
     def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], fewest: int = FEWEST) -> QuantileTables:
@@ -135,18 +135,24 @@ class QuantileTables:
         )
 
     def rank(self, kind: str, signal: str, values: ArrayLike) -> Array:
-        """The rank of each value in (0, 1); NaN where the value or the table is missing."""
-        given, table = np.asarray(values, dtype=np.float64), self.tables.get((kind, signal))
-        if table is None:
+        """The rank of each value in (0, 1); NaN where the value or the table is missing.
+
+        Beyond the ends of the table ranks continue to rise, more slowly, so that extreme values are not tied.
+        """
+        given, curve = np.asarray(values, dtype=np.float64), self._curves.get((kind, signal))
+        if curve is None:
             return np.full(given.shape, math.nan)
-        # equal quantiles share the middle of their levels, so that a common value gets one rank
-        points, first, count = np.unique(table, return_index=True, return_counts=True)
-        ranks = np.interp(given, points, _GRID[first] + (count - 1) / (2 * LEVELS))
-        return cast(Array, np.where(np.isnan(given), math.nan, ranks))
+        points, levels, width = curve
+        ranks = np.interp(given, points, levels)  # NaN stays NaN
+        below, above = np.maximum(points[0] - given, 0) / width, np.maximum(given - points[-1], 0) / width
+        return cast(Array, ranks - levels[0] * below / (1 + below) + (1 - levels[-1]) * above / (1 + above))
 
     def over(self, fallback: QuantileTables) -> QuantileTables:
         """These tables, and those of `fallback` for what these do not have."""
-        return QuantileTables({**fallback.tables, **self.tables})
+        both = QuantileTables()
+        both.tables = {**fallback.tables, **self.tables}
+        both._curves = {**fallback._curves, **self._curves}
+        return both
 
     def document(self) -> dict[str, dict[str, list[float]]]:
         """The tables as JSON."""
@@ -163,6 +169,15 @@ class QuantileTables:
             if len(table) != LEVELS or not all(map(math.isfinite, table)) or table != sorted(table):
                 raise ValueError(f"quantiles of {' '.join(key)}: expected {LEVELS} numbers in ascending order")
         return cls(tables)
+
+
+def _curve(table: Array) -> tuple[Array, Array, float]:
+    """Return the distinct values of a table, their ranks and their range.
+
+    Equal quantiles share the middle of their levels, so that a common value gets one rank.
+    """
+    points, first, count = np.unique(table, return_index=True, return_counts=True)
+    return points, _GRID[first] + (count - 1) / (2 * LEVELS), max(float(points[-1] - points[0]), 1e-9)
 
 
 def signals_of(candidate: Candidate, prior: float, agreement: float | None = None) -> AnswerSignals:
@@ -208,7 +223,7 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
     None where the answer is not found in the text as it stands, or one of its tokens has no log-probability.
     """
     text = "".join("" if token.control else token.text for token in tokens)
-    start = text.rfind(answer) if answer else -1
+    start = _last_place(text, answer)
     if start < 0:
         return None
     end, position, total = start + len(answer), 0, 0.0
@@ -223,17 +238,31 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
     return total
 
 
+def _last_place(text: str, answer: str) -> int:
+    """The last place of an answer in a text, as whole words where it occurs so; −1 where it does not occur.
+
+    >>> _last_place("Answer: B (Brussels)", "B"), _last_place("Answer: 4kg", "4"), _last_place("none", "5")
+    (8, 8, -1)
+    """
+    last = start = text.rfind(answer) if answer else -1
+    while start >= 0:
+        end = start + len(answer)
+        inside = start > 0 and text[start - 1].isalnum() and answer[0].isalnum()
+        if not inside and not (text[end : end + 1].isalnum() and answer[-1].isalnum()):
+            return start
+        start = text.rfind(answer, 0, start + len(answer) - 1)
+    return last
+
+
 def agreement_of(samples: Sequence[Candidate]) -> float | None:
     """How far two samples of a model agree, from 0 to 1; None where there is only one.
 
-    Answers of an exact form are the same or not; free text agrees as far as its words are the same.
+    Answers of an exact form are the same or not; free text agrees as far as its words are the same (SPEC 5.15).
     """
     if len(samples) < 2:
         return None
     first, second = samples[0], samples[1]
     if equivalent(first.answer, second.answer):
         return 1.0
-    if answer_kind(first.text, first.answer, first.stated) is not AnswerKind.FREE_TEXT:
-        return 0.0
-    left, right = (Counter(re.findall(r"\w+", sample.text.lower())) for sample in (first, second))
-    return 2 * sum((left & right).values()) / max(1, left.total() + right.total())
+    forms = [answer_form(sample.answer, stated=sample.stated) for sample in (first, second)]
+    return word_overlap(first.answer, second.answer) if is_free_text(forms) else 0.0

@@ -29,6 +29,8 @@ HORIZON = 12.0
 """Questions over which a surplus or deficit is worked off."""
 MAX_DEBT = 20.0
 """A target out of reach must not pile up a debt: it is limited to this many questions' worth of the widest path."""
+SECOND_OPINION_CALLS = 3.0
+"""Mean calls from which on a second fast sample is bought: one for each sample, and one for the slow model."""
 _STEPS = 201
 _LEFT = math.exp(-1 / MEMORY)
 _PATHS = (Path.SIMPLE, Path.MEDIUM, Path.HARD)
@@ -65,6 +67,11 @@ class Target:
         if calls is not None:
             return cls("calls", calls)
         return None if cost_usd is None else cls("cost_usd", cost_usd)
+
+    @property
+    def allows_second_opinion(self) -> bool:
+        """Whether a second fast sample for every question leaves at least as much for the slow model."""
+        return self.kind != "calls" or self.value >= SECOND_OPINION_CALLS
 
     def __str__(self) -> str:
         return f"{self.value:g} calls" if self.kind == "calls" else f"${self.value:g}"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from odar.errors import ProviderError
 from odar.providers.anthropic_wire import StreamedMessage, messages_body, read_message
 from odar.providers.base import OnDelta, Reply, Request
-from odar.providers.http import HttpClient, RetryPolicy, model_count
+from odar.providers.http import HttpClient, Refusals, RetryPolicy, describe_models, listed_models
 from odar.types import NO_USAGE, Usage
 
 _VERSION = "2023-06-01"
+_THOUGHTS = 2_000
+"""Tool calls whose thinking is remembered, until their results come."""
 
 
 class AnthropicProvider:
@@ -41,8 +45,11 @@ class AnthropicProvider:
         key_hint: str = "",
     ) -> None:
         self.name = name
+        self._refusals = Refusals()
+        self._thoughts: OrderedDict[str, list[Any]] = OrderedDict()
         key = (api_key or "").strip()  # a key read from a file often ends in a line break
         auth = {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
+        self._betas = [v for n, v in (headers or {}).items() if n.lower() == "anthropic-beta"]
         self._http = HttpClient(
             name,
             base_url.rstrip("/").removesuffix("/v1"),
@@ -81,14 +88,41 @@ class AnthropicProvider:
             retries=sum(reply.retries for reply in replies),
         )
 
-    async def check(self) -> str:
-        """How many models the account can use."""
-        return await self._http.get("/v1/models?limit=1000", model_count)
+    async def check(self, model: str = "") -> str:
+        """How many models the server lists; ProviderError if this one is not among them."""
+        return describe_models(await self._http.get("/v1/models?limit=1000", listed_models), model, self.name)
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""
         await self._http.close()
 
     async def _sample(self, request: Request, on_delta: OnDelta | None) -> Reply:
-        body = messages_body(request, stream=on_delta is not None)
-        return await self._http.complete("/v1/messages", body, request, read_message, StreamedMessage, on_delta)
+        return await self._refusals.ask(request, lambda request: self._send(request, on_delta))
+
+    async def _send(self, request: Request, on_delta: OnDelta | None) -> Reply:
+        body = messages_body(request, stream=on_delta is not None, thoughts=self._thoughts)
+        betas = ",".join([*self._betas, *request.options.betas])
+        reply = await self._http.complete(
+            "/v1/messages",
+            body,
+            request,
+            read_message,
+            StreamedMessage,
+            on_delta,
+            {"anthropic-beta": betas} if request.options.betas else {},
+        )
+        self._keep_thoughts(reply)
+        return reply
+
+    def _keep_thoughts(self, reply: Reply) -> None:
+        """Remember what was thought before a tool call.
+
+        The API wants it back with the tool's result, and a client of another protocol cannot bring it.
+        """
+        for completion in reply.completions:
+            blocks = completion.wire.value["content"] if completion.wire else []
+            thoughts = [block for block in blocks if block["type"] in ("thinking", "redacted_thinking")]
+            for call in completion.tool_calls if thoughts else ():
+                self._thoughts[call.id] = thoughts
+        while len(self._thoughts) > _THOUGHTS:
+            self._thoughts.popitem(last=False)

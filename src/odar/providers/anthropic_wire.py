@@ -18,8 +18,8 @@ from odar.providers.response import count, string
 from odar.types import Usage
 
 PROTOCOL = "anthropic"
-DEFAULT_MAX_TOKENS = 4096
-"""The API insists on a limit; this one where the client sets none."""
+DEFAULT_MAX_TOKENS = 16_000
+"""The API insists on a limit; this one where the client sets none. Every Claude since 4 can write as much."""
 JSON_ONLY = "Reply with one JSON object and nothing else."
 """The API knows schemas, but no word for "any JSON"."""
 FINISH = {
@@ -32,8 +32,12 @@ FINISH = {
 _TOOL_CHOICE = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
 
 
-def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
-    """The body of a Messages request.
+Thoughts = Mapping[str, list[Any]]
+"""Thinking blocks by the id of the tool call that they led to."""
+
+
+def messages_body(request: Request, *, stream: bool = False, thoughts: Thoughts | None = None) -> dict[str, Any]:
+    """The body of a Messages request; `thoughts` go back into turns of clients whose protocol cannot hold them.
 
     >>> body = messages_body(Request("claude", (Message("system", "Be brief."), Message("user", "2 + 2?"))))
     >>> body["system"], body["messages"]
@@ -43,14 +47,14 @@ def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     check_translatable(request.messages, PROTOCOL)
     wanted: dict[str, Any] = {
         "model": request.model,
-        "messages": _turns(request.messages),
+        "messages": _turns(request.messages, thoughts or {}),
         "system": _system(request.messages, options.format),
-        quirks.max_tokens_field: sampling.max_tokens or DEFAULT_MAX_TOKENS,
+        "max_tokens": sampling.max_tokens or DEFAULT_MAX_TOKENS,
         # The API refuses stop sequences of white space only, such as the paper's "\n\n".
         "stop_sequences": [sequence for sequence in sampling.stop if sequence.strip()] or None,
         "tools": [_tool(tool) for tool in options.tools] or None,
         "tool_choice": _tool_choice(options),
-        "output_config": _output_config(options.format),
+        "output_config": _output_config(options),
         "metadata": {"user_id": options.user} if options.user else None,
         "stream": True if stream else None,
     }
@@ -58,11 +62,14 @@ def messages_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     # the one that the client set, else temperature. A catalogue entry that wants top_p drops temperature.
     if sampling.top_p is not None and (sampling.temperature is None or _wants_top_p(options)):
         wanted["top_p"] = sampling.top_p
-    elif sampling.temperature is not None and not _thinks(options):
+    elif sampling.temperature is not None and not (_thinks(options) or "thinking" in quirks.extra):
         wanted["temperature"] = min(sampling.temperature, 1.0)  # where the API's scale ends
     body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
     body |= quirks.extra
-    return merged(options.extra, body) if options.protocol == PROTOCOL else body
+    body = merged(options.extra, body) if options.protocol == PROTOCOL else body
+    if (body.get("thinking") or {}).get("type") == "enabled" and _calls_without_thinking(body["messages"]):
+        del body["thinking"]  # the API refuses it in a tool loop that began without it
+    return body
 
 
 def read_message(payload: Mapping[str, Any]) -> Reply:
@@ -93,7 +100,8 @@ class StreamedMessage:
         self._start: Mapping[str, Any] | None = None
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
-        self._thought = False
+        self._blocks: list[dict[str, Any]] = []
+        """The content as it came, in its order."""
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
         """Take one event in; what it adds to the answer."""
@@ -121,11 +129,18 @@ class StreamedMessage:
             ToolCall(parts[0].id, parts[0].name, "".join(part.arguments for part in parts) or "{}")
             for parts in self._calls
         )
-        completion = Completion("".join(self._texts), (), _finish(self._stop_reason), tuple(calls))
-        return _reply(completion, self._usage, self._start.get("model"), thought=self._thought)
+        called = tuple(calls)
+        inputs = iter(called)
+        content = [tool_use(next(inputs)) if b["type"] == "tool_use" else b for b in self._blocks]
+        wire = Wire(PROTOCOL, {"content": content, "stop_reason": self._stop_reason})
+        completion = Completion("".join(self._texts), (), _finish(self._stop_reason), called, wire)
+        thought = any(map(_is_thinking, content))
+        return _reply(completion, self._usage, self._start.get("model"), thought=thought)
 
     def _open(self, block: Mapping[str, Any]) -> Delta:
-        self._thought = self._thought or _is_thinking(block)
+        self._blocks.append(dict(block))
+        if block["type"] == "redacted_thinking":
+            return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
         if block["type"] != "tool_use":
             return Delta()
         self._calls.append([CallDelta(len(self._calls), string(block["id"]), string(block["name"]))])
@@ -137,12 +152,26 @@ class StreamedMessage:
                 if not isinstance(text := delta["text"], str):
                     raise TypeError(f"text is a {type(text).__name__}")  # reported as a malformed answer
                 self._texts.append(text)
+                self._extend("text", text)
                 return Delta(text)
+            case "thinking_delta":
+                self._extend("thinking", thought := string(delta["thinking"]))
+                return Delta(thinking=thought)
+            case "signature_delta":
+                self._blocks[-1]["signature"] = string(delta["signature"])
+                return Delta(wire=Wire(PROTOCOL, {"delta": delta}))
             case "input_json_delta":
                 part = CallDelta(len(self._calls) - 1, arguments=delta["partial_json"])
                 self._calls[-1].append(part)
                 return Delta(calls=(part,))
         return Delta()
+
+    def _extend(self, kind: str, text: str) -> None:
+        """Add to the open block; a server that did not open one has one now."""
+        if not self._blocks or self._blocks[-1]["type"] != kind:
+            self._blocks.append({"type": kind})
+        block = self._blocks[-1]
+        block[kind] = string(block.get(kind)) + text
 
 
 def _reply(completion: Completion, usage: Mapping[str, Any], model: Any, *, thought: bool) -> Reply:
@@ -185,7 +214,7 @@ def _has_surcharge(usage: Mapping[str, Any]) -> bool:
 
 
 def _is_thinking(block: Mapping[str, Any]) -> bool:
-    return block["type"] in ("thinking", "redacted_thinking")
+    return block.get("type") in ("thinking", "redacted_thinking")
 
 
 # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,7 +222,7 @@ def _is_thinking(block: Mapping[str, Any]) -> bool:
 
 def _system(messages: Iterable[Message], form: Format | None) -> Any:
     """The system prompt: text, or blocks where the client wrote blocks."""
-    turns = [message for message in messages if message.role == "system"]
+    turns = [message for message in messages if message.role == "system" and not _in_place(message)]
     if form is not None and form.schema is None:
         turns.append(Message("system", JSON_ONLY))
     if not any(turn.wire is not None and turn.wire.protocol == PROTOCOL for turn in turns):
@@ -205,13 +234,20 @@ def _system(messages: Iterable[Message], form: Format | None) -> Any:
     return blocks
 
 
-def _turns(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def _in_place(message: Message) -> bool:
+    """Whether a system turn came between other turns in this protocol, where it stays."""
+    return message.wire is not None and message.wire.protocol == PROTOCOL and "role" in message.wire.value
+
+
+def _turns(messages: Iterable[Message], thoughts: Thoughts) -> list[dict[str, Any]]:
     """The conversation; results of tools, and what the user adds to them, share one turn as the API wants it."""
     turns: list[dict[str, Any]] = []
     for message in messages:
-        if message.role == "system":
+        if message.role == "system" and not _in_place(message):
             continue
         turn = _turn(message)
+        if message.role == "assistant":
+            turn = _with_thinking(turn, message, thoughts)
         if turns and turns[-1]["role"] == turn["role"] and _has_result(turns[-1]):
             turns[-1]["content"] = [*turns[-1]["content"], *_blocks(turn["content"])]
         else:
@@ -232,6 +268,27 @@ def _turn(message: Message) -> dict[str, Any]:
     text = [{"type": "text", "text": message.text}] if message.text else []
     calls = map(tool_use, message.tool_calls)
     return {"role": message.role, "content": [*map(_image, message.images), *text, *calls]}
+
+
+def _with_thinking(turn: dict[str, Any], message: Message, thoughts: Thoughts) -> dict[str, Any]:
+    """An assistant's turn with what it thought before its tool calls, and without thinking that nobody signed.
+
+    ODAR shows other models' thinking to clients of this protocol; the API refuses it in return.
+    """
+    content = turn["content"]
+    if isinstance(content, list):
+        signed = [b for b in content if b.get("type") != "thinking" or b.get("signature")]
+        content = turn["content"] = signed or [{"type": "text", "text": message.text or "…"}]
+    missing = not isinstance(content, list) or not any(map(_is_thinking, content))
+    before = next((thoughts[call.id] for call in message.tool_calls if call.id in thoughts), None)
+    return {**turn, "content": [*before, *_blocks(content)]} if missing and before else turn
+
+
+def _calls_without_thinking(turns: list[dict[str, Any]]) -> bool:
+    """Whether the last turns are a tool loop whose calls came without thinking."""
+    last = next((turn["content"] for turn in reversed(turns) if turn["role"] == "assistant"), None)
+    loop = bool(turns) and _has_result(turns[-1])
+    return loop and isinstance(last, list) and bool(last) and not _is_thinking(last[0])
 
 
 def tool_use(call: ToolCall) -> dict[str, Any]:
@@ -290,12 +347,16 @@ def _tool_choice(options: Options) -> dict[str, Any] | None:
     return chosen
 
 
-def _output_config(form: Format | None) -> dict[str, Any] | None:
-    if form is None or form.schema is None:
-        return None
-    if form.wire is not None and form.wire.protocol == PROTOCOL:
-        return dict(form.wire.value)
-    return {"format": {"type": "json_schema", "schema": form.schema}}
+def _output_config(options: Options) -> dict[str, Any] | None:
+    config: dict[str, Any] = {"effort": options.effort} if options.effort else {}
+    if (form := options.format) is not None and form.schema is not None:
+        own = form.wire is not None and form.wire.protocol == PROTOCOL
+        config["format"] = form.wire.value["format"] if form.wire and own else _json_schema(form)
+    return config or None
+
+
+def _json_schema(form: Format) -> dict[str, Any]:
+    return {"type": "json_schema", "schema": form.schema}
 
 
 def _thinks(options: Options) -> bool:

@@ -35,6 +35,8 @@ class Delta:
     """Parts of tool calls."""
     wire: Wire | None = None
     """The event as the provider sent it, if it holds more than the other fields can."""
+    thinking: str = ""
+    """What the model thinks before it answers: shown where a protocol has a place for it, and never the answer."""
 
 
 OnDelta = Callable[[Delta], None]
@@ -150,6 +152,31 @@ async def score_text(provider: Provider, request: Request, text: str) -> Reply:
 
 
 @runtime_checkable
+class Forwarder(Protocol):
+    """A provider that takes requests which are not conversations, such as embeddings."""
+
+    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+        """Send a body to an address of the server; the first completion's `wire` is what came back.
+
+        `request` has its texts, length limit and timeout. Keeps to the rules of `Provider.complete`.
+        """
+        ...
+
+
+async def forward_body(provider: Provider, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+    """What a provider that can forward returns; ProviderError by one that cannot."""
+    if not isinstance(provider, Forwarder):
+        raise ProviderError(
+            f"{provider.name} has no {address}; name a model of a provider of kind openai",
+            provider=provider.name,
+            status=400,
+            may_be_billed=False,
+            reached=False,
+        )
+    return await provider.forward(address, body, request)
+
+
+@runtime_checkable
 class Preparable(Protocol):
     """A provider whose models may have to be downloaded and loaded before their first call."""
 
@@ -177,8 +204,8 @@ class Provider(Protocol):
         """Answer the request; with `on_delta` and n = 1, hand over the text as it comes."""
         ...
 
-    async def check(self) -> str:
-        """One line on whether this provider can be reached; raises ProviderError if it cannot."""
+    async def check(self, model: str = "") -> str:
+        """One line on whether this provider, and this model of it, can be reached; ProviderError if not."""
         ...
 
     async def close(self) -> None:
@@ -186,16 +213,16 @@ class Provider(Protocol):
         ...
 
 
-class ProviderAround:
+class ProviderWrapper:
     """The part that every provider around another has in common: the other's name, word and end."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
         self._provider = provider
 
-    async def check(self) -> str:
+    async def check(self, model: str = "") -> str:
         """The provider's own word; nothing is held back from it."""
-        return await self._provider.check()
+        return await self._provider.check(model)
 
     async def prepare(self, model: str) -> None:
         """Have the provider prepare the model."""

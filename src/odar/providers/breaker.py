@@ -10,11 +10,12 @@ The state machine knows no I/O and takes its clock from outside.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from typing import Any
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import OnDelta, Provider, ProviderAround, Reply, Request, score_text
+from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request, forward_body, score_text
 
 _LONGEST = 8
 """The cooldown grows to this many times its first length."""
@@ -96,7 +97,7 @@ class Breaker:
             self.state, self._until = State.OPEN, self._clock()
 
 
-class GuardedProvider(ProviderAround):
+class GuardedProvider(ProviderWrapper):
     """A provider behind its breaker."""
 
     def __init__(self, provider: Provider, breaker: Breaker) -> None:
@@ -110,6 +111,10 @@ class GuardedProvider(ProviderAround):
     async def score(self, request: Request, text: str) -> Reply:
         """Score the text, unless the provider is known to be down."""
         return await self._admitted(request, lambda: score_text(self._provider, request, text))
+
+    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+        """Send the body on, unless the provider is known to be down."""
+        return await self._admitted(request, lambda: forward_body(self._provider, address, body, request))
 
     async def _admitted(self, request: Request, work: Callable[[], Awaitable[Reply]]) -> Reply:
         wait = self.breaker.admit()

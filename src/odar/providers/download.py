@@ -311,12 +311,7 @@ class _PipDownload:
 
     def bytes_so_far(self) -> int:
         """Size of the file that pip is writing."""
-        sizes = [0]
-        for file in self._room.rglob("*"):
-            with contextlib.suppress(OSError):  # pip moves files meanwhile
-                if file.is_file():
-                    sizes.append(file.stat().st_size)
-        return min(max(sizes), self.wheel.size)
+        return min(largest_file(self._room), self.wheel.size)
 
     def collect(self, name: str) -> str:
         """Move the verified wheel into place; return what is wrong with it, empty if nothing is.
@@ -346,6 +341,16 @@ class _PipDownload:
         self._child.wait()
         self._log.close()
         shutil.rmtree(self._room, ignore_errors=True)
+
+
+def largest_file(folder: Path) -> int:
+    """Return the size of the largest file below a folder; files and folders may vanish meanwhile."""
+    sizes = [0]
+    for place, _, names in os.walk(folder):  # skips folders that are gone, where Path.rglob would raise
+        for name in names:
+            with contextlib.suppress(OSError):
+                sizes.append((Path(place) / name).stat().st_size)
+    return max(sizes)
 
 
 def _pip_failure(log: str, name: str) -> Exception:

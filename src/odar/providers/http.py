@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -14,17 +15,19 @@ from typing import TypeVar
 from odar.errors import ProviderError, SettingsError
 from odar.formats import dump_json
 from odar.observer import outgoing_headers
-from odar.providers.address import Address
 from odar.providers.base import CallDelta, Completion, Delta, OnDelta, Reply, Request
 from odar.providers.connection import Broken, NotHttp
-from odar.providers.connections import Connections, Unconnected
+from odar.providers.connections import Address, Connections, Unconnected
 from odar.providers.failures import Failures
-from odar.providers.response import Collector, Payload, Response
+from odar.providers.response import Collector, Payload, Response, string
 from odar.secrets import is_secret, secrets_in
 from odar.types import Usage
 
 _MAX_ERROR_BYTES = 64 * 2**10
 _CHECK_TIMEOUT_S = 10.0
+_SHOWN_MODELS = 8
+_MOST_REFUSALS = 1_000
+"""Models whose refusals are remembered."""
 _HEADERS = {
     "accept": "*/*",
     "accept-encoding": "identity",  # answers are short; one that unpacks to gigabytes is no risk then
@@ -33,6 +36,7 @@ _HEADERS = {
 }
 
 T = TypeVar("T")
+NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class HttpClient:
         interpret: Callable[[Payload], Reply],
         collect: Callable[[], Collector],
         on_delta: OnDelta | None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Reply:
         """POST a completion request; read the reply whole, or as a stream where there is an `on_delta`."""
         handed_over = False
@@ -123,6 +128,7 @@ class HttpClient:
             timeout_s=request.timeout_s,
             prompts=[message.text for message in request.messages if message.text],
             may_retry=lambda error: not handed_over and self._may_retry(request, error),
+            headers=headers,
         )
         # An attempt that broke off was perhaps billed, and nobody says how much: then the sum is unknown.
         billed = any(error.may_be_billed for error in failed)
@@ -164,6 +170,7 @@ class HttpClient:
         data: bytes | None = None,
         prompts: Sequence[str] = (),
         may_retry: Callable[[ProviderError], bool] = lambda error: True,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[T, list[ProviderError]]:
         """What `read` makes of the answer, and the errors of the attempts before."""
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -172,7 +179,7 @@ class HttpClient:
             async with asyncio.timeout_at(deadline) as limit:
                 while True:
                     try:
-                        return await self._attempt(method, path, data, read, prompts), failed
+                        return await self._attempt(method, path, data, read, prompts, headers), failed
                     except ProviderError as error:
                         wait = self._retry.wait_s(len(failed), error.retry_after)
                         failed.append(error)
@@ -198,8 +205,9 @@ class HttpClient:
         data: bytes | None,
         read: Callable[[Response], Awaitable[T]],
         prompts: Sequence[str],
+        more_headers: Mapping[str, str],
     ) -> T:
-        headers = {**self._headers, **(outgoing_headers() or {})}
+        headers = {**self._headers, **(outgoing_headers() or {}), **more_headers}
         try:
             async with self._connected().asked(method, path, headers, data or b"") as answer:
                 # A redirect is an error too: to follow it would carry the key to wherever the server points.
@@ -235,14 +243,82 @@ def _whole(completion: Completion) -> Delta:
     return Delta(completion.text, tuple(calls))
 
 
-def model_count(payload: Payload) -> str:
-    """One line for `check`, from a list of models.
+class Refusals:
+    """Parameters of ODAR's own that models refuse, learned from their errors: asked once, then left out.
 
-    >>> model_count({"data": [{"id": "a"}, {"id": "b"}]})
-    '2 models'
+    What a client set itself is never left out here: it gets the model's error.
     """
-    count = len(payload["data"])
-    return f"{count} model{'' if count == 1 else 's'}"
+
+    def __init__(self) -> None:
+        self._known: dict[str, frozenset[str]] = {}
+
+    async def ask(self, request: Request, send: Callable[[Request], Awaitable[Reply]]) -> Reply:
+        """Send it without what the model is known to refuse, and again if it refuses more."""
+        request = self._without(request)
+        try:
+            return await send(request)
+        except ProviderError as error:
+            found = _refused(request, error)
+            if not found:
+                raise
+            known = self._known.get(request.model, frozenset())
+        reply = await send(_leaving_out(request, found))
+        if len(self._known) < _MOST_REFUSALS:
+            self._known[request.model] = known | found
+        return reply
+
+    def _without(self, request: Request) -> Request:
+        known = self._known.get(request.model)
+        return _leaving_out(request, known & _own_parameters(request)) if known else request
+
+
+def _own_parameters(request: Request) -> frozenset[str]:
+    """What ODAR asks for although the client did not."""
+    options = request.options
+    own = {"logprobs": options.top_logprobs, "temperature": options.temperature, "top_p": options.top_p}
+    own["seed"] = options.seed
+    return frozenset(name for name, wish in own.items() if wish is None)
+
+
+def _refused(request: Request, error: ProviderError) -> frozenset[str]:
+    if error.status not in (400, 422):
+        return frozenset()
+    said = error.body or str(error)
+    named = {
+        name for name in _own_parameters(request) - {*request.quirks.drop} if re.search(rf"\b(top_)?{name}\b", said)
+    }
+    return frozenset(named if request.logprobs else named - {"logprobs"})
+
+
+def _leaving_out(request: Request, names: frozenset[str]) -> Request:
+    quirks = replace(request.quirks, drop=(*request.quirks.drop, *sorted(names)))
+    return replace(request, quirks=quirks, logprobs=request.logprobs and "logprobs" not in names)
+
+
+def listed_models(payload: Payload) -> list[str]:
+    """The names in a server's list of models."""
+    return [string(entry["id"]) for entry in payload["data"]]
+
+
+def describe_models(names: list[str], model: str, provider: str) -> str:
+    """One line for `check`: how many models a server lists.
+
+    >>> describe_models(["a", "b"], "", "p"), describe_models(["qwen3:latest"], "qwen3", "ollama")
+    ('2 models', '1 model')
+
+    Raises:
+        ProviderError: it does not list this one; a dated or tagged form of the name counts.
+    """
+    if model and not any(
+        n == model or n.startswith((f"{model}:", f"{model}-")) or n.endswith(f"/{model}") for n in names
+    ):
+        shown = ", ".join(sorted(names)[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
+        raise ProviderError(
+            f"{provider} answers, but does not list {model!r}; it has {shown or 'no model'}",
+            provider=provider,
+            may_be_billed=False,
+        )
+    return f"{len(names)} model{'' if len(names) == 1 else 's'}"
 
 
 def _secrets_of(headers: Mapping[str, str]) -> list[str]:

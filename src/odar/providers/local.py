@@ -112,7 +112,7 @@ class LocalProvider:
         except Exception:
             return
 
-    async def check(self) -> str:
+    async def check(self, model: str = "") -> str:
         """One line on the runtime; loads nothing."""
         from importlib.metadata import PackageNotFoundError, version
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import codecs
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import Format, Image, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.forwarding import merged
 from odar.providers.base import CallDelta, Completion, Delta, Message, Reply, Request, check_translatable
 from odar.providers.response import count, string
@@ -33,6 +34,8 @@ SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
 """Fields of a message that have words of our own."""
 _TIERS = frozenset({"batch", "flex", "priority", "scale", "ultrafast"})
 """Service tiers whose prices are not the ordinary ones."""
+_USER_CHARACTERS = 64
+"""The longest name of a user that OpenAI takes."""
 _FINISH = {"eos": "stop", "end_turn": "stop", "max_tokens": "length", "function_call": "tool_calls"}
 
 
@@ -48,7 +51,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     choice, form = options.tool_choice, options.format
     wanted: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(message) for message in request.messages],
+        "messages": _messages(request.messages),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         quirks.max_tokens_field: sampling.max_tokens,
@@ -59,7 +62,8 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         "tool_choice": _tool_choice(choice) if choice else None,
         "parallel_tool_calls": options.parallel_tools,
         "response_format": _response_format(form) if form else None,
-        "user": options.user,
+        "user": _user(options),
+        "reasoning_effort": options.effort,
     }
     body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
     if request.logprobs:
@@ -87,6 +91,30 @@ def read_reply(payload: Mapping[str, Any]) -> Reply:
     for choice, part in zip(choices, parts, strict=True):
         choice.take(part, part["message"])
     return _reply(choices, payload, parts)
+
+
+def read_forwarded(payload: Mapping[str, Any]) -> Reply:
+    """A reply to embeddings (`data`, with no output tokens) or completions (`choices`), with the payload as it is.
+
+    >>> read_forwarded({"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 3}}).usage.output
+    0
+    """
+    usage, choices = payload.get("usage") or {}, payload.get("choices")
+    if choices is None:
+        if not isinstance(payload["data"], list):
+            raise ValueError("data is not a list")
+        usage, texts = {**usage, "completion_tokens": 0}, [""]
+    else:
+        texts = [string(choice.get("text")) for choice in choices]
+    if not texts:
+        raise ValueError("no choices")
+    wire = Wire(PROTOCOL, payload)
+    model, tier = payload.get("model"), payload.get("service_tier")
+    return Reply(
+        tuple(Completion(text, wire=wire) for text in texts),
+        read_usage(usage, reasoned=False, tier=tier),
+        model if isinstance(model, str) else "",
+    )
 
 
 class StreamedReply:
@@ -132,6 +160,7 @@ class _Choice:
         return self._reasoned or self.thinking.seen
 
     def take(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> Delta:
+        thought = string(message.get("reasoning_content") or message.get("reasoning"))
         self._reasoned = self._reasoned or bool(message.get("reasoning_content") or message.get("reasoning"))
         logprobs = choice.get("logprobs") or {}
         self._tokens.add(logprobs)
@@ -145,7 +174,7 @@ class _Choice:
             added += self.thinking.end()
         self._texts.append(added)
         more = (added and logprobs) or any(value for name, value in message.items() if name not in SAID)
-        return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None)
+        return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None, thought)
 
     def completion(self, wire: Wire | None = None) -> Completion:
         text = "".join(self._texts)
@@ -282,6 +311,20 @@ def _joined(parts: Sequence[CallDelta]) -> ToolCall:
     return ToolCall(first["id"], first["name"], "".join(part.arguments for part in parts))
 
 
+def _messages(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+    """The turns. A system turn that an Anthropic client put between others becomes a reminder in a user's turn.
+
+    Many servers' chat templates allow a system turn only at the start.
+    """
+    turns = []
+    for position, message in enumerate(messages):
+        foreign = message.wire is not None and message.wire.protocol != PROTOCOL
+        if message.role == "system" and foreign and any(m.role != "system" for m in messages[:position]):
+            message = Message("user", f"<system-reminder>\n{message.text}\n</system-reminder>")
+        turns.append(_message(message))
+    return turns
+
+
 def _message(message: Message) -> Mapping[str, Any]:
     if message.wire is not None and message.wire.protocol == PROTOCOL:
         return message.wire.value
@@ -301,6 +344,14 @@ def _message(message: Message) -> Mapping[str, Any]:
 def call_entry(call: ToolCall) -> dict[str, Any]:
     """A tool call as it stands in a message."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _user(options: Options) -> str | None:
+    """The client's name for its user; one that only another protocol allows, being long, as its digest."""
+    user = options.user
+    if user is None or options.protocol == PROTOCOL or len(user) <= _USER_CHARACTERS:
+        return user
+    return hashlib.sha256(user.encode()).hexdigest()
 
 
 def _tool(tool: Tool) -> Mapping[str, Any]:

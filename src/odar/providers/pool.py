@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from odar.errors import SettingsError, UnknownName
 from odar.files import user_path
-from odar.providers.base import Provider
+from odar.observer import Observer, observed
+from odar.providers.base import (
+    OnDelta,
+    Provider,
+    ProviderWrapper,
+    Reply,
+    Request,
+    forward_body,
+    prepare_model,
+    score_text,
+)
 from odar.registry import Registry
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
 
 Opener = Callable[[str, ProviderSettings, Settings], Provider]
 Guard = Callable[[Provider], Provider]
-
 KINDS: Registry[Opener] = Registry(
     "provider kind",
     {
@@ -89,3 +100,76 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
     retry = RetryPolicy(own.attempts, own.base_s, own.max_s, own.max_retry_after_s)
     source = provider.api_key_env or (provider.api_key_file and f"providers.{name}.api_key_file")
     return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}
+
+
+class ObservedProvider(ProviderWrapper):
+    """A provider, each of its calls a step of the query it is for."""
+
+    @observed("chat")
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request."""
+        return await self._provider.complete(request, on_delta)
+
+    @observed("score")
+    async def score(self, request: Request, text: str) -> Reply:
+        """Score a text, where the provider can."""
+        return await score_text(self._provider, request, text)
+
+    @observed("forward")
+    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+        """Send a body on, where the provider can."""
+        return await forward_body(self._provider, address, body, request)
+
+
+def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:
+    """The guard with its calls observed, refusals of a breaker included; unchanged where nobody watches."""
+    if observer is None:
+        return guard
+    return lambda provider: ObservedProvider(guard(provider) if guard else provider)
+
+
+class LeastBusyProvider:
+    """Several equal providers as one: each request goes to the one with the fewest requests in flight.
+
+    For long runs on the local model: two copies with a thread each do twice the work of one; two threads of one
+    copy do half as much again and wait for each other.
+
+    Args:
+        members: at least one; all must answer the same request in the same way.
+    """
+
+    def __init__(self, members: Sequence[Provider]) -> None:
+        self.name = members[0].name
+        self._members = tuple(members)
+        self._busy = [0] * len(members)
+
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request by the member with the fewest in flight."""
+        with self._least_busy() as member:
+            return await member.complete(request, on_delta)
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """Score the text likewise, where the members can."""
+        with self._least_busy() as member:
+            return await score_text(member, request, text)
+
+    async def prepare(self, model: str) -> None:
+        """Have the first member prepare the model; the others share its files."""
+        await prepare_model(self._members[0], model)
+
+    async def check(self, model: str = "") -> str:
+        """What the first one says of itself."""
+        return await self._members[0].check(model)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        await asyncio.gather(*(member.close() for member in self._members))
+
+    @contextmanager
+    def _least_busy(self) -> Iterator[Provider]:
+        chosen = min(range(len(self._members)), key=self._busy.__getitem__)
+        self._busy[chosen] += 1
+        try:
+            yield self._members[chosen]
+        finally:
+            self._busy[chosen] -= 1

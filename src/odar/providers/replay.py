@@ -89,7 +89,7 @@ class ReplayProvider:
             on_delta(Delta(reply.completions[0].text))
         return Reply(reply.completions[: request.n], reply.usage, reply.model, reply.retries)
 
-    async def check(self) -> str:
+    async def check(self, model: str = "") -> str:
         """How many recordings are left to play."""
         return f"{sum(map(len, self._tape.values()))} recordings"
 

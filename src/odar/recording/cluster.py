@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from odar.errors import OdarError, SettingsError, one_line
-from odar.recording.cluster_limits import ITEMS_AT_ONCE, NAMESPACE, RayLimiter
 from odar.recording.executor import Item, OpenWork, Outcome, Work
 from odar.recording.journal import Memo, save
-from odar.recording.limits import LEASE_S, Rate
+from odar.recording.limits import ITEMS_AT_ONCE, LEASE_S, NAMESPACE, Rate, RayLimiter
 
 Message = list[tuple[str, Any]] | Outcome
 """Names and values for the item's memo; or how it ended."""

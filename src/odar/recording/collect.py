@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import FEATURES, phi
-from odar.difficulty.sticky import estimate_turn
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, OdarError
 from odar.recording.executor import Executor, Item, Outcome, Progress, Work, failure, run

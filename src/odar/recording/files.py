@@ -93,6 +93,15 @@ def open_recording(place: str | Path) -> Recording:
         return Recording(path, Header.from_json(file.readline(), str(place)))
 
 
+def is_recording(place: str | Path) -> bool:
+    """Return whether a JSONL file is a recording, not a list of questions."""
+    try:
+        with user_path(place).open("rb") as file:
+            return b'"format": "odar-recording' in file.readline(200)
+    except OSError:
+        return False  # whoever reads it says why
+
+
 def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
     """Write a recording in the format of the path's suffix, completely or not at all; return the number of items.
 
@@ -275,7 +284,8 @@ def _schema(pa: Any) -> Any:
             ("judgment", flag), ("finish", text), ("score", real),
             ("tokens", pa.list_(text)), ("logprobs", pa.list_(pa.float32())), ("control", pa.list_(whole)),
             ("request", whole), ("usage", usage), ("prompt_usd", real), ("output_usd", real), ("seconds", real),
-            ("stated", flag), ("surrogate", surrogate), ("mean_logprob", real), ("figures", figures),
+            ("stated", flag), ("surrogate", surrogate), ("mean_logprob", real), ("answer_logprob", real),
+            ("figures", figures),
         ]
     )  # fmt: skip
     return pa.schema(

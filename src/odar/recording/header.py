@@ -160,14 +160,21 @@ def describe_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     >>> describe_changes({"slow": {"temperature": 0.3}}, {"slow": {"temperature": 1.0}})
     ' (slow.temperature was 1.0 and is 0.3)'
     """
-    old, new = dict(_flat(before)), dict(_flat(now))
-    changes = [
-        f"{name} was {old.get(name, 'missing')} and is {new.get(name, 'missing')}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
+    old = dict(_flat(before))
+    changes = [f"{name} was {old.get(name, 'missing')} and is {new}" for name, new in changed_facts(now, before)]
     more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
     return f" ({'; '.join(changes[:3])}{more})" if changes else ""
+
+
+def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the facts that differ, with their values now.
+
+    >>> changed_facts({"slow": {"model": "a"}}, {"slow": {"model": "b"}})
+    [('slow.model', 'a')]
+    """
+    old, new = dict(_flat(before)), dict(_flat(now))
+    names = sorted(old.keys() | new.keys())
+    return [(name, new.get(name, "missing")) for name in names if old.get(name) != new.get(name)]
 
 
 def calibration_of(header: Header) -> Calibration:

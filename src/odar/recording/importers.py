@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from odar.recording.schema import rounded
 from odar.types import Usage
 
 Row = Mapping[str, Any]
-FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "table")
+FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "id": ("id", "custom_id", "question_id", "doc_id", "row", "key", "idx"),
     "set": ("set", "dataset", "task", "benchmark"),
@@ -41,6 +41,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "score": ("score", "correct", "is_correct", "acc", "exact_match", "accuracy", "f1"),
     "model": ("model", "model_name"),
     "mean_logprob": ("mean_logprob", "avg_logprob"),
+    "answer_logprob": ("answer_logprob", "logprob"),
+    "answer_probability": ("answer_probability", "answer_prob", "prob"),
     "mean_probability": ("mean_probability", "mean_token_probability", "confidence", "probability"),
     "tokens": ("tokens",),
     "logprobs": ("logprobs", "token_logprobs"),
@@ -51,10 +53,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "finish": ("finish", "finish_reason", "stop_reason"),
 }
 """What a table may hold, and the names of its columns that are recognised without a map."""
+MARKED_SHARE = 0.5
+"""Of the texts of a set, from which on an unmarked one counts as unstated."""
 _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
 _ZSTANDARD = 93
 _RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
 _RIGHT |= {"false": 0.0, "no": 0.0}
+_TIE = "tie"
+"""How the value of a preference between two answers begins if neither is better, as in "tie (bothbad)"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +74,13 @@ class ImportedAnswer:
     text: str = ""
     answer: str = ""
     stated: bool = True
-    """Whether it marked its final answer."""
+    """Whether it marked its final answer, where the others of its set did."""
     score: float | None = None
     model: str = ""
     tokens: tuple[str, ...] = ()
     logprobs: tuple[float | None, ...] = ()
     mean_logprob: float | None = None
+    answer_logprob: float | None = None
     usage: Usage
     cost_usd: float | None = None
     seconds: float | None = None
@@ -120,6 +127,7 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
         "lm-eval": _lm_eval,
         "inspect": _inspect,
         "openai-batch": _openai_batch,
+        "swe-bench": _swe_bench,
         "table": _table,
     }
     try:
@@ -130,7 +138,24 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
     if not found:
         of = f" of model {options.model!r}" if options.model else ""
         raise InputError(f"{place} holds no answers{of}")
-    return found
+    return _with_stated(found)
+
+
+def _with_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
+    """Count an unmarked text as an answer unless most texts of its set are marked: a file does not hold the prompt.
+
+    Short answers ("B") and prose are answers themselves; among texts that end in `Answer: …`, one that does not
+    has come to no answer.
+    """
+    marked: dict[str, list[bool]] = {}
+    for each in answers:
+        marked.setdefault(each.set, []).append(each.stated)
+    expected = {name: sum(flags) >= MARKED_SHARE * len(flags) for name, flags in marked.items()}
+    known = any(each.answer for each in answers)  # a table may hold scores alone
+    return [
+        each if expected[each.set] or (known and not each.answer) else replace(each, stated=True)
+        for each in answers
+    ]
 
 
 # --- lm-evaluation-harness -------------------------------------------------------------------------------------
@@ -322,6 +347,22 @@ def _openai_batch(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer
             )
 
 
+# --- SWE-bench -------------------------------------------------------------------------------------------------
+
+
+def _swe_bench(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+    """The report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
+    report = load_json(path.read_bytes())
+    resolved = set(report["resolved_ids"])
+    for name in report["submitted_ids"]:
+        yield ImportedAnswer(
+            id=str(name),
+            score=float(name in resolved),
+            model=options.model or path.name.split(".")[0],
+            usage=Usage(),
+        )
+
+
 # --- tables ----------------------------------------------------------------------------------------------------
 
 
@@ -331,12 +372,18 @@ def _table(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
     columns = {name: [given[name].replace("{model}", options.model)] for name in given}
+    # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
+    column, _, side = given.get("score", "").partition(":")
+    columns |= {"score": [column]} if side else {}
     columns |= {name: list(names) for name, names in COLUMNS.items() if name not in given}
     for number, row in enumerate(_table_rows(path), 1):
         with _named(path, number):
             value = {name: _first(row, paths, strict=name in given) for name, paths in columns.items()}
             if options.model and "model" not in given and value["model"] not in (None, options.model):
                 continue
+            if side and value["score"] is not None:
+                said = str(value["score"]).strip().lower()
+                value["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
             yield _table_answer(value, number, options)
 
 
@@ -347,14 +394,15 @@ def _table_answer(value: Mapping[str, Any], number: int, options: ImportOptions)
     )
     if value["text"] is None and value["answer"] is None and value["score"] is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
-    probability, mean = _real(value["mean_probability"]), _real(value["mean_logprob"])
+    mean = _logprob(value["mean_logprob"], value["mean_probability"])
     tokens = [str(each) for each in value["tokens"]] if isinstance(value["tokens"], list) else []
     logprobs = [_real(each) for each in value["logprobs"]] if isinstance(value["logprobs"], list) else []
+    of_answer = _logprob(value["answer_logprob"], value["answer_probability"])
     if logprobs and len(tokens) != len(logprobs):
-        known = [each for each in logprobs if each is not None]
-        tokens, logprobs, mean = [], [], sum(known) / len(known) if known else mean
-    if mean is None and probability:
-        mean = math.log(max(probability, 1e-9))
+        if known := [each for each in logprobs if each is not None]:
+            mean = sum(known) / len(known)
+            of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
+        tokens, logprobs = [], []
     return ImportedAnswer(
         id=str(number if value["id"] is None else value["id"]),
         set=str(value["set"] or ""),
@@ -368,6 +416,7 @@ def _table_answer(value: Mapping[str, Any], number: int, options: ImportOptions)
         tokens=tuple(tokens),
         logprobs=tuple(map(rounded, logprobs)),
         mean_logprob=rounded(mean),
+        answer_logprob=rounded(of_answer),
         usage=Usage(_whole(value["input_tokens"]), 0, _whole(value["output_tokens"])),
         cost_usd=_real(value["cost"]),
         seconds=_real(value["seconds"]),
@@ -449,7 +498,7 @@ def _sniff(path: Path, options: ImportOptions) -> str:
     if path.suffix in (".csv", ".parquet"):
         return "table"
     if path.suffix == ".json":
-        return "inspect"
+        return "swe-bench" if b'"resolved_ids"' in path.read_bytes() else "inspect"
     first = next(iter(_rows(path, lambda row: row, limit=1)), {})
     if "filtered_resps" in first and "doc" in first:
         return "lm-eval"
@@ -525,6 +574,12 @@ def _real(value: Any) -> float | None:
         return None
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def _logprob(logprob: Any, probability: Any) -> float | None:
+    """Return a log-probability that a table holds as such or as a probability."""
+    found, share = _real(logprob), _real(probability)
+    return found if found is not None or share is None else math.log(min(1.0, max(share, 1e-9)))
 
 
 def _whole(value: Any) -> int | None:

@@ -122,7 +122,11 @@ def _scored(answer: ImportedAnswer, query: str, gold: Any, score: Score | None) 
 
 
 def to_items(
-    joined: Sequence[JoinedQuestion], estimator: Estimator, name: str, prices: Mapping[Role, Price | None]
+    joined: Sequence[JoinedQuestion],
+    estimator: Estimator,
+    name: str,
+    prices: Mapping[Role, Price | None],
+    kinds: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[RecordedItem]:
     """Make recorded items of joined questions.
 
@@ -131,6 +135,7 @@ def to_items(
         estimator: for the prior difficulty, where the text of the question is known.
         name: the set of questions whose file names none.
         prices: by role, for answers whose cost is not in the file.
+        kinds: category and metric of the sets that are benchmarks.
     """
     items: list[RecordedItem] = []
     for question in joined:
@@ -143,8 +148,8 @@ def to_items(
         items.append(
             RecordedItem(
                 key=ItemKey(question.set or name, question.id, 0),
-                category="Imported",
-                metric="score",
+                category=(kinds or {}).get(question.set or name, ("Imported", ""))[0],
+                metric=(kinds or {}).get(question.set or name, ("", "score"))[1],
                 stratum="",
                 fold=len(items) % 5,
                 query=question.query,
@@ -183,6 +188,7 @@ def _attempt(answer: ImportedAnswer, step: Step, index: int, price: Price | None
         seconds=answer.seconds,
         stated=answer.stated,
         mean_logprob=answer.mean_logprob,
+        answer_logprob=answer.answer_logprob,
     )
 
 
@@ -193,7 +199,7 @@ def imported_header(odar: Odar, items: Sequence[RecordedItem], files: Mapping[st
         for role in Role
     }
     facts = {"imported": dict(files), "models": models}
-    samples = max(len(item.attempts) - 1 for item in items)
+    samples = min(len(item.attempts) - 1 for item in items)  # what every item has
     base = header_of(odar)
     return replace(
         base,

@@ -18,6 +18,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, Self
@@ -284,7 +285,17 @@ def digest_of(*facts: Any) -> str:
     >>> digest_of("What is 2 + 2?", 42) == digest_of("What is 2 + 2?", 42) != digest_of("What is 2 + 2?", 43)
     True
     """
-    return hashlib.sha256(repr(list(facts)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr([_without_defaults(fact) for fact in facts]).encode()).hexdigest()[:16]
+
+
+def _without_defaults(fact: Any) -> Any:
+    """Return a dataclass as the fields that differ from their defaults, so that a new field changes no digest."""
+    if isinstance(fact, tuple):
+        return tuple(map(_without_defaults, fact))
+    if not is_dataclass(fact) or isinstance(fact, type):
+        return fact
+    values = {each.name: (getattr(fact, each.name), each.default) for each in fields(fact)}
+    return {name: _without_defaults(value) for name, (value, default) in values.items() if value != default}
 
 
 def _entry(row: Row, offset: int) -> RowInfo:

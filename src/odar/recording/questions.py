@@ -5,7 +5,7 @@ Every line is checked before the first call is paid for, and an error names the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path as FilePath
@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from odar.errors import InputError
 from odar.files import user_path
 from odar.formats import LARGEST, load_json
-from odar.images import load_image
+from odar.inputs import check_text, load_image
 from odar.policy.equivalence import equivalent
-from odar.question import check_text
 from odar.recording.schema import SPLITS, Task
 from odar.types import Path, Query
 
@@ -25,7 +24,7 @@ FIELDS = (
     *("time", "reasoning", "path", "max_cost", "seed", "meta", "difficulty", "correct"),
 )
 """What a line may hold. `query` or `messages` is required; to calibrate or record, `answer` or `gold` too.
-`difficulty` and `correct` are for `odar train`."""
+`difficulty` and `correct` are for `odar calibrate --difficulty`."""
 ReadConversation = Callable[[list[Any]], Query]
 """Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
@@ -66,14 +65,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """A set of a user's own questions, scored by equivalence with any accepted answer."""
+    """A set of a user's own questions, scored by equivalence with any accepted answer, or by another scorer."""
 
     name: str
     category: str = "Own questions"
     metric: str = "accuracy"
+    scorer: Callable[[Sequence[str], str], float] | None = None
+    """Compares the accepted answers with an answer; None: equivalence."""
 
     def score(self, task: Task, response: str, answer: str) -> float:
-        """Return 1 if the answer is one of the right ones, else 0."""
+        """Return how right an answer is, from 0 to 1."""
+        if self.scorer is not None:
+            return self.scorer(task.gold, answer)
         return float(any(equivalent(answer, right) for right in task.gold))
 
 

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 from odar.catalogue import Price
 from odar.policy.energy import measure
 from odar.policy.fusion import confidences, token_counts
-from odar.policy.signals import AnswerSignals, signals_of
+from odar.policy.signals import AnswerKind, AnswerSignals, signals_of
 from odar.types import Candidate, Query, Step, Token, Usage
 
 DIGITS = 4
-"""Decimals of a recorded log-probability. Enough for every figure we report, and a third of the size."""
+"""Decimals of a recorded log-probability. Enough for every figure we report, and a third of the size. Those near 0
+keep three significant digits: of short answers, -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
+_NEAR_ZERO = 0.05
 _UNKNOWN = Usage()
 SPLITS = ("", "calibrate", "judge")
 """What an item may be used for: anything, fitting only, or judging only."""
@@ -96,6 +98,8 @@ class Attempt:
     surrogate: SurrogateScore | None = None
     mean_logprob: float | None = None
     """For an imported answer whose tokens are unknown: the mean log-probability of its tokens."""
+    answer_logprob: float | None = None
+    """The same: the log-probability of the final answer."""
 
     @property
     def candidate(self) -> Candidate:
@@ -167,9 +171,29 @@ def figures_of(attempt: Attempt) -> Figures:
 
 
 def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
-    """The signals of a recorded fast answer (SPEC 5.11), as the engine would see them."""
+    """The signals of a recorded fast answer (SPEC 5.11), as the engine would see them.
+
+    A table may hold the final answer alone and the number of tokens written: then these are its length.
+
+    >>> row = Attempt(step=Step.ANSWER, model="m", text="B", answer="B", usage=Usage(output=300))
+    >>> recorded_signals(row, 0.5).kind, recorded_signals(row, 0.5).length
+    (<AnswerKind.REASONED: 'reasoned'>, 1200.0)
+    """
     found = signals_of(attempt.candidate, prior)
-    return found if attempt.tokens else replace(found, mean_logprob=attempt.mean_logprob)
+    if attempt.tokens:
+        return found
+    found = replace(found, mean_logprob=attempt.mean_logprob, answer_logprob=attempt.answer_logprob)
+    written, words = attempt.usage.output, len(attempt.text.split())
+    if attempt.text.strip() != attempt.answer.strip() or not written:
+        return found
+    kind = AnswerKind.REASONED if written > 2 * words + _SCAFFOLD_TOKENS else found.kind
+    return replace(found, kind=kind, length=CHARACTERS_PER_TOKEN * written)
+
+
+_SCAFFOLD_TOKENS = 20
+"""Tokens around a direct answer, such as "The answer is", before a text counts as reasoned."""
+CHARACTERS_PER_TOKEN = 4.0
+"""Of ordinary English, for lengths that are known in tokens alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +279,12 @@ def add_costs(prices: Iterable[tuple[int, float | None, float | None]]) -> float
 def rounded(logprob: float | None) -> float | None:
     """Round a log-probability to the precision of a recording.
 
-    >>> rounded(-0.123456), rounded(None)
-    (-0.1235, None)
+    >>> rounded(-0.123456), rounded(-0.0000123456), rounded(None)
+    (-0.1235, -1.23e-05, None)
     """
-    return None if logprob is None else round(logprob, DIGITS) + 0.0
+    if logprob is None:
+        return None
+    return (round(logprob, DIGITS) if abs(logprob) >= _NEAR_ZERO else float(f"{logprob:.2e}")) + 0.0
 
 
 def row_id(key: ItemKey) -> str:

@@ -18,8 +18,8 @@ from odar.catalogue import ModelCard
 from odar.conversation import Message, ToolCall
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
-from odar.providers.base import Completion, OnDelta, Provider, ProviderAround, Reply, Request, score_text
-from odar.question import CHARACTERS_PER_TOKEN_AT_MOST
+from odar.inputs import CHARACTERS_PER_TOKEN_AT_MOST
+from odar.providers.base import Completion, OnDelta, Provider, ProviderWrapper, Reply, Request, score_text
 from odar.recording.executor import Work
 from odar.recording.journal import Memo, save
 from odar.recording.limits import NOTHING, Amount, Needs
@@ -118,7 +118,7 @@ def replies_kept_in(memo: Memo) -> Iterator[None]:
         _current.reset(token)
 
 
-class RememberingProvider(ProviderAround):
+class RememberingProvider(ProviderWrapper):
     """A provider that asks nothing twice for the same item. A guard for `Odar`."""
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:

@@ -2,24 +2,47 @@
 
 Calibrated statistics stay the reference. Served energies stand in where there are none, once there are enough of
 them, and are compared with the calibrated ones where there are: drift is reported, and changes nothing.
+
+Served energies are kept in one small file beside the traces, shared by all processes of a machine. It holds counts
+by source and no text. A writer locks it, adds its own counts and replaces it, so that a reader always sees a whole
+file.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from odar.errors import StoreError
-from odar.policy.alignment import AlignmentRow, Running, Source, Statistics, StatisticsTable, alignment_row
+from odar.files import user_path
+from odar.formats import check_format, load_json
+from odar.policy.alignment import (
+    AlignmentRow,
+    Running,
+    Source,
+    Statistics,
+    StatisticsTable,
+    alignment_row,
+    source_from_row,
+)
 from odar.policy.energy import Alignment
 from odar.policy.signals import FEWEST, RANKED, AnswerSignals, QuantileTables
-from odar.settings import AlignmentSettings
-from odar.store.alignment_file import AlignmentFile, Served, merged
+from odar.settings import AlignmentSettings, StoreSettings
 
+FORMAT = "odar-alignment-2"
+_MOST_SOURCES_STORED = 3000
+"""Clients choose temperatures and lengths, and each choice is a source of its own: the rarest are forgotten."""
+_FADED = 0.5
+"""A source that counts for less than this is forgotten too."""
+_PATIENCE_S = 2.0
+Served = dict[Source, Running]
 CALIBRATED, RUNNING = "calibrated", "running"
 SERVED, SHIPPED = "served", "shipped"
 """Where the quantiles of signals come from, if not from a calibration."""
@@ -30,6 +53,115 @@ _MOST_WAITING = 20_000
 _MOST_SOURCES = 1000
 """Sources that are counted; clients choose max_tokens, and each choice is a source of its own."""
 _DAY_S = 86_400.0
+_HALF_LIFE_DAYS = 7.0
+"""After so many days a served candidate counts half."""
+
+
+class AlignmentFile:
+    """Where served energies are kept between processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> Served:
+        """What is there; nothing where there is no file yet.
+
+        Raises:
+            StoreError: it cannot be read, or is not such a file.
+        """
+        try:
+            return _read(load_json(self.path.read_text(encoding="utf-8")), self.path)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be read: {error.strerror or error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StoreError(f"{self.path} is damaged; delete it to start anew") from None
+
+    def add(self, served: Mapping[Source, Running], half_life: float) -> Served:
+        """Add to what is there, whoever put it there; returns the sum.
+
+        Raises:
+            StoreError: it cannot be read, locked or written.
+        """
+        import filelock  # 20 ms: not before there is something to write
+
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with filelock.FileLock(self.path.with_name(self.path.name + ".lock"), timeout=_PATIENCE_S):
+                total = _kept(merged(self.load(), served, half_life), half_life)
+                self._replace(total)
+        except filelock.Timeout:
+            raise StoreError(f"{self.path} is locked by another process") from None
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from None
+        return total
+
+    def _replace(self, total: Served) -> None:
+        rows = [_row(source, running) for source, running in total.items()]
+        text = json.dumps({"format": FORMAT, "sources": rows}, ensure_ascii=False, separators=(",", ":"))
+        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        try:
+            draft.touch(mode=0o600)
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(self.path)
+        except OSError:
+            draft.unlink(missing_ok=True)  # a full disk is full enough
+            raise
+
+
+def alignment_file(settings: StoreSettings) -> AlignmentFile | None:
+    """Where served energies go; None where nothing is to be recorded."""
+    return AlignmentFile(alignment_path(settings)) if settings.enabled else None
+
+
+def alignment_path(settings: StoreSettings) -> Path:
+    """Beside the traces where they are in a file, else in the user's data folder.
+
+    >>> str(alignment_path(StoreSettings(url="sqlite:////tmp/odar.db")))
+    '/tmp/odar.alignment.json'
+    """
+    given = settings.url or ""
+    file = given.removeprefix("sqlite:///")
+    if not file or "://" in file:
+        from platformdirs import user_data_path
+
+        return Path(user_data_path("odar")) / "odar.alignment.json"
+    return user_path(file, setting="store.url").with_suffix(".alignment.json")
+
+
+def merged(old: Served, new: Mapping[Source, Running], half_life: float) -> Served:
+    """The counts of both, source by source."""
+    total = dict(old)
+    for source, running in new.items():
+        total[source] = total.get(source, Running()).merged(running, half_life)
+    return total
+
+
+def _kept(total: Served, half_life: float) -> Served:
+    """Without what has faded away, and no more sources than one would ever look at."""
+    today = max((running.day for running in total.values()), default=0.0)
+    weights = {source: running.faded(today, half_life).count for source, running in total.items()}
+    order = sorted(total, key=lambda source: -weights[source])[:_MOST_SOURCES_STORED]
+    return {source: total[source] for source in order if weights[source] >= _FADED}
+
+
+def _row(source: Source, running: Running) -> dict[str, Any]:
+    bins = {str(number): round(weight, 6) for number, weight in sorted(running.bins.items())}
+    return {**asdict(source), "day": running.day, "seen": running.seen, "bins": bins}
+
+
+def _read(body: Mapping[str, Any], path: Path) -> Served:
+    check_format(body["format"], FORMAT, str(path), "delete it to start anew", StoreError)
+    return {source_from_row(row): _running(row) for row in body["sources"]}
+
+
+def _running(row: Mapping[str, Any]) -> Running:
+    bins = {int(number): float(weight) for number, weight in row["bins"].items()}
+    running = Running(bins, float(row["day"]), int(row["seen"]))
+    if not all(math.isfinite(weight) and weight >= 0 for weight in (running.day, *bins.values())):
+        raise ValueError("no count")
+    return running
 
 
 class Known(NamedTuple):
@@ -139,7 +271,7 @@ class ServedAlignment:
             with self._lock:
                 waiting, self._waiting, self._size = self._waiting, {}, 0
                 self._sync_at = self._timer() + _SYNC_S
-            day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
+            day, half_life = self._clock() / _DAY_S, _HALF_LIFE_DAYS
             new = {source: Running.of(energies, day) for source, energies in waiting.items()}
             self._served = self._stored(new, half_life)
             faded = {source: running.faded(day, half_life) for source, running in self._served.items()}
@@ -160,7 +292,7 @@ class ServedAlignment:
         """
         if self._served is None or self._timer() >= self._sync_at:
             self.sync()
-        day, half_life = self._clock() / _DAY_S, self._settings.half_life_days
+        day, half_life = self._clock() / _DAY_S, _HALF_LIFE_DAYS
         served = {s: r.faded(day, half_life) for s, r in (self._served or {}).items()}
         sources = dict.fromkeys(source for source in (*self.calibrated.entries, *served) if not source.signal)
         rows = [

@@ -9,13 +9,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, or_, select, tuple_
 
 from odar.errors import InputError, UnknownName
+from odar.policy.certificate import InstalledCertificate
 from odar.store.database import Database
 from odar.store.document import loads
-from odar.store.filters import UNMARKED, Cursor, Filter, Page
+from odar.store.learning import learn
 from odar.store.overview import overview
-from odar.store.record import utc
-from odar.store.rows import clean
-from odar.store.schema import documents, feedback, traces
+from odar.store.record import UNMARKED, Cursor, Filter, Page, utc
+from odar.store.schema import documents, feedback, responses, traces
+from odar.store.writer import clean
 
 _EXPORT_PAGE = 200
 _CANDIDATES_SHOWN = 5
@@ -70,8 +71,32 @@ class Archive:
                 return
             cursor = Cursor(rows[-1]["started_at"], rows[-1]["id"])
 
-    def mark(self, trace_id: str, correct: bool, note: str | None = None, *, exact: bool = False) -> str:
+    def save_response(self, response_id: str, key_id: str, items: str) -> None:
+        """Keep a conversation, a JSON list, under the id of its last response."""
+        day = datetime.now(UTC).date().isoformat()
+        with self._database.write() as connection:
+            connection.execute(insert(responses).values(id=response_id, key_id=key_id, day=day, conversation=items))
+
+    def response_items(self, response_id: str, key_id: str) -> str | None:
+        """The conversation up to a response of this key; None if there is none."""
+        found = select(responses.c.conversation).where(responses.c.id == response_id, responses.c.key_id == key_id)
+        with self._database.read() as connection:
+            kept: str | None = connection.scalar(found)
+        return kept
+
+    def mark(
+        self,
+        trace_id: str,
+        correct: bool,
+        note: str | None = None,
+        *,
+        exact: bool = False,
+        by: str | None = None,
+        certificate: InstalledCertificate | None = None,
+    ) -> str:
         """Mark an answer right or wrong; returns the trace's full id. The last word counts.
+
+        With a certificate the thresholds learn from it, see `learning.py`; `by` is the key that marks.
 
         Raises:
             UnknownName: there is no such trace, or several.
@@ -82,6 +107,8 @@ class Archive:
             full = _find(connection, trace_id, exact)
             connection.execute(delete(feedback).where(feedback.c.trace_id == full))
             connection.execute(insert(feedback).values(trace_id=full, correct=correct, note=note, at=now))
+            if certificate is not None:
+                learn(connection, certificate, full, by, correct)
         return full
 
     def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:

@@ -14,17 +14,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError
 from odar.store.database import Database
-from odar.store.keys import KeyLimits
-from odar.store.keytable import limits_of
+from odar.store.keys import KeyLimits, limits_of
 from odar.store.schema import key_buckets, keys, reservations, spending
 
 T = TypeVar("T")
@@ -47,6 +46,24 @@ class Need:
     tokens: int = 0
 
 
+class RateLimit(NamedTuple):
+    """A limit of a key's requests or tokens a minute, and what is left of it just now."""
+
+    of: str
+    """requests or tokens."""
+    per_minute: float
+    remaining: float
+
+    @property
+    def reset_s(self) -> float:
+        """Seconds until nothing of it is used.
+
+        >>> RateLimit("requests", 60, 30).reset_s
+        30.0
+        """
+        return max(0.0, max(1.0, self.per_minute) - self.remaining) * 60 / self.per_minute
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """What is held back for a request that is under way."""
@@ -59,6 +76,8 @@ class Reservation:
     choice: int
     """Which of the needs that were offered fits; 0 is the first."""
     expires_at: float
+    rates: tuple[RateLimit, ...] = ()
+    """The key's limits a minute, this request counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +191,7 @@ class Budgets:
             try:
                 outcomes.append(accounts[request.key_id].reserve(connection, request, now))
             except KeyRefused as refused:
+                refused.rates = accounts[request.key_id].rates()
                 outcomes.append(refused)
         for account in accounts.values():
             account.save(connection, now)
@@ -236,7 +256,14 @@ class _Account:
         self.held_month += need.usd
         self.requests -= 1
         self.tokens -= need.tokens
-        return granted
+        return replace(granted, rates=self.rates())
+
+    def rates(self) -> tuple[RateLimit, ...]:
+        limits = (
+            ("requests", self.limits.rate_per_min, self.requests),
+            ("tokens", self.limits.tokens_per_min, self.tokens),
+        )
+        return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
 
     def settle(self, connection: Connection, ended: _Settle, now: float) -> None:
         held = ended.reservation

@@ -29,7 +29,7 @@ from odar.errors import SettingsError, StoreError
 from odar.files import user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
-from odar.store.migrations import migrate, up_to_date
+from odar.store.schema import migrate, up_to_date
 
 _NOT_OURS = ("no such table", "no such column", "not a database", "malformed")
 """SQLite's words for a file that is not, or no longer, a database of ours."""

@@ -30,6 +30,7 @@ from odar.types import (
     Look,
     Path,
     Query,
+    SessionUse,
     Spend,
     Step,
     TargetUse,
@@ -110,7 +111,7 @@ def from_document(document: Mapping[str, Any]) -> Record:
         "calls": tuple(_read_call(call) for call in document["calls"]),
         "spend": _read_spend(document["spend"]),
     }
-    decision = None if document["decision"] is None else _read_decision(document["decision"])
+    decision = None if document["decision"] is None else read_decision(document["decision"])
     query, key, extra = _read_query(document["query"]), document["key_id"], document["extra"]
     if document["verdict"] is None or decision is None:
         unanswered = Unanswered(
@@ -125,7 +126,7 @@ def from_document(document: Mapping[str, Any]) -> Record:
     trace = Trace(
         **common,
         decision=decision,
-        verdict=Verdict(**{**verdict, "weights": tuple(map(_certain, verdict["weights"]))}),
+        verdict=read_verdict(verdict),
         prompts=tuple(document["prompts"].items()),
         degradations=tuple(document["degradations"]),
     )
@@ -187,7 +188,7 @@ def _decision(decision: Decision, content: bool) -> dict[str, Any]:
     if not content:  # "keywords: integral, matrix" is made of words of the query
         assignment["cue"] = decision.assignment.cue.partition(":")[0]
     parts = {"path": decision.path.value, "estimate": _plain(decision.estimate), "assignment": assignment}
-    nested = {name: getattr(decision, name) for name in ("look", "target")}
+    nested = {name: getattr(decision, name) for name in ("look", "target", "session")}
     return _plain(decision) | parts | {n: None if each is None else _plain(each) for n, each in nested.items()}
 
 
@@ -234,7 +235,8 @@ def _read_query(tree: Mapping[str, Any]) -> Query:
     return Query(tree["text"], tuple(images))
 
 
-def _read_decision(tree: Mapping[str, Any]) -> Decision:
+def read_decision(tree: Mapping[str, Any]) -> Decision:
+    """The decision in a document."""
     estimate = tree["estimate"]
     shares = tuple((name, _certain(value), _certain(share)) for name, value, share in estimate["contributions"])
     return Decision(
@@ -251,10 +253,19 @@ def _read_decision(tree: Mapping[str, Any]) -> Decision:
         reason=tree["reason"],
         assignment=Assignment(**tree["assignment"]),
         forced=tree.get("forced", False),
+        alone=tree.get("alone", False),
         posterior=_number(tree.get("posterior")),
         look=None if (look := tree.get("look")) is None else _read_look(look),
         target=None if (target := tree.get("target")) is None else TargetUse(**target),
+        certificate=tree.get("certificate", ""),
+        session=None if (session := tree.get("session")) is None else SessionUse(**session),
     )
+
+
+def read_verdict(tree: Mapping[str, Any]) -> Verdict:
+    """The verdict in a document."""
+    lists = {name: tuple(map(_certain, tree.get(name, ()))) for name in ("weights", "energies")}
+    return Verdict(**{**tree, **lists})
 
 
 def _read_look(tree: Mapping[str, Any]) -> Look:

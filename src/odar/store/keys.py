@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, RowMapping, case, func, insert, or_, select, update
+
+from odar.errors import InputError
+from odar.store.database import Database
+from odar.store.schema import keys, meta, spending
 
 MARK = "odar_sk_"
 PREFIX_LENGTH = len(MARK) + 6
@@ -31,6 +40,9 @@ class KeyLimits:
     paths: tuple[str, ...] | None = None
     max_parallel: int | None = None
     tokens_per_min: float | None = None
+    target_calls: float | None = None
+    """Mean calls that the key's questions meet (SPEC 5.13)."""
+    target_cost_usd: float | None = None
 
     @property
     def budgeted(self) -> bool:
@@ -109,3 +121,154 @@ class Keyring:
             if hmac.compare_digest(key.digest, digest):
                 found = key
         return found
+
+
+class Spent(NamedTuple):
+    """Money, as far as it is known, and the number of requests of which it is not."""
+
+    usd: float = 0.0
+    unknown: int = 0
+
+
+Totals = dict[tuple[str, str], Spent]
+"""By key and period: a day, "2026-11-15", or a month, "2026-11"."""
+
+
+def create_key(
+    database: Database, name: str, limits: KeyLimits | None = None, *, admin: bool = False
+) -> tuple[Key, str]:
+    """A new key and its secret, which exists nowhere else.
+
+    Raises:
+        InputError: a live key has this name.
+    """
+    limits = limits or KeyLimits()
+    if not name.strip() or not name.isprintable():
+        raise InputError(f"key name {name!r} is empty or holds characters that do not print")
+    secret = new_secret()
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    key = Key(
+        "key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), made_at, limits, None, admin
+    )
+    with database.write() as connection:
+        # The count first: it is locked until the end, so that of two keys of one name the second sees the first.
+        _bump(connection)
+        if connection.scalar(select(keys.c.id).where(keys.c.name == name, keys.c.revoked_at.is_(None))):
+            raise InputError(f"a key named {name!r} exists; choose another name, or run: odar keys revoke {name}")
+        connection.execute(insert(keys), _row(key))
+    return key, secret
+
+
+def revoke_key(database: Database, which: str) -> Key:
+    """Revoke the live key of this name, id or prefix, for good.
+
+    Raises:
+        InputError: none or several go by it.
+    """
+    with database.write() as connection:
+        live = connection.execute(
+            select(keys).where(
+                keys.c.revoked_at.is_(None), or_(keys.c.name == which, keys.c.id == which, keys.c.prefix == which)
+            )
+        ).mappings()
+        found = [_key(row) for row in live]
+        if len(found) != 1:
+            number = "no key goes" if not found else f"{len(found)} keys go"
+            raise InputError(f"{number} by {which!r}; odar keys list shows names and ids")
+        _bump(connection)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        connection.execute(update(keys).where(keys.c.id == found[0].id).values(revoked_at=now))
+    return found[0]
+
+
+def all_keys(connection: Connection) -> list[Key]:
+    """Every key there ever was, oldest first."""
+    rows = connection.execute(select(keys).order_by(keys.c.created_at, keys.c.name)).mappings()
+    return [_key(row) for row in rows]
+
+
+def keys_version(connection: Connection) -> tuple[Any, ...]:
+    """Changes whenever a key is made or revoked, and where the table was emptied or is another database's."""
+    counter = connection.execute(select(meta.c.value).where(meta.c.name == "keys")).scalar_one()
+    rows = connection.execute(select(func.count(), func.min(keys.c.digest), func.max(keys.c.digest))).one()
+    return (counter, *rows)
+
+
+def spent_by_keys(connection: Connection, day: str) -> Totals:
+    """What each key spent on this UTC day, and in its month."""
+    month = day[:7]
+    today = spending.c.day == day
+    rows = connection.execute(
+        select(
+            spending.c.key_id,
+            func.sum(case((today, spending.c.cost_usd), else_=0.0)),
+            func.sum(case((today, spending.c.unknown), else_=0)),
+            func.sum(spending.c.cost_usd),
+            func.sum(spending.c.unknown),
+        )
+        .where(spending.c.day >= f"{month}-01", spending.c.day <= f"{month}-31")
+        .group_by(spending.c.key_id)
+    )
+    totals: Totals = {}
+    for key, day_usd, day_unknown, month_usd, month_unknown in rows:
+        totals[key, day] = Spent(float(day_usd), int(day_unknown))
+        totals[key, month] = Spent(float(month_usd), int(month_unknown))
+    return totals
+
+
+def _bump(connection: Connection) -> None:
+    connection.execute(update(meta).where(meta.c.name == "keys").values(value=meta.c.value + 1))
+
+
+def _row(key: Key) -> dict[str, Any]:
+    limits = key.limits
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "digest": key.digest,
+        "created_at": key.created_at,
+        "revoked_at": key.revoked_at,
+        "budget_day_usd": limits.budget_day_usd,
+        "budget_month_usd": limits.budget_month_usd,
+        "rate_per_min": limits.rate_per_min,
+        "models": None if limits.models is None else json.dumps(limits.models),
+        "paths": None if limits.paths is None else json.dumps(limits.paths),
+        "admin": key.admin,
+        "max_parallel": limits.max_parallel,
+        "tokens_per_min": limits.tokens_per_min,
+        "target_calls": limits.target_calls,
+        "target_cost_usd": limits.target_cost_usd,
+    }
+
+
+def limits_of(row: RowMapping) -> KeyLimits:
+    """The limits in a row of the key table."""
+
+    def names(text: str | None) -> tuple[str, ...] | None:
+        return None if text is None else tuple(json.loads(text))
+
+    return KeyLimits(
+        row["budget_day_usd"],
+        row["budget_month_usd"],
+        row["rate_per_min"],
+        names(row["models"]),
+        names(row["paths"]),
+        row["max_parallel"],
+        row["tokens_per_min"],
+        row["target_calls"],
+        row["target_cost_usd"],
+    )
+
+
+def _key(row: RowMapping) -> Key:
+    return Key(
+        row["id"],
+        row["name"],
+        row["prefix"],
+        row["digest"],
+        row["created_at"],
+        limits_of(row),
+        row["revoked_at"],
+        bool(row["admin"]),
+    )

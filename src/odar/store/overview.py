@@ -1,22 +1,168 @@
-"""The traces in a few numbers, added up by the database in SQL that SQLite and PostgreSQL both take."""
+"""The traces in a few numbers, added up by the database in SQL that SQLite and PostgreSQL both take.
+
+What routing saved is counted against always asking the slow model and against always Hard (SPEC 7.9). Everything
+ODAR itself spent is counted: fast answers, verifications, samples, continuations and surrogates. What the
+alternatives would have cost is estimated from the same traffic: a slow answer costs the mean of the recorded slow
+answers, a Hard question the mean of the recorded Hard questions. Those were chosen because they looked difficult,
+so for easy questions the estimate is rather too high than too low. If none was recorded, or no price is known, it
+is unknown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, literal_column, select
 
-from odar.store.rows import BINS
+from odar.policy.cut_off import cut_off_warnings
+from odar.policy.fusion import Fusion
+from odar.settings import Settings
+from odar.store.record import OK, known
 from odar.store.schema import feedback, traces
-from odar.types import Path
+from odar.types import Call, Candidate, Path, Role, Trace
 
+BINS = 100
+"""Resolution of the difficulty histogram."""
+ASSUMPTION = (
+    "always slow: one slow answer per question at the mean cost of the recorded slow answers; always Hard: the "
+    "mean of the recorded Hard questions. Questions whose path or model the caller chose are left out."
+)
+MIN_QUESTIONS = 20
+"""Fewer questions of known cost are no reason for a warning."""
 STEPS = {"day": 10, "hour": 13, "minute": 16}
 """How much of an ISO 8601 time names the day, the hour, the minute."""
 _PERCENTILES = (50, 90, 95, 99)
 _ROUTED = tuple(path.value for path in Path)
-
 Conditions = Sequence[ColumnElement[bool]]
+
+
+@dataclass(slots=True)
+class RoutedTotals:
+    """Sums over questions. The first block counts those that ODAR routed itself, the second all of them."""
+
+    questions: int = 0
+    """Answered."""
+    calls: int = 0
+    """Calls, also those of questions that failed."""
+    slow_calls: int = 0
+    priced: int = 0
+    """Answered questions whose cost is known."""
+    cost_usd: float = 0.0
+    """What the questions of known cost have cost, also those that failed."""
+    unpriced: int = 0
+    compared: int = 0
+    """Questions that both agents answered."""
+    changed: int = 0
+    """Those of them where the answer given is not the fast agent's."""
+
+    slow_answers: int = 0
+    """Slow answers whose cost is known."""
+    slow_cost_usd: float = 0.0
+    hard: int = 0
+    hard_calls: int = 0
+    hard_priced: int = 0
+    hard_cost_usd: float = 0.0
+
+    def count(self, trace: Trace) -> None:
+        """Count an answered question."""
+        decision, cost = trace.decision, known(trace.spend.cost_usd)
+        if not decision.assignment.slow:
+            return
+        slow_calls, slow_cost = slow_share(trace.calls)
+        if slow_cost is not None:
+            self.slow_answers += slow_calls
+            self.slow_cost_usd += slow_cost
+        if decision.path is Path.HARD:
+            self.hard += 1
+            self.hard_calls += trace.spend.calls
+            self.hard_priced += cost is not None
+            self.hard_cost_usd += cost or 0.0
+        if decision.forced:
+            return
+        self.questions += 1
+        self.calls += trace.spend.calls
+        self.slow_calls += slow_calls
+        self.priced += cost is not None
+        self.unpriced += cost is None
+        self.cost_usd += cost or 0.0
+        changed = changed_by_slow(trace.candidates, trace.verdict.winner)
+        self.compared += changed is not None
+        self.changed += bool(changed)
+
+
+def savings(totals: RoutedTotals) -> dict[str, Any]:
+    """What was saved against both alternatives, and a warning where always asking the slow model costs less.
+
+    >>> found = savings(RoutedTotals(questions=40, calls=70, slow_calls=20, priced=40, cost_usd=0.30,
+    ...                              slow_answers=20, slow_cost_usd=0.20, compared=20, changed=5))
+    >>> found["always_slow"]["calls_saved"], round(found["always_slow"]["usd_saved"], 2), found["changed"]
+    (-30, 0.1, 0.25)
+    >>> found["always_hard"]["cost_usd"] is None, found["warning"] is None
+    (True, True)
+    """
+    t = totals
+    spent = t.cost_usd if t.priced else None
+    hard_calls = t.hard_calls / t.hard * t.questions if t.hard else None
+    slow = _alternative(t, t.questions, spent, _mean(t.slow_cost_usd, t.slow_answers))
+    hard = _alternative(t, hard_calls, spent, _mean(t.hard_cost_usd, t.hard_priced))
+    return {
+        "questions": t.questions,
+        "calls": t.calls,
+        "slow_calls": t.slow_calls,
+        "cost_usd": spent,
+        "cost_unknown": t.unpriced,
+        "always_slow": slow | {"slow_calls_saved": t.questions - t.slow_calls},
+        "always_hard": hard,
+        "compared": t.compared,
+        "changed": t.changed / t.compared if t.compared else None,
+        "assumption": ASSUMPTION,
+        "warning": _warning(t, slow["cost_usd"]),
+    }
+
+
+def slow_share(calls: Iterable[Call]) -> tuple[int, float | None]:
+    """How many answers the slow agent gave, and what they cost; None if the cost of one is unknown."""
+    answered = [call for call in calls if call.step.role is Role.SLOW and call.error is None]
+    costs = [known(call.cost_usd) for call in answered]
+    total = None if None in costs else float(sum(cost for cost in costs if cost is not None))
+    return sum(call.samples for call in answered), total
+
+
+def changed_by_slow(candidates: Sequence[Candidate], winner: int) -> bool | None:
+    """Whether the answer given differs from the fast agent's; None unless both agents answered."""
+    if len({candidate.role for candidate in candidates}) < len(Role):
+        return None
+    groups = Fusion().groups(candidates)
+    fast = next(i for i, candidate in enumerate(candidates) if candidate.role is Role.FAST)
+    return groups[winner] != groups[fast]
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+def _alternative(
+    totals: RoutedTotals, calls: float | None, spent: float | None, price: float | None
+) -> dict[str, float | None]:
+    cost = None if price is None or not totals.priced else price * totals.priced
+    return {
+        "calls": calls,
+        "cost_usd": cost,
+        "calls_saved": None if calls is None else calls - totals.calls,
+        "usd_saved": None if cost is None or spent is None else cost - spent,
+    }
+
+
+def _warning(totals: RoutedTotals, slow_usd: float | None) -> str | None:
+    if slow_usd is None or totals.priced < MIN_QUESTIONS or totals.cost_usd <= slow_usd:
+        return None
+    more = f"{totals.cost_usd / slow_usd - 1:.0%} more than" if slow_usd > 0 else "more than"
+    return (
+        f"ODAR cost ${totals.cost_usd:.4g}, {more} the ${slow_usd:.4g} of always asking the slow model; "
+        f"set routing.target_cost_usd below {slow_usd / totals.priced:.3g}, or run odar calibrate --goal cost"
+    )
 
 
 def overview(connection: Connection, conditions: Conditions, step: str = "day") -> dict[str, Any]:
@@ -25,7 +171,8 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
     Returns:
         `queries`, `errors`, `degraded`, `calls`, `calls_per_query`, `cost_usd` of the queries whose cost is known,
         `cost_unknown` (how many it is not of), `feedback` (right, wrong); per path in `paths` the same and
-        `latency_s` with p50, p90, p95, p99; `slow`, what the slow agent's answers cost; `difficulty`, a histogram
+        `latency_s` with p50, p90, p95, p99; `savings`, see `savings()`; `cut_off`, for each agent its answers and
+        how many were cut off; `slow`, what the slow agent's answers cost; `difficulty`, a histogram
         of `bins` counts for each path, and in `routed` of the queries whose difficulty chose it; `timeline`, sums
         by `step` and path, oldest first.
     """
@@ -42,9 +189,19 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
         "feedback": {mark: sum(each[mark] for each in opinions.values()) for mark in ("right", "wrong")},
         "paths": paths,
         "slow": _slow(connection, conditions),
+        "savings": _savings(connection, conditions),
+        "cut_off": _cut_off(connection, conditions),
         "difficulty": _histogram(cells, paths),
         "timeline": _timeline(connection, conditions, step),
     }
+
+
+def warnings_of(found: Mapping[str, Any], settings: Settings) -> list[str]:
+    """What an operator should know about these figures: ODAR costs more than it saves, answers are cut off."""
+    counts = {Role(role): (each["answers"], each["cut_off"]) for role, each in found["cut_off"].items()}
+    limits = {role: settings.agent(role).max_tokens for role in Role}
+    more = found["savings"]["warning"]
+    return [*([more] if more else []), *cut_off_warnings(counts, limits)]
 
 
 _COUNT = func.count().label("queries")
@@ -102,6 +259,45 @@ def _slow(connection: Connection, conditions: Conditions) -> dict[str, Any]:
     )
     calls, cost, unknown = connection.execute(query.where(*conditions)).one()
     return {"calls": int(calls), "cost_usd": float(cost), "cost_unknown": int(unknown)}
+
+
+def _savings(connection: Connection, conditions: Conditions) -> dict[str, Any]:
+    c = traces.c
+    own = c.path.in_(_ROUTED) & c.forced.is_not(True)
+    ok, priced, hard = c.status == OK, c.cost_usd.is_not(None), (c.path == Path.HARD.value) & (c.status == OK)
+    slow = c.slow_cost_usd.is_not(None)
+
+    def total(condition: ColumnElement[bool], value: Any = 1) -> ColumnElement[Any]:
+        return func.coalesce(func.sum(case((condition, value), else_=0)), 0)
+
+    sums: dict[str, ColumnElement[Any]] = {
+        "questions": total(own & ok),
+        "calls": total(own, c.calls),
+        "slow_calls": total(own & c.slow_calls.is_not(None), c.slow_calls),
+        "priced": total(own & ok & priced),
+        "cost_usd": total(own & priced, c.cost_usd),
+        "unpriced": total(own & ~priced),
+        "compared": total(own & c.changed.is_not(None)),
+        "changed": total(own & c.changed.is_(True)),
+        "slow_answers": total(slow, c.slow_calls),
+        "slow_cost_usd": total(slow, c.slow_cost_usd),
+        "hard": total(hard),
+        "hard_calls": total(hard, c.calls),
+        "hard_priced": total(hard & priced),
+        "hard_cost_usd": total(hard & priced, c.cost_usd),
+    }
+    row = connection.execute(select(*(sums[f.name].label(f.name) for f in fields(RoutedTotals))).where(*conditions))
+    found = row.mappings().one()
+    figures: dict[str, Any] = {n: float(v) if n.endswith("usd") else int(v) for n, v in found.items()}
+    return savings(RoutedTotals(**figures))
+
+
+def _cut_off(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
+    """Answers of each agent, and how many of them were cut off."""
+    names = [f"{role}_{what}" for role in Role for what in ("answers", "cut_off")]
+    sums = select(*(func.coalesce(func.sum(traces.c[name]), 0).label(name) for name in names)).where(*conditions)
+    row = connection.execute(sums).mappings().one()
+    return {role.value: {what: int(row[f"{role}_{what}"]) for what in ("answers", "cut_off")} for role in Role}
 
 
 def _latencies(

@@ -1,4 +1,4 @@
-"""What goes into the store: a query, and what became of it."""
+"""Values of the store: the record of a request, the filters for finding traces, and pages of results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from odar.types import NO_USAGE, Answer, Call, Candidate, Decision, Query, Spend
+from odar.errors import InputError
+from odar.types import NO_USAGE, Answer, Call, Candidate, Decision, Path, Query, Spend
 
 OK, ERROR, CANCELLED = "ok", "error", "cancelled"
 DIRECT = "direct"
@@ -16,6 +17,11 @@ DIRECT = "direct"
 NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
 _TOKEN_BYTES = 150
 """A token in memory, roughly: a tuple, a short string, a float."""
+PATHS = (*(path.value for path in Path), DIRECT)
+STATUSES = (OK, ERROR, CANCELLED)
+MARKS = ("right", "wrong")
+UNMARKED = "none"
+"""What `feedback` looks for where nobody has said anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,3 +119,64 @@ def utc(moment: str) -> str:
 def known(value: float | None) -> float | None:
     """A figure, or None where it is none: NaN and infinity tell no more than that."""
     return value if value is not None and math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What the traces must have in common; None does not care."""
+
+    since: str | None = None
+    """Started at or after, ISO 8601; UTC where it does not say."""
+    until: str | None = None
+    """Started before."""
+    path: str | None = None
+    """One of `PATHS`."""
+    status: str | None = None
+    """One of `STATUSES`."""
+    degraded: bool | None = None
+    model: str | None = None
+    key: str | None = None
+    """A key's id."""
+    min_cost: float | None = None
+    max_cost: float | None = None
+    """Traces of unknown cost are on neither side of a limit."""
+    min_difficulty: float | None = None
+    max_difficulty: float | None = None
+    """Traces without a difficulty are on neither side of a limit."""
+    id: str | None = None
+    """The beginning of the trace's id."""
+    feedback: str | None = None
+    """One of `MARKS`, or `UNMARKED`."""
+    text: str | None = None
+    """In question or answer, whatever the case; finds only what was stored with content."""
+
+
+class Cursor(NamedTuple):
+    """A place between two traces: after this one.
+
+    >>> Cursor.parse(str(Cursor("2026-11-15T10:00:00.000+00:00", "ab12"))).id
+    'ab12'
+    """
+
+    started_at: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.started_at}_{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` wrote."""
+        started_at, mark, id_ = text.partition("_")
+        if not mark or not id_:
+            raise InputError(f"cursor {text!r} is not one that a list of traces has given")
+        return cls(started_at, id_)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some traces, and where the next ones begin."""
+
+    traces: list[dict[str, Any]]
+    next: Cursor | None
+    """None after the last page."""

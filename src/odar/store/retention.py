@@ -1,15 +1,30 @@
-"""Old traces go, a few at a time, so that nobody waits for it."""
+"""Deletes old traces in small batches, by a date that a wrong clock cannot push forward.
+
+A wall clock can be set to any year by hand, by NTP or by a dead battery. Time has certainly passed up to the
+newest trace that was there when the store was opened, and since then by as much as the monotonic clock says. The
+wall clock counts for more once it has run for hours without a jump.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, delete, func, select
 
 from odar.store.database import Database
-from odar.store.schema import documents, feedback, traces
+from odar.store.schema import documents, feedback, responses, traces
 
 BATCH = 500
+TRUST_AFTER_S = 6 * 3600.0
+"""So long a clock must go on without a jump to be believed; an operator has this long to notice."""
+JUMP_S = 60.0
+"""Less than this is a correction, not a jump."""
+_DAY_S = 86_400.0
+_LOG = logging.getLogger(__name__)
+_TERM = f"before it has gone on for {TRUST_AFTER_S / 3600:g} hours"
 
 
 def first_day_kept(days: int, now: datetime) -> str:
@@ -32,15 +47,60 @@ def newest_trace(connection: Connection) -> float | None:
 
 
 def sweep(database: Database, days: int, now: datetime) -> bool:
-    """Delete one batch of what is too old, feedback included; True if there is more. The keys' bills stay."""
+    """Delete one batch of what is too old, feedback and stored responses included; True if there is more.
+
+    The keys' bills stay.
+    """
     if days == 0:
         return False
     with database.read() as connection:  # usually there is nothing, and then nobody's lock is taken
-        old = select(traces.c.id).where(traces.c.day < first_day_kept(days, now)).limit(BATCH)
-        ids = list(connection.scalars(old))
-    if ids:
+        first = first_day_kept(days, now)
+        ids = list(connection.scalars(select(traces.c.id).where(traces.c.day < first).limit(BATCH)))
+        kept = list(connection.scalars(select(responses.c.id).where(responses.c.day < first).limit(BATCH)))
+    if ids or kept:
         with database.write() as connection:
             connection.execute(delete(documents).where(documents.c.trace_id.in_(ids)))
             connection.execute(delete(feedback).where(feedback.c.trace_id.in_(ids)))
             connection.execute(delete(traces).where(traces.c.id.in_(ids)))
-    return len(ids) == BATCH
+            connection.execute(delete(responses).where(responses.c.id.in_(kept)))
+    return BATCH in (len(ids), len(kept))
+
+
+def steady_clock() -> float:
+    """Seconds that nobody can set, the sleep of the machine included where the system counts it."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class Calendar:
+    """What day it is at least, as far as anything but the wall clock bears it out.
+
+    Args:
+        newest: when the newest trace in the store began, seconds since 1970; None where there is none.
+        wall: the clock that can be set.
+        steady: the clock that cannot.
+    """
+
+    def __init__(
+        self,
+        newest: float | None,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = steady_clock,
+    ) -> None:
+        self._wall, self._steady = wall, steady
+        self._known_at = self._steady_since = steady()
+        self._offset = wall() - self._known_at
+        self._known = wall() if newest is None else newest
+
+    def now(self) -> datetime:
+        """The time to delete by: never later than the wall clock, and earlier while that is not to be believed."""
+        wall, steady = self._wall(), self._steady()
+        jump, self._offset = wall - steady - self._offset, wall - steady
+        if abs(jump) > JUMP_S:
+            self._steady_since = steady
+            if jump > _DAY_S:
+                days = jump / _DAY_S
+                _LOG.warning("the clock jumped %.0f days ahead; no trace is deleted on its word %s", days, _TERM)
+        if steady - self._steady_since >= TRUST_AFTER_S:
+            self._known, self._known_at = wall, steady
+        return datetime.fromtimestamp(min(wall, self._known + steady - self._known_at), UTC)

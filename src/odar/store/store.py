@@ -11,16 +11,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from odar.errors import StoreError, UnknownName
+from odar.policy.certificate import InstalledCertificate
 from odar.settings import Settings
 from odar.store.archive import Archive
 from odar.store.budgets import Budgets
-from odar.store.calendar import Calendar
 from odar.store.database import Database
-from odar.store.filters import Cursor, Filter, Page
-from odar.store.keys import Keyring
-from odar.store.keytable import all_keys, keys_version
-from odar.store.record import Record
-from odar.store.retention import newest_trace, sweep
+from odar.store.keys import Keyring, all_keys, keys_version
+from odar.store.learning import UseT, current_t
+from odar.store.record import Cursor, Filter, Page, Record
+from odar.store.retention import Calendar, newest_trace, sweep
 from odar.store.writer import Health, Writer
 
 T = TypeVar("T")
@@ -51,6 +50,9 @@ class Store:
         self.archive = Archive(self._database)
         self._version: tuple[Any, ...] | None = None
         self._refresh_at = self._sweep_at = 0.0
+        self._certificate: InstalledCertificate | None = None
+        self._use_t: UseT | None = None
+        self._t: float | None = None
         try:
             with self._database.read() as connection:
                 self._calendar = Calendar(newest_trace(connection))
@@ -100,13 +102,19 @@ class Store:
         """
         return await self._after_flush(partial(self.archive.get, trace_id, exact=True))
 
-    async def mark(self, trace_id: str, correct: bool, note: str | None = None) -> str:
-        """Mark an answer right or wrong, by the trace's full id. The last word counts.
+    def follow(self, certificate: InstalledCertificate, use: UseT) -> None:
+        """Learn from feedback within this certificate; `use` gets every new t, whichever process moved it."""
+        self._certificate, self._use_t = certificate, use
+
+    async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> str:
+        """Mark an answer right or wrong, by the trace's full id. The last word counts; `by` is the key that marks.
 
         Raises:
             UnknownName: there is no such trace.
         """
-        return await self._after_flush(partial(self.archive.mark, trace_id, correct, note, exact=True))
+        return await self._after_flush(
+            partial(self.archive.mark, trace_id, correct, note, exact=True, by=by, certificate=self._certificate)
+        )
 
     async def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
         """Counts, money, latencies and the difficulty histogram; a time series by day, hour or minute."""
@@ -132,10 +140,20 @@ class Store:
             return False
         self._refresh_at = now + _REFRESH_S
         self._refresh_keys()
+        self._refresh_thresholds()
         if now >= self._sweep_at:
             more = sweep(self._database, self.settings.retention_days, self._calendar.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True
+
+    def _refresh_thresholds(self) -> None:
+        if self._certificate is None:
+            return
+        with self._database.read() as connection:
+            t = current_t(connection, self._certificate)
+        if t != self._t and self._use_t is not None:
+            self._t = t
+            self._use_t(t)
 
     def _refresh_keys(self) -> None:
         """Load the keys if they changed.

@@ -25,7 +25,7 @@ from odar.policy.target import (
     TargetState,
     ThresholdPath,
 )
-from odar.store.alignment_file import AlignmentFile
+from odar.store.alignment import AlignmentFile
 from odar.types import Decision, Path, Spend, TargetUse
 
 FORMAT = "odar-targets-1"

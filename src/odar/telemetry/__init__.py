@@ -35,8 +35,7 @@ def telemetry_of(settings: Settings, environ: Mapping[str, str] | None = None) -
             raise SettingsError(f"telemetry.enabled = true needs the OpenTelemetry SDK: {INSTALL}")
         logging.getLogger(__name__).warning("OTEL_* is set, but the SDK is not there: no spans (%s)", INSTALL)
         return None
-    from odar.telemetry.export import tracer
-    from odar.telemetry.spans import Spans
+    from odar.telemetry.spans import Spans, tracer
 
     return Spans(tracer(environ), settings)
 

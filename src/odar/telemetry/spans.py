@@ -15,19 +15,29 @@ POST /v1/chat/completions        SERVER, at the gateway; child of the client's t
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
+from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from odar.errors import SettingsError
 from odar.providers.base import Provider, Reply, Request
 from odar.settings import Settings
 from odar.telemetry.attributes import (
     WORKFLOW,
     Attributes,
+    input_messages,
     of_agent,
     of_answer,
     of_decision,
@@ -38,13 +48,18 @@ from odar.telemetry.attributes import (
     of_request,
     of_scope,
     of_server,
+    output_messages,
 )
-from odar.telemetry.content import input_messages, output_messages
 from odar.types import Answer, Decision, Estimate, Step, Verdict
 
 # Only the two headers of W3C trace context: baggage may hold what is nobody's business outside the house.
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SERVER_ERROR = 500
+SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
+_EXPORTERS = {
+    "http/protobuf": ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "odar[otel]"),
+    "grpc": ("opentelemetry.exporter.otlp.proto.grpc.trace_exporter", "opentelemetry-exporter-otlp-proto-grpc"),
+}
 
 
 class Spans:
@@ -122,7 +137,7 @@ class Spans:
                 agent_step: Step = fields["step"]
                 attributes = of_agent(agent_step, fields["self"].cards[agent_step.role].id)
                 return f"invoke_agent {agent_step.role}", SpanKind.INTERNAL, attributes, None
-            case "chat" | "score":
+            case "chat" | "score" | "forward":
                 provider: Provider = fields["self"]
                 request: Request = fields["request"]
                 attributes = self._servers.get(provider.name, of_server(provider.name, None))
@@ -132,7 +147,8 @@ class Spans:
                 if self._content:
                     attributes["gen_ai.input.messages"] = input_messages(request.messages)
                 kind = SpanKind.INTERNAL if provider.name in self._inside else SpanKind.CLIENT
-                return f"chat {request.model}", kind, attributes, None
+                name = fields["address"].strip("/") if step == "forward" else "chat"
+                return f"{name} {request.model}", kind, attributes | {"gen_ai.operation.name": name}, None
         return step, SpanKind.INTERNAL, {}, None
 
 
@@ -141,3 +157,41 @@ def _set(span: Span, figures: Mapping[str, Any]) -> None:
     if figures.get("http.response.status_code", 0) >= _SERVER_ERROR:
         span.set_attribute("error.type", str(figures["http.response.status_code"]))
         span.set_status(Status(StatusCode.ERROR))
+
+
+def tracer(environ: Mapping[str, str]) -> trace.Tracer:
+    """A tracer for ODAR's spans. What an application has set up is used; nothing global is set up here."""
+    known = trace.get_tracer_provider()
+    provider = _own(_protocol(environ)) if isinstance(known, trace.ProxyTracerProvider) else known
+    return provider.get_tracer("odar", version("odar"), SCHEMA)
+
+
+def resource(environ: Mapping[str, str]) -> Resource:
+    """Who makes the spans: `odar`, unless the environment says otherwise."""
+    named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    own = {"service.version": version("odar")} | ({} if named else {"service.name": "odar"})
+    return Resource.create(own)
+
+
+@cache
+def _own(protocol: str) -> TracerProvider:
+    """One for the process: it has a thread. It hands over what it holds when the process ends."""
+    provider = TracerProvider(resource=resource(os.environ))
+    provider.add_span_processor(BatchSpanProcessor(_exporter(protocol)))
+    return provider
+
+
+def _protocol(environ: Mapping[str, str]) -> str:
+    names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    return next((environ[name] for name in names if environ.get(name)), "http/protobuf")
+
+
+def _exporter(protocol: str) -> Any:
+    if protocol not in _EXPORTERS:
+        raise SettingsError(f"OTEL_EXPORTER_OTLP_PROTOCOL = {protocol!r} is not one of: {', '.join(_EXPORTERS)}")
+    module, package = _EXPORTERS[protocol]
+    try:
+        return importlib.import_module(module).OTLPSpanExporter()
+    except ImportError:
+        message = f"OTEL_EXPORTER_OTLP_PROTOCOL = {protocol!r} needs a package: pip install '{package}'"
+        raise SettingsError(message) from None

@@ -105,7 +105,7 @@ def check(name: str, tasks: list) -> None:
     assert len(tasks[0].query.images) == sample.images
     json.dumps([[task.gold, task.meta] for task in tasks])  # the contract: JSON
     if name in ("imo_2025", "swe_bench"):
-        with pytest.raises(InputError, match="is scored by"):
+        with pytest.raises(InputError, match="is graded by"):
             benchmark.score(tasks[0], "", "")
         return
     assert benchmark.score(tasks[0], sample.right, sample.right) == 1.0

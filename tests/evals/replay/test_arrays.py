@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from odar.calibration_file import Calibration
 from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.simulate import align, raw, skills_of
+from odar.policy.alignment import StatisticsTable
 from odar.policy.fusion import FAST
 from odar.recording.files import ROWS, open_recording, write_recording
 from odar.recording.schema import figures_of
@@ -62,3 +64,14 @@ async def test_a_panel_can_be_replayed_with_another_calibration(tmp_path):
     assert json.loads(json.dumps(plain.header.calibration))["sources"] == []
     assert (run(plain, "odar").path != run(fitted, "odar").path).any()
     assert (run(plain, "odar:mode=prior").path == run(fitted, "odar:mode=prior").path).all()
+
+
+async def test_a_calibration_brings_its_thresholds_and_fusion_settings(tmp_path):
+    place = await collect_panel(tmp_path, items=40, calibration="")
+    file = tmp_path / "always-hard.json"
+    settings = {"routing.tau1": 0.0, "routing.tau2": 0.0, "fusion.beta": 2.0}
+    file.write_text(Calibration(StatisticsTable({}), settings=settings).to_json())
+    arrays = load_arrays(place, str(file))
+    assert Setting.of(arrays.header).beta == 2.0
+    assert (run(arrays, "odar:mode=prior").path == 2).all()
+    assert not (run(load_arrays(place), "odar:mode=prior").path == 2).all()

@@ -122,7 +122,9 @@ def test_suites_hold_only_what_the_panel_can_show(tmp_path):
     assert "ensemble" not in suites(small)["baselines"]
     with pytest.raises(InputError, match="needs two slow samples"):
         run(small, "ensemble")
-    with pytest.raises(InputError, match="n = 5, but the panel holds 1"):
+    with pytest.raises(
+        InputError, match="n = 5, but the recording holds 1 slow samples an item; odar eval collect … --samples 5"
+    ):
         run(small, "odar:n=5")
 
 

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 import pytest
 
-from odar.evals.scorers import (
-    bigbench,
-    choice,
-    grids,
-    ifeval,
-    livebench,
-    numeric,
-    programs,
-    proof,
-    spans,
-    swebench,
-    verdict,
-)
+from odar.evals.scorers import choice, exact, ifeval, livebench, mathematics, programs
+from odar.evals.scorers import text as texts
 from odar.policy.answers import last_boxed
 
 LENGTH = 20_000
-SECONDS = 3.0
 PIECES = [
     *("a", ".", "(", " ", "\n", "1", "1 ", "a.", "a. ", "*", "`", "[", "{", "[[1]]", "\\boxed{", "**a", "<<", "$1", "1,", "-"),
     *("<solution>", "<patch>", "```python\n", "yes ", "(A) ", "the answer is ", "*** ", "P.", '" ', "\\text{", "1: YES\n"),
@@ -35,17 +22,17 @@ ARGUMENTS = {
     "section_spliter": "SECTION", "prompt_to_repeat": "x", "end_phrase": "x", "capital_frequency": 2,
 }  # fmt: skip
 SCORERS = {
-    "numeric": partial(numeric.numeric, "1"),
+    "numeric": partial(mathematics.numeric, "1"),
     "choice": lambda text: choice.choice("A", text, ["x", "y"]),
-    "verdict": partial(verdict.verdict, True),
-    "spans": partial(spans.f1, ["a b"]),
-    "bigbench": partial(bigbench.bigbench, "(A)"),
-    "grids": partial(grids.grid_match, [[1]]),
+    "verdict": partial(texts.verdict, True),
+    "spans": partial(texts.f1, ["a b"]),
+    "bigbench": partial(exact.bigbench, "(A)"),
+    "grids": partial(exact.grid_match, [[1]]),
     "boxed": partial(last_boxed, bare=True),
     "program": programs.extract_program,
-    "patch": swebench.extract_patch,
-    "grade": lambda text: proof.read_grade(text, 3),
-    "proof": lambda text: proof.prompt("P", ["claim"], text),
+    "patch": programs.extract_patch,
+    "grade": lambda text: mathematics.read_grade(text, 3),
+    "proof": lambda text: mathematics.proof_prompt("P", ["claim"], text),
     **{f"ifeval {name}": partial(ifeval.follow, [name], [ARGUMENTS]) for name in ifeval.CHECKS},
     **{
         f"livebench {task}": lambda text, task=task: livebench.livebench(task, "He came. He saw. a, b", text, "")
@@ -65,9 +52,7 @@ SCORERS = {
 
 
 @pytest.mark.parametrize("name", SCORERS)
-def test_no_text_is_slow(name):
+def test_time_grows_with_the_length_of_the_text(name):
+    """A pattern with quadratic or worse backtracking would run into the timeout of the test run."""
     for piece in PIECES:
-        text = piece * (LENGTH // len(piece))
-        started = time.process_time()
-        SCORERS[name](text)
-        assert time.process_time() - started < SECONDS, f"{piece!r}"
+        SCORERS[name](piece * (LENGTH // len(piece)))

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.languages import language
-from odar.evals.scorers.sentences import count_sentences
+from odar.evals.scorers.ifeval import count_sentences, language
 
 TEXTS = {
     "en": "This is the way that we have been going for a long time, and it will be all right.",

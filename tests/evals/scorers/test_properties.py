@@ -14,16 +14,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.bigbench import bigbench
-from odar.evals.scorers.choice import LETTERS, choice, chosen
-from odar.evals.scorers.grids import grid_match, grids, show
+from odar.evals.scorers.choice import LETTERS, choice, chosen, mc1, mc2, truthful_letter
+from odar.evals.scorers.exact import bigbench, grid_match, grids, show
+from odar.evals.scorers.ifeval import count_sentences
 from odar.evals.scorers.livebench import livebench
-from odar.evals.scorers.numeric import number, numeric, within
-from odar.evals.scorers.sentences import count_sentences
-from odar.evals.scorers.similarity import levenshtein, order_similarity, similarity
-from odar.evals.scorers.spans import exact_match, f1, normal
-from odar.evals.scorers.truthful import mc1, mc2, truthful_letter
-from odar.evals.scorers.verdict import verdict
+from odar.evals.scorers.mathematics import number, numeric, within
+from odar.evals.scorers.text import exact_match, f1, levenshtein, normal, order_similarity, similarity, verdict
 from odar.policy.answers import last_boxed
 
 Dress = Callable[[str], str]

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.evals.scorers.sandbox import SandboxLimits, run_python
-from odar.evals.scorers.sandbox_usage import Cgroup, Usage, Watcher, measure
+from odar.evals.scorers.sandbox import Cgroup, SandboxLimits, Usage, Watcher, measure, run_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
 MIB = 1024**2

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.similarity import levenshtein, order_similarity, similarity
+from odar.evals.scorers.text import levenshtein, order_similarity, similarity
 
 
 def test_distances_by_hand():

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.bigbench import bigbench
-from odar.evals.scorers.choice import choice, chosen
-from odar.evals.scorers.numeric import number, numeric, within
-from odar.evals.scorers.spans import exact_match, f1
-from odar.evals.scorers.truthful import mc1, mc2, truthful_letter
-from odar.evals.scorers.verdict import verdict
+from odar.evals.scorers.choice import choice, chosen, mc1, mc2, truthful_letter
+from odar.evals.scorers.exact import bigbench
+from odar.evals.scorers.mathematics import number, numeric, within
+from odar.evals.scorers.text import exact_match, f1, rouge_l, verdict
 
 OPTIONS = ["a cat", "a dog", "a cat and a dog", "42"]
 
@@ -203,3 +201,17 @@ def test_mc2_is_a_share(lps, data):
     assert -1e-9 <= share <= 1 + 1e-9
     rest = mc2([i for i in range(len(lps)) if i not in right], lps)
     assert share + rest == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("golds", "answer", "score"),
+    [
+        (["the cat sat on the mat"], "The cat sat on a mat.", 1.0),  # articles do not count
+        (["one two three four"], "four three two one", 0.25),  # a subsequence keeps its order
+        (["one two", "three four five"], "three four", 0.8),  # the nearest reference counts
+        (["one"], "", 0.0),
+        ([""], "", 1.0),
+    ],
+)
+def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence(golds, answer, score):
+    assert rouge_l(golds, answer) == pytest.approx(score)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from odar.errors import InputError
-from odar.evals.scorers.swebench import Prediction, extract_patch, read_report, write_predictions
+from odar.evals.scorers.programs import Prediction, extract_patch, read_report, write_predictions
 
 PATCH = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n"
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -17,6 +17,17 @@ from odar.types import Query, Step
 
 SETS = ("chat", "default", "local", "tiny")
 _AS_IT_IS = "{query}"
+_WITHOUT = " without "
+_STAGES = r" Work in this order:|^\d\. .*\n?"
+PARTS: Mapping[str, tuple[tuple[Step, ...], str]] = {
+    "step-limit": ((Step.ANSWER,), r"^- Use three short steps.*\n?| in at most three short steps"),
+    "self-correction": ((Step.ANSWER,), r"^- Do not justify.*\n?"),
+    "protocol": ((Step.VERIFY,), _STAGES),
+    "self-check": ((Step.SOLVE,), r"^4\. Verify.*\n?"),
+    "structure": ((Step.SOLVE, Step.VERIFY), _STAGES),
+    "examples": (tuple(Step), ""),
+}
+"""Parts that can be left out to see what they are worth (SPEC 7.3): the steps, and what is removed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +74,16 @@ class Prompt:
 
 
 def load_prompts(name: str) -> Mapping[Step, Prompt]:
-    """The prompts of a shipped set, or of a folder of the user's own.
+    """The prompts of a shipped set, or of a folder of the user's own; "NAME without PART" leaves a part out.
 
     >>> load_prompts("default")[Step.ANSWER].messages(Query("What is 2 + 2?"))[-1].text
     'What is 2 + 2?'
+    >>> "three short steps" in load_prompts("default without step-limit")[Step.ANSWER].system
+    False
     """
+    base, without, part = name.rpartition(_WITHOUT)
+    if without:
+        return _ablated(name, load_prompts(base), part)
     if name in SETS:
         folder: Any = resources.files("odar.agents.prompts").joinpath(name)
     else:
@@ -75,6 +91,31 @@ def load_prompts(name: str) -> Mapping[Step, Prompt]:
         if not folder.is_dir():
             raise SettingsError(f"prompts = {name!r} is neither a folder nor one of: {', '.join(SETS)}")
     return {step: _read(folder.joinpath(f"{step}.toml"), f"{name}/{step}.toml") for step in Step}
+
+
+def _ablated(name: str, prompts: Mapping[Step, Prompt], part: str) -> Mapping[Step, Prompt]:
+    if part not in PARTS:
+        raise SettingsError(f"prompts = {name!r}: no part {part!r} (parts: {', '.join(PARTS)})")
+    steps, pattern = PARTS[part]
+    changed = dict(prompts)
+    for step in steps:
+        system = (
+            re.sub(pattern, "", prompts[step].system, flags=re.MULTILINE).strip()
+            if pattern
+            else prompts[step].system
+        )
+        examples = prompts[step].examples if pattern else ()
+        if (system, examples) != (prompts[step].system, prompts[step].examples):
+            md5 = hashlib.md5(f"{prompts[step].md5} {part}".encode(), usedforsecurity=False).hexdigest()
+            changed[step] = replace(prompts[step], system=system, examples=examples, md5=md5)
+    if changed == prompts:
+        raise SettingsError(f"prompts = {name!r}: these prompts have no {part} that could be left out")
+    return changed
+
+
+def load_prompt(name: str) -> Prompt:
+    """A prompt that belongs to no step: judge or synthesis."""
+    return _read(resources.files("odar.agents.prompts").joinpath(f"{name}.toml"), f"{name}.toml")
 
 
 def prompt_steps(*names: str) -> dict[str, str]:

@@ -34,14 +34,16 @@ export async function overviewPage(main, { query, session, go, alive }) {
   if (!view.queries) return void fill(body, noTraces(session, range.ms === null ? "yet" : `in the last ${range.name}`));
   const paths = ORDER.filter((p) => view.paths[p]);
   fill(body, h("div", { class: "stack" },
+    view.warnings.map((text) => h("div", { class: "aside", role: "status" }, text)),
     figures(view, session),
     h("div", { class: "grid" },
       card("w7", "Queries over time", pathLegend(paths), series(view.timeline, range.step, since, paths)),
       card("w5", "Paths", null, pathTable(view, paths))),
     card("", "Where the thresholds lie", h("p", {}, "d(x), the difficulty that chose the path"), thresholds(view, session.routing)),
     h("div", { class: "grid" },
-      card("w6", "Money", h("p", {}, "against spending the same on everything"), spending(view)),
-      card("w6", "Latency", h("p", {}, "median, and the 95th percentile in pale"), latency(view, paths)))));
+      card("w6", "Savings", h("p", {}, "net of ODAR's own calls, against doing the same with every question"), savings(view.savings)),
+      card("w6", "Latency", h("p", {}, "median, and the 95th percentile in pale"), latency(view, paths))),
+    view.targets.length ? card("", "Targets", h("p", {}, "the mean that the thresholds follow, over all questions under it"), targets(view.targets)) : null));
 }
 
 const card = (width, title, side, ...content) =>
@@ -55,13 +57,13 @@ function figures(view, session) {
   const marked = view.feedback.right + view.feedback.wrong;
   const hard = 1 + session.routing.samples;
   const trouble = [view.errors && plural(view.errors, "error"), view.degraded && `${count(view.degraded)} degraded`].filter(Boolean).join(", ");
-  const alternatives = counterfactuals(view);
-  const saved = alternatives.hard && alternatives.actual !== null ? 1 - alternatives.actual / alternatives.hard : null;
+  const { cost_usd: spent, always_slow: slow } = view.savings;
+  const saved = slow.cost_usd ? slow.usd_saved / slow.cost_usd : null;
   return h("div", { class: "grid figures" },
     figure("Queries", count(view.queries), trouble || "no errors"),
     figure("Calls per query", fixed(view.calls_per_query), `${percent(view.calls_per_query / hard)} of the ${hard} of always Hard`),
     figure("Spent", known ? money(view.cost_usd) : money(null),
-      view.cost_unknown ? `${plural(view.cost_unknown, "query", "queries")} of unknown cost not in it` : saved === null ? `${money(view.cost_usd / known)} per query` : `${percent(Math.abs(saved))} ${saved < 0 ? "more" : "less"} than always Hard`),
+      view.cost_unknown ? `${plural(view.cost_unknown, "query", "queries")} of unknown cost not in it` : saved === null || spent === null ? `${money(view.cost_usd / known)} per query` : `${percent(Math.abs(saved))} ${saved < 0 ? "more" : "less"} than always slow`),
     marked
       ? figure("Right, by feedback", percent(view.feedback.right / marked), `${count(view.feedback.right)} of ${count(marked)} marked, 95% interval ${interval(view.feedback.right, marked)}`)
       : figure("Right, by feedback", "–", "no answer has been marked"));
@@ -92,28 +94,32 @@ function pathTable(view, paths) {
       })))));
 }
 
-/** What the queries of known cost would have cost: each one Hard, or each one a single answer of the slow agent. */
-export function counterfactuals(view) {
-  const known = view.queries - view.cost_unknown;
-  const hard = meanCost(view.paths.hard);
-  const slow = view.slow.calls ? view.slow.cost_usd / view.slow.calls : null;
-  return { known, actual: known ? view.cost_usd : null, hard: hard === null ? null : hard * known, slow: slow === null ? null : slow * known };
-}
-
-function spending(view) {
-  const { known, actual, hard, slow } = counterfactuals(view);
-  const top = Math.max(actual ?? 0, hard ?? 0, slow ?? 0) || 1;
+function savings(found) {
+  const { always_slow: slow, always_hard: hard } = found;
+  const top = Math.max(found.cost_usd ?? 0, hard.cost_usd ?? 0, slow.cost_usd ?? 0) || 1;
   const row = (name, value, className, why) => ({ name: h("strong", {}, name), value: value === null ? h("span", { class: "dim", title: why }, money(null)) : money(value), share: (value ?? 0) / top, className });
+  const whole = (value) => (value === null ? money(null) : count(Math.round(value)).replace("-", "−"));
+  const line = (name, ...cells) => h("tr", {}, h("td", {}, name), cells.map((cell) => h("td", { class: "r" }, cell)));
   return h("div", {},
     bars([
-      row("As it was", actual, "medium", "no query has a known cost"),
-      row("Always slow", slow, "direct", "no slow answer of known cost was recorded"),
-      row("Always Hard", hard, "hard", "no Hard query of known cost was recorded"),
+      row("As it was", found.cost_usd, "medium", "no query has a known cost"),
+      row("Always slow", slow.cost_usd, "direct", "no slow answer of known cost was recorded"),
+      row("Always Hard", hard.cost_usd, "hard", "no Hard query of known cost was recorded"),
     ]),
+    h("table", { class: "saved" },
+      h("thead", {}, h("tr", {}, h("th", {}, "Saved against"), h("th", { class: "r" }, "Dollars"), h("th", { class: "r" }, "Calls"), h("th", { class: "r" }, "Slow calls"))),
+      h("tbody", {}, line("Always slow", money(slow.usd_saved), whole(slow.calls_saved), whole(slow.slow_calls_saved)), line("Always Hard", money(hard.usd_saved), whole(hard.calls_saved), "–"))),
     h("p", { class: "note" },
-      `Over the ${plural(known, "query", "queries")} of known cost. Always slow is the mean cost of a recorded slow answer${view.slow.calls ? ` (${plural(view.slow.calls, "answer")})` : ""}, always Hard that of a recorded Hard query${view.paths.hard ? ` (${count(view.paths.hard.queries - view.paths.hard.cost_unknown)})` : ""}, times the number of queries. `,
-      view.cost_unknown ? h("strong", {}, `${plural(view.cost_unknown, "query has", "queries have")} an unknown cost`) : "Every cost is known",
-      view.slow.cost_unknown ? `, and so ${view.slow.cost_unknown === 1 ? "has 1 slow answer" : `have ${count(view.slow.cost_unknown)} slow answers`}.` : "."));
+      h("strong", {}, found.changed === null ? "No question was answered by both agents. " : `The slow model changed ${percent(found.changed)} of the ${plural(found.compared, "answer")} it looked at. `),
+      `Estimate over ${plural(found.questions, "question")} — ${found.assumption} `,
+      found.cost_unknown ? h("strong", {}, `${plural(found.cost_unknown, "query has", "queries have")} an unknown cost.`) : "Every cost is known."));
+}
+
+function targets(rows) {
+  const amount = (row, value) => (value === null ? "–" : row.kind === "calls" ? `${fixed(value)} calls` : money(value));
+  return h("div", { class: "scroll" }, h("table", {},
+    h("thead", {}, h("tr", {}, h("th", {}, "For"), h("th", { class: "r" }, "Target"), h("th", { class: "r" }, "Actual"), h("th", { class: "r" }, "Questions"), h("th", { class: "r" }, "t"))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, row.scope), h("td", { class: "r" }, amount(row, row.target)), h("td", { class: "r" }, amount(row, row.actual)), h("td", { class: "r" }, count(row.questions)), h("td", { class: "r" }, fixed(row.t)))))));
 }
 
 function latency(view, paths) {

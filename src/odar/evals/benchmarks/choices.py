@@ -11,9 +11,8 @@ from typing import Any
 
 from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row
-from odar.evals.scorers.choice import LETTERS, choice
-from odar.evals.scorers.truthful import truthful_letter
-from odar.images import recognise
+from odar.evals.scorers.choice import LETTERS, choice, truthful_letter
+from odar.inputs import recognise
 from odar.types import Image, Query
 
 
@@ -121,7 +120,6 @@ MMLU_PRO = Dataset(
     hub=Hub("TIGER-Lab/MMLU-Pro"),
     tasks=_mmlu_pro_tasks,
     scorer=score_choice,
-    local=("mmlu_pro_outcomes/items.jsonl",),
     size=12_032,
     licence="MIT",
 )
@@ -180,7 +178,7 @@ TRUTHFULQA = Dataset(
     local=("truthfulqa/mc_task.json",),
     size=817,
     licence="Apache-2.0",
-    note="the authors' revision of 2025 has 790; MC1 and MC2 by log-probabilities: odar.evals.scorers.truthful",
+    note="the authors' revision of 2025 has 790; MC1 and MC2 by log-probabilities: odar.evals.scorers.choice",
 )
 """TruthfulQA: questions that people answer with common mistakes, as single-true multiple choice (MC1)."""
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
-from odar.evals.scorers.bigbench import bigbench
-from odar.evals.scorers.grids import grid_match, show
+from odar.evals.scorers.exact import bigbench, grid_match, show
 from odar.types import Query
 
 NAMES = (

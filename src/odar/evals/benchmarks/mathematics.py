@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from odar.errors import InputError
+from odar.errors import GradedElsewhere
 from odar.evals.benchmarks.base import Task
 from odar.evals.benchmarks.choices import ask, choices_gold, picture
 from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
 from odar.evals.scorers.choice import LETTERS, choice
-from odar.evals.scorers.mathematics import math_equal
-from odar.evals.scorers.numeric import numeric, within
-from odar.evals.scorers.proof import Verifier, proof_score
-from odar.evals.scorers.spans import exact_match
+from odar.evals.scorers.mathematics import Verifier, math_equal, numeric, proof_score, within
+from odar.evals.scorers.text import exact_match
 from odar.policy.answers import last_boxed
 from odar.types import Query
 
@@ -130,7 +128,12 @@ def _imo_2025_tasks(row: Row, place: Place) -> Iterator[Task]:
 
 
 def _imo_2025_unscored(task: Task, response: str, answer: str) -> float:
-    raise InputError("imo_2025 is scored by a verifier: give one with IMO_2025.with_verifier(model)")
+    raise GradedElsewhere(
+        "imo_2025 is graded by a verifier with checklists. Grade the proofs of the fast and of the slow model, by "
+        "IMO_2025.with_verifier(model) or by hand, into JSONL files with id, score (0 to 1) and text; then `odar "
+        "eval import --fast FAST.jsonl --slow SLOW.jsonl --set-name imo_2025 --out imo.jsonl.gz` makes a recording "
+        "of them for `odar eval report`."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from odar.evals.benchmarks.base import About, Task
 from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
-from odar.evals.scorers.choice import chosen
+from odar.evals.scorers.choice import chosen, truthful_text
 from odar.evals.scorers.mathematics import math_equal
-from odar.evals.scorers.spans import exact_match, f1
-from odar.evals.scorers.truthful import truthful_text
-from odar.evals.scorers.verdict import verdict
-from odar.images import recognise
+from odar.evals.scorers.text import exact_match, f1, verdict
+from odar.inputs import recognise
 from odar.policy.equivalence import equivalent
 from odar.recording.questions import starter_questions
 from odar.types import Image, Query

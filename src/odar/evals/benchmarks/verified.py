@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odar.errors import InputError
+from odar.errors import GradedElsewhere
 from odar.evals.benchmarks.base import About, Task
 from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.livebench import instruction_score, livebench, program_score
-from odar.evals.scorers.swebench import Report, read_report
+from odar.evals.scorers.programs import Report, read_report
 from odar.types import Query
 
 
@@ -139,9 +139,11 @@ def _swe_bench_tasks(row: Row, place: Place) -> Iterator[Task]:
 
 
 def _swe_bench_unscored(task: Task, response: str, answer: str) -> float:
-    raise InputError(
-        "swe_bench is scored by its own harness: write predictions with `odar eval score swe_bench --responses "
-        "FILE --predictions OUT`, run swebench.harness.run_evaluation, then give its report with --report"
+    raise GradedElsewhere(
+        "swe_bench is graded by its own harness. Run swebench.harness.run_evaluation on the patches of the fast "
+        "and of the slow model (`odar eval score swe_bench --responses FILE --predictions OUT` writes them in its "
+        "form); then `odar eval import --fast FAST.RUN.json --slow SLOW.RUN.json --set-name swe_bench --questions "
+        "TASKS.jsonl --out swe.jsonl.gz` makes a recording of both reports for `odar eval report`."
     )
 
 

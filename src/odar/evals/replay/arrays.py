@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from odar.calibration_file import load_calibration
+from odar.calibration_file import Calibration, load_calibration
 from odar.errors import InputError
 from odar.policy.equivalence import AnswerGroups
-from odar.policy.fusion import FAST, SOLVE, tie_order
+from odar.policy.fusion import FAST, SOLVE, VERIFY, tie_order
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerSignals, SignalArrays, signals_of
+from odar.policy.similarity import SimilarityRows
 from odar.recording.files import damage_reported, open_recording
 from odar.recording.header import Header
 from odar.recording.schema import ItemKey, rounded
@@ -23,6 +25,10 @@ from odar.types import Candidate, Step, Token
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
 _COUNTS = ("total", "missing", "length", "stated")
 _PLAIN = ("score", "prompt_usd", "output_usd", "seconds")
+
+
+class _NoItemsError(InputError):
+    """A recording without items, or without items of the split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,8 @@ class Items:
     stratum: list[str]
     fold: Ints
     query: list[str]
+    effort: Array
+    """(N,): human time or length of the reference reasoning (SPEC 2.5); NaN if unknown."""
     features: Array
     """(N, 24): φ(x)."""
     prior: Array
@@ -70,8 +78,12 @@ class Answers:
     cut_off: Bools
     """Whether it ended at the limit of tokens."""
     grouping: AnswerGroups
+    similarity: SimilarityRows
     fast: SignalArrays
     """Signals of the fast answers (SPEC 5.11)."""
+
+
+T = TypeVar("T", Items, Answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +93,24 @@ class PanelArrays:
     header: Header
     items: Items
     answers: Answers
+    verified: bool = True
+    """Whether verifications were recorded; imported answers and recordings for `odar eval fuse` have none."""
 
     def __len__(self) -> int:
         return len(self.items.keys)
+
+    def rows(self, index: Bools | Ints) -> PanelArrays:
+        """Some of the items, by a mask or by their places."""
+        places = np.arange(len(self))[index]
+        return replace(self, items=_some(self.items, places), answers=_some(self.answers, places))
+
+    def sets(self) -> list[str]:
+        """The benchmarks, in the order in which they were recorded."""
+        return list(dict.fromkeys(key.set for key in self.items.keys))
+
+    def of_set(self, name: str) -> Bools:
+        """(N,): the items of a benchmark."""
+        return np.array([key.set == name for key in self.items.keys], dtype=bool)
 
     @property
     def samples(self) -> int:
@@ -111,22 +138,84 @@ def load_arrays(place: str | Path, calibration: str | None = None, split: str = 
     recording = open_recording(place)
     header = recording.header
     if calibration is not None:
-        header = replace(header, calibration=json.loads(load_calibration(calibration).to_json()))
+        header = with_calibration(header, load_calibration(calibration))
     with damage_reported(recording.path):
         parts = [_part(table, header, recording.path) for table in recording.tables(_COLUMNS, split)]
     if not parts:
-        raise InputError(f"{place} holds no finished items yet; go on with odar eval collect")
-    items = {name: _join([part[0][name] for part in parts]) for name in parts[0][0]}
-    answers = {name: np.concatenate([part[1][name] for part in parts]) for name in parts[0][1]}
-    grouping = AnswerGroups.join([part[2] for part in parts])
-    fast = SignalArrays.join([part[3] for part in parts])
-    return PanelArrays(header, Items(**items), Answers(**answers, grouping=grouping, fast=fast))
+        kind = f"items to {split} with" if split else "finished items yet; go on with odar eval collect"
+        raise _NoItemsError(f"{place} holds no {kind}")
+    return _joined(parts)
+
+
+def load_panels(
+    places: Sequence[str | Path], calibration: str | None = None, split: str = ""
+) -> dict[str, PanelArrays]:
+    """Several recordings by the first file of each; those of the same models, prompts and settings are joined.
+
+    An item that is in several files counts once. A file without items of the split is left out if others have some.
+    """
+    found: dict[str, PanelArrays] = {}
+    names: dict[str, str] = {}
+    for place in places:
+        try:
+            arrays = load_arrays(place, calibration, split)
+        except _NoItemsError:
+            if len(places) == 1:
+                raise
+            continue
+        header = arrays.header
+        made = (header.made_by, header.samples, header.settings, header.calibration, arrays.verified)
+        name = names.setdefault(json.dumps(made, sort_keys=True), str(place))
+        if name in found:
+            known = set(found[name].items.keys)
+            fresh = arrays.rows(np.array([key not in known for key in arrays.items.keys]))
+            arrays = _joined([found[name], fresh]) if len(fresh) else found[name]
+        found[name] = arrays
+    if not found:
+        raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
+    return found
+
+
+def _joined(parts: Sequence[PanelArrays]) -> PanelArrays:
+    items, answers = ([getattr(part, name) for part in parts] for name in ("items", "answers"))
+    return replace(parts[0], items=_concatenated(items), answers=_concatenated(answers))
+
+
+def _concatenated(parts: Sequence[T]) -> T:
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
+    return type(parts[0])(**{name: _join(values) for name, values in columns.items()})
+
+
+def _join(parts: list[Any]) -> Any:
+    if isinstance(parts[0], AnswerGroups | SimilarityRows | SignalArrays):
+        return type(parts[0]).join(parts)
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [each for part in parts for each in part]
+
+
+def _some(columns: T, places: Ints) -> T:
+    """The rows at some places in every column."""
+
+    def pick(values: Any) -> Any:
+        if isinstance(values, list):
+            return [values[place] for place in places.tolist()]
+        return values[places] if isinstance(values, np.ndarray) else values.rows(places)
+
+    return type(columns)(**{field.name: pick(getattr(columns, field.name)) for field in fields(columns)})
+
+
+def with_calibration(header: Header, calibration: Calibration) -> Header:
+    """Return the header with another calibration in use, its thresholds and fusion settings included."""
+    settings = {name: dict(part) if isinstance(part, Mapping) else part for name, part in header.settings.items()}
+    for key, value in calibration.settings.items():
+        part, _, name = key.partition(".")
+        settings[part][name] = value
+    return replace(header, calibration=json.loads(calibration.to_json()), settings=settings)
 
 
 _ATTEMPT = "attempts.list.element."
-_FAST_ONLY = ("stated", "tokens", "logprobs", "control", "mean_logprob")
+_FAST_ONLY = ("stated", "tokens", "logprobs", "control")
 _COLUMNS = [
-    "key", "category", "metric", "stratum", "fold", "query", "features", "difficulty", "expert",
+    "key", "category", "metric", "stratum", "fold", "query", "effort", "features", "difficulty", "expert",
     *(_ATTEMPT + name for name in ("step", "model", "text", "answer", "finish", "judgment", "usage.output")),
     *(_ATTEMPT + name for name in _PLAIN),
     *(_ATTEMPT + name for name in _FAST_ONLY),
@@ -134,22 +223,24 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def _part(
-    table: Any, header: Header, path: Path
-) -> tuple[dict[str, Any], dict[str, Any], AnswerGroups, SignalArrays]:
-    """One row group as items, answers, groups, and signals of the fast answers."""
-    rows, width = table.num_rows, SOLVE + header.samples
+def _part(table: Any, header: Header, path: Path) -> PanelArrays:
+    """One row group."""
     nested = table.column("attempts").combine_chunks()
-    flat = nested.flatten()
-    if header.imported:
-        raise InputError(
-            f"{path} was imported and has no verifications: it can be fused and compared, not replayed"
-        )
-    if len(flat) != rows * width:
-        raise InputError(f"{path}: items with other than {width} answers; it is damaged, collect it again")
+    flat, counts = nested.flatten(), nested.value_lengths().to_numpy()
+    verified = Step.VERIFY.value in flat.field("step").unique().to_pylist()
+    rows, width, gap = table.num_rows, SOLVE + header.samples, 0 if verified else 1
+    if (counts < width - gap).any() or (not header.imported and (counts > width - gap).any()):
+        raise InputError(f"{path}: items with other than {width - gap} answers; it is damaged, collect it again")
+    # Where no verification was recorded its column points to the fast answer, and is marked as absent below.
+    columns = np.r_[FAST, VERIFY - gap, np.arange(SOLVE, width) - gap]
+    starts = np.cumsum(counts) - counts
+    flat = flat.take((starts[:, None] + columns).ravel())
 
     def numbers(column: Any) -> Array:
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64).reshape(rows, width)
+        found = np.array(column.to_numpy(zero_copy_only=False), dtype=np.float64).reshape(rows, width)
+        if not verified:
+            found[:, VERIFY] = np.nan
+        return found
 
     def texts(name: str) -> list[list[str]]:
         values = flat.field(name).to_pylist()
@@ -169,14 +260,21 @@ def _part(
         ),
         "order": np.array([_order(*row) for row in zip(steps, texts("text"), strict=True)]),
     }
+    if not verified:
+        answers["score"][:, VERIFY] = -np.inf  # never the best answer
     items = {name: table.column(name).to_pylist() for name in ("category", "metric", "stratum", "query", "expert")}
     items["keys"] = [ItemKey(**row) for row in table.column("key").to_pylist()]
     items["fold"] = table.column("fold").to_numpy()
     items["prior"] = table.column("difficulty").to_numpy()
-    items["features"] = np.array(table.column("features").to_pylist())
+    items["effort"] = np.array(table.column("effort").to_pylist(), dtype=np.float64)
+    items["features"] = np.array(table.column("features").to_pylist(), dtype=np.float64)
     fast = flat.take(np.arange(rows) * width + FAST).to_pylist()
     signals = [_signals(*row) for row in zip(fast, items["prior"].tolist(), strict=True)]
-    return items, answers, AnswerGroups.of_answers(said), SignalArrays.of(signals)
+    grouping = AnswerGroups.of_answers(said)
+    compared = header.settings["fusion"].get("similarity", "lexical")
+    similarity = SimilarityRows.of_answers(said, (answers["stated"] > 0).tolist(), items["query"], compared)
+    found = Answers(**answers, grouping=grouping, similarity=similarity, fast=SignalArrays.of(signals))
+    return PanelArrays(header, Items(**items), found, verified)
 
 
 def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
@@ -185,14 +283,9 @@ def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
     tokens = tuple(Token(text, rounded(logprob), i in control) for i, (text, logprob) in enumerate(pairs))
     said = (row["text"], row["answer"], tokens, None, row["finish"])
     candidate = Candidate(Step(row["step"]), row["model"], *said, stated=row["stated"])
-    found = signals_of(candidate, prior)
-    return found if tokens else replace(found, mean_logprob=row["mean_logprob"])
+    return signals_of(candidate, prior)
 
 
 def _order(steps: list[str], texts: list[str]) -> list[int]:
     """As `Fusion.choose` breaks exact ties."""
     return tie_order([Candidate(Step(step), "", text, "") for step, text in zip(steps, texts, strict=True)])
-
-
-def _join(parts: list[Any]) -> Any:
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [each for part in parts for each in part]

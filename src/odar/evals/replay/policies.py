@@ -97,9 +97,10 @@ def random_matched(arrays: PanelArrays, setting: Setting, seed: int | None = Non
 
 def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """The cheapest of the three paths that answers best, known in hindsight; fusion as set."""
-    runs = [always(arrays, setting, path, "oracle-router") for path in (SIMPLE, MEDIUM, HARD)]
+    paths = (SIMPLE, MEDIUM, HARD) if arrays.verified else (SIMPLE, HARD)
+    runs = [always(arrays, setting, path, "oracle-router") for path in paths]
     scores = np.stack([run.score for run in runs])
-    best = scores.argmax(axis=0)  # the first of equals, which is the cheapest
+    best = np.array(paths)[scores.argmax(axis=0)]  # the first of equals, which is the cheapest
     aside = Route(best, np.full(len(arrays), np.nan), np.zeros(len(arrays), dtype=bool))
     return simulate_paths(arrays, setting, aside, "oracle-router", "knows in hindsight which path is right")
 
@@ -117,7 +118,10 @@ def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 def _samples(arrays: PanelArrays, setting: Setting, name: str, count: int, note: str = "") -> PolicyOutcome:
     if not 1 <= count <= arrays.samples:
-        raise InputError(f"{name}: the panel holds {arrays.samples} slow samples an item; collect with --samples")
+        raise InputError(
+            f"{name}: the recording holds {arrays.samples} slow samples an item; "
+            f"odar eval collect … --samples {count} records more"
+        )
     return _among(arrays, setting, name, list(range(SOLVE, SOLVE + count)), note)
 
 
@@ -164,6 +168,8 @@ LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 BETAS = ("0", "0.1", "0.25", "0.5", "1", "2", "inf")
 TAUS = tuple((a, b) for a in (0.2, 0.3, 0.4) for b in (0.6, 0.7, 0.8))
 """The sweeps of SPEC 7.3; the grid is SPEC 2.7's."""
+CURVE = ((0, 0), (0, 0.2), (0, 0.4), (0.1, 0.5), (0.2, 0.6), (0.3, 0.7), (0.4, 0.8), (0.5, 0.9), (0.7, 1), (2, 2))
+"""τ1 and τ2 from Hard for all to Simple for all: ODAR's curve in the Pareto plot."""
 
 
 POSTERIOR = "odar:mode=posterior,statistics=panel"
@@ -180,17 +186,18 @@ def suites(arrays: PanelArrays) -> dict[str, list[str]]:
     rest = {"self-consistency": f"self-consistency:k={usual}", "best-of-n": f"best-of-n:n={usual}"}
     named = [rest.get(name, name) for name in POLICIES if name != "ensemble" or arrays.samples > 1]
     return {
-        "baselines": named,
+        "baselines": [name for name in named if arrays.verified or name != "always-medium"],
         "fusion-rules": [f"odar:rule={rule}" for rule in sorted(RULES.names())],
         "ablations": [
             "always-hard", "always-medium", "single-fast", f"odar:rule={NO_FUSION}", "odar:dispatch=off",
-            f"odar:mode={other}", POSTERIOR, f"odar:stop={stop}", "odar:estimator=length",
-            *(f"odar:without={group}" for group in GROUPS),
+            "odar:statistics=panel", "odar:statistics=none", f"odar:mode={other}", POSTERIOR, f"odar:stop={stop}",
+            "odar:estimator=length", *(f"odar:without={group}" for group in ("none", *GROUPS)),
         ],
         "sweep-n": [f"{name}={n}" for name in ("odar:n", "self-consistency:k", "best-of-n:n") for n in sizes],
         "sweep-lambda": [f"odar:lambda={x:g},mode=prior,statistics=panel" for x in LAMBDAS],
         "sweep-beta": [f"odar:beta={x}" for x in BETAS],
         "sweep-tau": [f"odar:tau1={a:g},tau2={b:g}" for a, b in TAUS],
+        "curve": [f"odar:tau1={a:g},tau2={b:g},clearly_hard=2" for a, b in CURVE],
     }  # fmt: skip
 
 

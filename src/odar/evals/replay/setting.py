@@ -28,7 +28,8 @@ class Setting:
     clearly_hard: float
     estimator: str
     without: str = ""
-    """A group of features that the estimator does without: lexical, structural or semantic (SPEC 2.8)."""
+    """The estimator is trained again on the other folds of the recording, without a group of features: lexical,
+    structural or semantic (SPEC 2.8); `none` trains with all. Empty: the estimator as it is."""
     dispatch: bool = True
     """Off: only the default pair (SPEC 4.4)."""
     rule: str
@@ -36,20 +37,22 @@ class Setting:
     """λ of F = E + λ·V."""
     beta: float
     missing_limit: float
+    similarity: str
+    """How free text is compared: as recorded, or `none` for exact comparison (SPEC 5.15)."""
     stop: float | None
     """Confidence at which sampling stops (SPEC 5.12); None takes every sample."""
     first_wave: int
     statistics: str = "calibration"
     """μ and σ from the calibration in use, as the engine has them, or from the panel itself, for which no label
-    is needed."""
+    is needed; `none` compares energies without z-scores."""
 
     def __post_init__(self) -> None:
         if self.tau1 > self.tau2:
             raise InputError(f"tau1 = {self.tau1:g} is above tau2 = {self.tau2:g}")
         for value, name, known in (
             (self.mode, "mode", ROUTING_MODES),
-            (self.without or "lexical", "group of features", GROUPS),
-            (self.statistics, "source of statistics", ("calibration", "panel")),
+            (self.without or "none", "group of features", ("none", *GROUPS)),
+            (self.statistics, "source of statistics", ("calibration", "panel", "none")),
         ):
             if value not in known:
                 raise UnknownName(name, value, known)
@@ -69,6 +72,7 @@ class Setting:
             lam=fusion["varentropy_weight"],
             beta=float(fusion["beta"]),
             missing_limit=fusion["missing_limit"],
+            similarity=fusion.get("similarity", "lexical"),
             stop=fusion["stop_confidence"],
             first_wave=fusion["first_wave"],
         )

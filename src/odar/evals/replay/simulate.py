@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 
 from odar.difficulty.base import ESTIMATORS
-from odar.difficulty.estimator import LearnedEstimator, shipped_estimator
+from odar.difficulty.estimator import LearnedEstimator, calibrated_estimator, shipped_estimator
 from odar.difficulty.features import GROUPS
+from odar.difficulty.training import check_enough, cross_predict, d_star
 from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.setting import NO_FUSION, Setting
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
-from odar.policy.path import Route, Routing, Thresholds
+from odar.policy.path import HARD, MEDIUM, Route, Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import QuantileTables
+from odar.policy.similarity import EXACT_ONLY, SimilarityRows
 from odar.policy.simulation import Simulation, simulate
 from odar.policy.stopping import Stopping
 from odar.recording.header import calibration_of
@@ -40,8 +42,12 @@ def simulate_paths(
     """Take the paths that were chosen, and fuse as the setting says."""
     if setting.n > arrays.samples:
         raise InputError(
-            f"n = {setting.n}, but the panel holds {arrays.samples} slow samples; collect with --samples"
+            f"n = {setting.n}, but the recording holds {arrays.samples} slow samples an item; "
+            f"odar eval collect … --samples {setting.n} records more"
         )
+    if not arrays.verified and (chosen.path == MEDIUM).any():
+        chosen = replace(chosen, path=np.where(chosen.path == MEDIUM, HARD, chosen.path))
+        note = f"{note}; " * bool(note) + "no verification was recorded: Medium questions take the Hard path"
     stopping = Stopping(setting.stop, setting.first_wave)
     candidates = candidates_of(arrays, setting)
     run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
@@ -60,7 +66,7 @@ def choose(arrays: PanelArrays, setting: Setting, present: Bools) -> Ints:
 def fusion_of(setting: Setting) -> Fusion:
     """Return the fusion policy of a setting."""
     rule = "fep" if setting.rule == NO_FUSION else setting.rule
-    return Fusion(rule, setting.beta, setting.missing_limit)
+    return Fusion(rule, setting.beta, setting.missing_limit, similarity=setting.similarity)
 
 
 def first_slow(present: Bools) -> Ints:
@@ -72,6 +78,8 @@ def first_slow(present: Bools) -> Ints:
 
 def always(arrays: PanelArrays, setting: Setting, path: int, name: str, note: str = "") -> PolicyOutcome:
     """The same path for every item."""
+    if path == MEDIUM and not arrays.verified:
+        raise InputError(f"{name}: the recording has no verifications; record some with odar eval collect")
     nowhere = Route(np.full(len(arrays), path), np.full(len(arrays), np.nan), np.zeros(len(arrays), dtype=bool))
     return simulate_paths(arrays, setting, nowhere, name, note)
 
@@ -84,7 +92,7 @@ def _undispatched(arrays: PanelArrays) -> str:
     if switched:
         raise InputError(
             f"dispatch = off cannot be replayed: {switched} items were answered by an alternative model; "
-            "collect a second panel with --set dispatch.models=false and use odar eval compare"
+            "odar eval collect … --set dispatch.models=false records what the default pair says"
         )
     return "no item was given to an alternative model: dispatch changes nothing here"
 
@@ -100,7 +108,7 @@ def candidates_of(arrays: PanelArrays, setting: Setting) -> CandidateArrays:
     answers = arrays.answers
     unknown = np.full(answers.score.shape, np.nan)
     return CandidateArrays(
-        present=np.ones(answers.score.shape, dtype=bool),
+        present=np.isfinite(answers.score),
         energy=raw(arrays, setting),
         aligned=align(arrays, setting),
         surrogate=unknown,
@@ -114,12 +122,25 @@ def candidates_of(arrays: PanelArrays, setting: Setting) -> CandidateArrays:
         mean_probability=answers.mean_probability,
         lowest_window=answers.lowest_window,
         groups=answers.grouping,
+        similarity=similarity_of(arrays, setting),
+    )
+
+
+def similarity_of(arrays: PanelArrays, setting: Setting) -> SimilarityRows:
+    """Return how free text is compared; raises InputError if the panel was loaded with another similarity."""
+    recorded = Setting.of(arrays.header).similarity
+    if setting.similarity not in (recorded, EXACT_ONLY):
+        raise InputError(f"similarity = {setting.similarity!r}: a replay knows {recorded} and {EXACT_ONLY}")
+    return (
+        arrays.answers.similarity if setting.similarity == recorded else SimilarityRows.exact(arrays.answers.source)
     )
 
 
 def align(arrays: PanelArrays, setting: Setting) -> Array:
     """F̃; NaN where an answer has no log-probabilities, or its source no statistics."""
     values, result = raw(arrays, setting), np.full(arrays.answers.score.shape, np.nan)
+    if setting.statistics == "none":
+        return result  # without z-scores, raw energies are compared
     for number, known in enumerate(statistics_of(arrays, setting)):
         if known is not None and known.count:
             own = arrays.answers.source == number
@@ -182,7 +203,10 @@ def prior_of(arrays: PanelArrays, setting: Setting) -> Array:
     if setting.without:
         return _without(arrays, setting)
     if setting.estimator == arrays.header.settings["routing"]["estimator"]:
-        return arrays.items.prior
+        fitted = calibration_of(arrays.header).estimator
+        if fitted is None:
+            return arrays.items.prior
+        return calibrated_estimator(fitted, "the panel's calibration").predict(arrays.items.features)
     estimator = ESTIMATORS[setting.estimator]()
     if isinstance(estimator, LearnedEstimator):
         return estimator.predict(arrays.items.features)
@@ -201,15 +225,26 @@ def posterior_of(arrays: PanelArrays, setting: Setting, prior: Array) -> Array:
 
 
 def _without(arrays: PanelArrays, setting: Setting) -> Array:
-    """The learned estimator with a group of features held at its training mean: they say nothing."""
+    """The learned estimator, trained again on the other folds of the recording without a group of features."""
     if setting.estimator != "learned":
         raise InputError(f"without = {setting.without} needs the learned estimator, not {setting.estimator}")
-    estimator = shipped_estimator()
-    features, group = arrays.items.features.copy(), GROUPS[setting.without]
-    features[:, group] = estimator.scaling_.mean[group]
-    return estimator.predict(features)
+    if arrays.items.features.shape[1] == 0:
+        raise InputError("without = … needs the texts of the questions, which this import has not")
+    features = arrays.items.features.copy()
+    if setting.without != "none":
+        group = GROUPS[setting.without]
+        features[:, group] = shipped_estimator().scaling_.mean[group]  # constant: nothing can be learned from them
+    check_enough(len(features), shipped_estimator())
+    return cross_predict(features, targets_of(arrays), start=shipped_estimator(), epochs=_EPOCHS)
 
 
+def targets_of(arrays: PanelArrays) -> Array:
+    """d* of each item (SPEC 2.5): effort, and whether the fast answer was wrong."""
+    return d_star(1 - arrays.answers.score[:, FAST], arrays.items.effort)
+
+
+_EPOCHS = 40
+"""Of training again, from the shipped weights: more change nothing that a few hundred items could show."""
 NO_PATH = -1
 """For policies that know no paths."""
 

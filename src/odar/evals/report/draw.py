@@ -1,84 +1,172 @@
-"""Figures: drawn by matplotlib without its global state, saved as SVG that follows the page, as PNG and as CSV."""
+"""Exhibits, and how they are drawn: by matplotlib, without its global state, as SVG and PNG.
+
+A figure is drawn once with placeholders for colours; its SVG then follows the page from light to dark to paper.
+"""
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from odar.errors import InputError
-from odar.evals.report.findings import Findings
-from odar.evals.report.palette import DAY, PLACEHOLDERS, Palette, fill_in
+import numpy as np
 
-Rows = list[Sequence[Any]]
-"""A table with its heading first."""
+from odar.calibration.bootstrap import Interval
+from odar.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure of the report."""
+class Palette:
+    """What each colour is for."""
+
+    ink: str
+    muted: str
+    grid: str
+    surface: str
+    accent: str
+    """ODAR."""
+    other: str
+    """What it is compared with."""
+    simple: str
+    medium: str
+    hard: str
+    good: str
+    bad: str
+
+    def css(self) -> str:
+        """As CSS variables."""
+        return " ".join(f"--{field.name}: {getattr(self, field.name)};" for field in fields(self))
+
+
+DAY = Palette(
+    ink="#1b2330", muted="#5f6b7d", grid="#e3e7ed", surface="#ffffff", accent="#c8471c", other="#5b7c99",
+    simple="#a9d3e8", medium="#4a90c2", hard="#1f4e79", good="#2a7f62", bad="#b23a48",
+)  # fmt: skip
+NIGHT = Palette(
+    ink="#e8ebf0", muted="#9aa6b8", grid="#2c3542", surface="#141a22", accent="#ff8f66", other="#8fb0cc",
+    simple="#bfe3f5", medium="#5ea8dc", hard="#3570ad", good="#5cc5a0", bad="#f0808c",
+)  # fmt: skip
+_PLACEHOLDERS = Palette(**{field.name: f"#0101{i:02x}" for i, field in enumerate(fields(Palette), start=16)})
+Draw = Callable[[Any, Palette], None]
+"""Draws on a matplotlib figure."""
+
+
+SHORT = {"self-consistency": "SC", "best-of-n": "BoN", "odar": "ODAR", "cot": "CoT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of figures: how they are written. `heat` colours the cells by sign and size."""
+
+    name: str
+    form: str = ".3f"
+    heat: bool = False
+
+
+def columns_of(text: str) -> list[Column]:
+    """Columns in short: `name | form`, `name` for three digits, `name |` for texts.
+
+    >>> columns_of("policy |; accuracy; calls | .2f")[2]
+    Column(name='calls', form='.2f', heat=False)
+    """
+    found = []
+    for part in text.split("; "):
+        name, bar, form = part.partition(" |")
+        found.append(Column(name, form.strip() if bar else ".3f"))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A table, with a figure of it if `draw` is given."""
 
     slug: str
     title: str
     caption: str
-    size: tuple[float, float]
-    """Inches."""
-    draw: Callable[[Any, Findings, Palette], None]
-    """Draws on a matplotlib figure."""
-    rows: Callable[[Findings], Rows]
-    """The numbers behind it."""
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    """Texts, numbers, intervals, None for unknown."""
+    marked: Sequence[int] = ()
+    """Rows that stand out."""
+    draw: Draw | None = None
+    size: tuple[float, float] = (4.9, 3.6)
+    """Inches; the width is that of a phone, so that texts stay readable there."""
+    notes: Sequence[str] = ()
+    folded: bool = False
+    """Shown on demand."""
+
+    def csv_rows(self) -> list[list[Any]]:
+        """The numbers, with a column for each bound of an interval."""
+        wide = [any(isinstance(row[i], Interval) for row in self.rows) for i in range(len(self.columns))]
+        names = [
+            [c.name, f"{c.name} low", f"{c.name} high"][: 3 if w else 1]
+            for c, w in zip(self.columns, wide, strict=True)
+        ]
+        body = [[cell for value, w in zip(row, wide, strict=True) for cell in _flat(value, w)] for row in self.rows]
+        return [[name for group in names for name in group], *body]
 
 
-def to_svg(figure: Figure, findings: Findings) -> str:
-    """The figure as an SVG element whose colours and fonts are the page's."""
+def _flat(value: Any, wide: bool) -> list[Any]:
+    cells = list(value) if isinstance(value, Interval) else [value, *[None] * 2] if wide else [value]
+    return ["" if each is None or (isinstance(each, float) and np.isnan(each)) else each for each in cells]
+
+
+def label(spec: str) -> str:
+    """A policy's name as it fits beside a point.
+
+    >>> label("self-consistency:k=5"), label("odar:rule=none"), label("odar:mode=prior")
+    ('SC-5', 'no fusion', 'mode=prior')
+    """
+    name, _, rest = spec.partition(":")
+    if spec == "odar:rule=none":
+        return "no fusion"
+    if name in SHORT:
+        return f"{SHORT[name]}-{rest.partition('=')[2]}" if name[:2] in ("se", "be") else rest or SHORT[name]
+    return name.replace("-", " ")
+
+
+def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
+    """Return a figure as an SVG element with the colours and fonts of the page.
+
+    Args:
+        draw: draws it.
+        size: inches.
+        name: the id of the element that names the figure.
+    """
     buffer = io.StringIO()
-    with _style(PLACEHOLDERS, figure.slug):
-        canvas = _drawn(figure, findings, PLACEHOLDERS)
-        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    with _style(_PLACEHOLDERS, name):
+        _drawn(draw, size, _PLACEHOLDERS).savefig(
+            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names that nothing refers to, the same in every figure
-    svg = re.sub(r"<svg ([^>]*?)>", _opening(figure), svg, count=1, flags=re.DOTALL)
-    return fill_in(svg)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    assert box is not None
+    spaces = 'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg"'
+    opening = f'<svg {spaces} {box[0]} role="img" aria-labelledby="{name}">'
+    svg = re.sub(r"<svg [^>]*?>", lambda _: opening, svg, count=1, flags=re.DOTALL)
+    for field in fields(Palette):
+        svg = svg.replace(getattr(_PLACEHOLDERS, field.name), f"var(--{field.name})")
+    return svg
 
 
-def to_png(figure: Figure, findings: Findings, path: Path) -> None:
-    """The figure as a PNG file, by day."""
-    with _style(DAY, figure.slug):
-        _drawn(figure, findings, DAY).savefig(path, format="png", dpi=160, facecolor=DAY.surface)
+def to_png(draw: Draw, size: tuple[float, float], path: Path) -> None:
+    """Write a figure as a PNG file, in the colours of the day."""
+    with _style(DAY, path.stem):
+        _drawn(draw, size, DAY).savefig(path, format="png", dpi=160, facecolor=DAY.surface)
 
 
-def to_csv(figure: Figure, findings: Findings, path: Path) -> None:
-    """The numbers behind the figure as a CSV file."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(figure.rows(findings))
+def _drawn(draw: Draw, size: tuple[float, float], palette: Palette) -> Any:
+    from matplotlib.figure import Figure
 
-
-def _drawn(figure: Figure, findings: Findings, palette: Palette) -> Any:
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=figure.size, layout="constrained")
-    figure.draw(canvas, findings, palette)
+    canvas = Figure(figsize=size, layout="constrained")
+    draw(canvas, palette)
     return canvas
-
-
-def _opening(figure: Figure) -> Callable[[re.Match[str]], str]:
-    """Size is the page's business; what it shows is said to those who cannot see it."""
-
-    def replace(match: re.Match[str]) -> str:
-        box = re.search(r'viewBox="[^"]*"', match.group(1))
-        assert box is not None
-        label = f'role="img" aria-labelledby="title-{figure.slug}"'
-        return (
-            f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg" {box[0]} {label}>'
-        )
-
-    return replace
 
 
 def _style(palette: Palette, salt: str) -> Any:
@@ -91,12 +179,10 @@ def _style(palette: Palette, salt: str) -> Any:
             "svg.fonttype": "none",
             "svg.hashsalt": salt,
             "font.family": "DejaVu Sans",
-            "font.size": 9,
+            "font.size": 9.5,
             "axes.edgecolor": palette.grid,
             "axes.labelcolor": palette.muted,
             "axes.titlecolor": palette.ink,
-            "axes.titlesize": 9.5,
-            "axes.titlelocation": "left",
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.axisbelow": True,
@@ -111,6 +197,13 @@ def _style(palette: Palette, salt: str) -> Any:
             "ytick.labelcolor": palette.muted,
             "legend.frameon": False,
             "legend.labelcolor": palette.ink,
-            "legend.fontsize": 8.5,
+            "legend.fontsize": 9,
         }
     )
+
+
+def patch(colour: str) -> Any:
+    """A field of colour for a legend."""
+    from matplotlib.patches import Patch
+
+    return Patch(color=colour, linewidth=0)

@@ -1,27 +1,48 @@
-"""Everything a report shows, computed from a panel before anything is drawn."""
+"""Everything a report shows, computed from recordings before anything is drawn.
+
+A report has a part for each pair of models. Recordings of the same items with other models or prompts are ablations
+of that part. Adversarial variants of a benchmark (`gsm8k+masking`) are never pooled with the benchmark itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from odar.errors import InputError
+from odar.agents.prompts import PARTS, load_prompts
+from odar.calibration.bootstrap import Interval, resampled_means
+from odar.errors import InputError, SettingsError
+from odar.evals.adversarial import ATTACKS, AttackRow, attack_rows
+from odar.evals.estimator_study import FeatureRow, TransferRow, feature_rows, transfer_rows
 from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.policies import run_all, suites
+from odar.evals.replay.policies import SIZES, run, run_all, suites
 from odar.evals.replay.setting import Setting
 from odar.evals.replay.simulate import PolicyOutcome, prior_of, route
 from odar.evals.router_quality import oracle_score
 from odar.evals.routing_bench import Outcomes, RouterRow, router_row
-from odar.evals.standing import Standing, item_names, label_free, paired, standings, strata_of
-from odar.evals.statistics import Difference
-from odar.evals.taxonomy import Taxonomy, groups_of, taxonomy
+from odar.evals.statistics import (
+    LEAST_ITEMS,
+    Difference,
+    Standing,
+    item_names,
+    label_free,
+    paired,
+    standings,
+    strata_of,
+)
+from odar.evals.taxonomy import Taxonomy, taxonomy
 from odar.policy.fusion import FAST
 from odar.policy.rules import Array, Bools
+from odar.recording.header import changed_facts
 
+T = TypeVar("T")
 BINS = 8
 """Bins of the calibration plots, of equal numbers of items."""
+STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
+"""Difficulty of a benchmark by the accuracy of the fast agent on it, as the paper stratifies them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +58,30 @@ class Routers:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """A panel, replayed in every way."""
+class Variant:
+    """An ablation that was recorded: the same questions, other models or prompts."""
 
+    name: str
+    """What differs from the main recording."""
+    items: int
+    change: Difference
+    """Accuracy of ODAR minus that of the main recording, on the items of both."""
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """One pair of models: its recording, replayed in every way."""
+
+    name: str
+    """The recording's file, or the first of several."""
     arrays: PanelArrays
+    """Without adversarial variants, unless there is nothing else."""
     setting: Setting
     outcomes: dict[str, PolicyOutcome]
     left_out: dict[str, str]
-    """Policies this panel cannot show, and why."""
+    """Policies this recording cannot show, and why."""
     main: list[Standing]
-    groups: list[str]
-    """The group of each item: category, or subject."""
     errors: Taxonomy
     routers: Routers | str
     """Or why there are none."""
@@ -55,28 +89,61 @@ class Findings:
     """By estimate: (mean difficulty, share of fast answers that were wrong, items) of each bin."""
     restratified: tuple[Difference, Difference]
     """ODAR against single-fast by the drawn strata, and by label-free ones (SPEC 7.4)."""
+    variants: list[Variant]
+    attacks: list[AttackRow]
+    features: list[FeatureRow] | str
+    """Each group of features taken out and the estimator trained again; or why not."""
+    transfer: list[TransferRow] | str
+    """Trained on one category, applied to the others; or why not."""
 
     @property
     def odar(self) -> PolicyOutcome:
-        """ODAR as the panel's engine was set."""
+        """ODAR as the recording's engine was set."""
         return self.outcomes["odar"]
 
     @property
-    def group_names(self) -> list[str]:
-        """The groups in order."""
-        return sorted(set(self.groups))
+    def benchmarks(self) -> dict[str, Bools]:
+        """The items of each benchmark, by category and name."""
+        category = dict(zip((key.set for key in self.arrays.items.keys), self.arrays.items.category, strict=True))
+        return {
+            name: self.arrays.of_set(name) for name in sorted(category, key=lambda name: (category[name], name))
+        }
 
-    def mask(self, group: str) -> Bools:
-        """(N,): the items of a group."""
-        return np.array([each == group for each in self.groups])
+    def category(self, benchmark: str) -> str:
+        """The category of a benchmark."""
+        return self.arrays.items.category[int(np.argmax(self.arrays.of_set(benchmark)))]
+
+    def means(self, outcome: PolicyOutcome) -> list[float]:
+        """The accuracy of a policy on each benchmark."""
+        return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]
 
     def suite(self, name: str) -> list[PolicyOutcome]:
         """The outcomes of a suite, as far as there are any."""
         return [self.outcomes[spec] for spec in suites(self.arrays)[name] if spec in self.outcomes]
 
+    @property
+    def consistency(self) -> str:
+        """The name of self-consistency with as many samples as there are, five at most."""
+        return f"self-consistency:k={min(5, self.arrays.samples)}"
 
-def gather(arrays: PanelArrays) -> Findings:
-    """Replay everything on a arrays."""
+
+def gather(panels: Mapping[str, PanelArrays]) -> list[Findings]:
+    """Replay everything: a part for each pair of models, ablations that were recorded within it."""
+    parts: dict[str, PanelArrays] = {}
+    variants: dict[str, list[PanelArrays]] = {}
+    for name, arrays in panels.items():
+        keys = set(arrays.items.keys)
+        base = next((known for known, other in parts.items() if keys & set(other.items.keys)), None)
+        if base is None:
+            parts[name] = arrays
+        else:
+            variants.setdefault(base, []).append(arrays)
+    return [_gather(name, arrays, variants.get(name, [])) for name, arrays in parts.items()]
+
+
+def _gather(name: str, recorded: PanelArrays, others: Sequence[PanelArrays]) -> Findings:
+    clean = np.array(["+" not in key.set for key in recorded.items.keys])
+    arrays = recorded.rows(clean) if clean.any() else recorded
     outcomes: dict[str, PolicyOutcome] = {}
     left_out: dict[str, str] = {}
     for spec, found in run_all(arrays, ["all"]):
@@ -94,20 +161,110 @@ def gather(arrays: PanelArrays) -> Findings:
         estimates["posterior"] = posterior
     pair = odar.score, outcomes["single-fast"].score
     return Findings(
+        name=name,
         arrays=arrays,
         setting=setting,
         outcomes=outcomes,
         left_out=left_out,
         main=standings(arrays, main, odar),
-        groups=groups_of(arrays),
         errors=taxonomy(arrays, setting, odar),
-        routers=_routers(arrays, setting, outcomes, estimates),
+        routers=_routers(arrays, outcomes, estimates),
         reliability={name: reliability(values, wrong) for name, values in estimates.items()},
         restratified=(
             paired(*pair, item_names(arrays), strata_of(arrays)),
             paired(*pair, item_names(arrays), label_free(arrays)),
         ),
+        variants=[variant(arrays, odar, other) for other in others],
+        attacks=[row for attack in ATTACKS for row in attack_rows(recorded, attack)],
+        features=_or_reason(feature_rows, arrays),
+        transfer=_or_reason(transfer_rows, arrays),
     )
+
+
+def _or_reason(study: Callable[[PanelArrays], T], arrays: PanelArrays) -> T | str:
+    """The result of a study, or why the recording does not allow it."""
+    try:
+        return study(arrays)
+    except InputError as error:
+        return str(error)
+
+
+def variant(arrays: PanelArrays, odar: PolicyOutcome, other: PanelArrays) -> Variant:
+    """Compare ODAR on another recording of the same items with the main one."""
+    rows = {key: i for i, key in enumerate(other.items.keys)}
+    shared = [i for i, key in enumerate(arrays.items.keys) if key in rows]
+    theirs = run(other, "odar")
+    picked = [rows[arrays.items.keys[i]] for i in shared]
+    names, strata = item_names(arrays), strata_of(arrays)
+    change = paired(
+        theirs.score[picked], odar.score[shared], [names[i] for i in shared], [strata[i] for i in shared]
+    )
+    changes = ", ".join(
+        f"{fact} = {value}" for fact, value in changed_facts(other.header.facts, arrays.header.facts)
+    )
+    return Variant(changes or "other settings", len(shared), change, float(theirs.calls[picked].mean()))
+
+
+def macro(values: Sequence[Array]) -> Interval:
+    """The unweighted mean over benchmarks with its interval; without one if a benchmark has too few items."""
+    mean = float(np.mean([each.mean() for each in values]))
+    if min(map(len, values)) < LEAST_ITEMS:
+        return Interval(mean, float("nan"), float("nan"))
+    draws = np.mean([resampled_means(each, seed, 4000) for seed, each in enumerate(values)], axis=0)
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return Interval(mean, float(low), float(high))
+
+
+def facets(strata: Sequence[str]) -> list[list[str]]:
+    """The parts of strata such as "Algebra, Level 5": a list per part, or one list where they have no parts.
+
+    >>> facets(["Algebra, Level 5", "Geometry, Level 1"])
+    [['Algebra', 'Geometry'], ['Level 5', 'Level 1']]
+    """
+    split = [stratum.split(", ") for stratum in strata]
+    if len({len(parts) for parts in split}) == 1 and len(split[0]) <= 3:
+        return [list(column) for column in zip(*split, strict=True)]
+    return [list(strata)]
+
+
+def missing_commands(findings: Findings) -> list[tuple[str, str]]:
+    """Ablations that need answers which were not recorded, with the command that records them."""
+    header = findings.arrays.header
+    if header.imported:
+        return []
+    collect = f"odar eval collect {findings.name} --profile {header.settings['profile']} --out"
+    fast, slow = (header.models[role][0] for role in ("fast", "slow"))
+    found = []
+    if fast != slow and not findings.variants:
+        found = [
+            (f"homogeneous agents, {fast} twice", f"{collect} fast-fast.jsonl --set slow.model={fast}"),
+            (f"homogeneous agents, {slow} twice", f"{collect} slow-slow.jsonl --set fast.model={slow}"),
+        ]
+    if not findings.variants:
+        prompts = str(header.settings["prompts"])
+        found += [
+            (f"prompts without {part}", f"{collect} no-{part}.jsonl --set 'prompts={prompts} without {part}'")
+            for part in PARTS
+            if _can_lack(prompts, part)
+        ]
+    if "odar:dispatch=off" in findings.left_out:
+        found.append(("expert and model router off", f"{collect} no-dispatch.jsonl --set dispatch.models=false"))
+    if findings.arrays.samples < max(SIZES):
+        found.append((f"n up to {max(SIZES)}", f"{collect} n9.jsonl --samples {max(SIZES)}"))
+    if not findings.arrays.verified:
+        found.append(("the Medium path", f"{collect} verified.jsonl"))
+    if not any(row.recorded for row in findings.attacks):
+        sets = [f"{name}+{attack}" for name in ("gsm8k", "math") for attack in ATTACKS]
+        command = f"odar eval collect {' '.join(sets)} --profile {header.settings['profile']} --out attacked.jsonl"
+        found.append(("adversarial rewrites, answered by the models", command))
+    return found
+
+
+def _can_lack(prompts: str, part: str) -> bool:
+    try:
+        return bool(load_prompts(f"{prompts} without {part}"))
+    except SettingsError:
+        return False
 
 
 def reliability(difficulty: Array, wrong: Array, bins: int = BINS) -> list[tuple[float, float, int]]:
@@ -116,9 +273,7 @@ def reliability(difficulty: Array, wrong: Array, bins: int = BINS) -> list[tuple
     return [(float(difficulty[part].mean()), float(wrong[part].mean()), len(part)) for part in parts]
 
 
-def _routers(
-    arrays: PanelArrays, setting: Setting, outcomes: dict[str, PolicyOutcome], estimates: dict[str, Array]
-) -> Routers | str:
+def _routers(arrays: PanelArrays, outcomes: dict[str, PolicyOutcome], estimates: dict[str, Array]) -> Routers | str:
     """The router's figures beside random, length and an oracle, by the code that scores `routellm_gsm8k`."""
     weak = outcomes["single-fast"].score
     strong = max((outcomes["single-slow"], outcomes["always-hard"]), key=lambda each: float(each.score.mean()))

@@ -1,249 +1,303 @@
-"""The page itself: one HTML file with everything in it, no script, nothing fetched."""
+"""Recordings → one HTML file: no script, nothing fetched. The layout is in `page.html`, a Jinja2 template."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import base64
+import csv
+import io
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from odar.evals.report import tables
-from odar.evals.report.draw import Figure, to_svg
-from odar.evals.report.figures.common import label
-from odar.evals.report.findings import Findings, Routers
-from odar.evals.report.gallery import gallery
-from odar.evals.report.markup import Markup, number, p_value, tag
-from odar.evals.report.palette import DAY, NIGHT
-from odar.evals.standing import Standing
+import numpy as np
+
+from odar import __version__
+from odar.calibration.bootstrap import Interval
+from odar.errors import InputError
+from odar.evals.replay.arrays import load_panels
+from odar.evals.report import analyses, results
+from odar.evals.report.draw import DAY, NIGHT, Column, Exhibit, to_png, to_svg
+from odar.evals.report.findings import Findings, gather, missing_commands
+from odar.evals.statistics import Standing
 from odar.evals.taxonomy import KINDS
-from odar.recording.schema import RecordedItem
+from odar.files import written_whole
+from odar.policy.fusion import FAST
+from odar.recording.files import open_recording
 from odar.types import Step
 
+LIBRARIES = ("numpy", "scipy", "statsmodels", "matplotlib", "pyarrow")
 LONGEST, LONGEST_ANSWER = 280, 120
 """Characters of a question and of an answer in an example; the recording has the rest."""
+WORDS = {
+    "Ablations": "From the same answers; what needs others is listed below, with the command that records them.",
+    "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right, told apart by the kind of set.",
+    "How sure": "The same figures by other routes.",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """How the report came to be."""
+def exhibits(findings: Findings) -> dict[str, list[Exhibit]]:
+    """Every table and figure, by section."""
+    f = findings
+    found = {
+        "Main results": [results.main_table(f), results.policy_table(f), *results.pareto(f), results.published()],
+        "By benchmark": [results.accuracy_figure(f), results.mix_figure(f), results.strata_table(f)],
+        "Ablations": [*analyses.ablations(f), analyses.fusion_table(f), *analyses.features(f)],
+        "Samples and settings": [analyses.curve_figure(f), *analyses.sweeps(f)],
+        "Robustness": [*analyses.attacks(f), *analyses.transfer(f)],
+        "Cost and time": [analyses.stability_table(f), *analyses.latency(f), analyses.oracle_table(f)],
+        "Errors": [analyses.errors_figure(f)],
+        "Router quality": [*analyses.routers(f), analyses.calibration_figure(f)],
+        "How sure": [analyses.sureness_table(f)],
+    }
+    found["By benchmark"] += results.details(f)
+    return {section: parts for section, parts in found.items() if parts}
 
-    command: str
-    date: str
-    versions: Mapping[str, str]
-    recording: str
+
+def write_report(
+    places: Sequence[str],
+    out: Path,
+    command: str,
+    figures: Path | None = None,
+    calibration: str | None = None,
+    split: str = "",
+) -> list[Findings]:
+    """Write the page; with `figures`, each figure as PNG and each table as CSV into that folder too.
+
+    Raises:
+        InputError: there is no recording, or the files cannot be written.
+    """
+    parts = gather(load_panels(places, calibration, split))
+    shown = [exhibits(findings) for findings in parts]
+    text = render(parts, shown, places, command)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(out) as draft:
+            draft.write_text(text, encoding="utf-8")
+        if figures is not None:
+            for number, sections in enumerate(shown, start=1):
+                folder = figures if len(shown) == 1 else figures / str(number)
+                folder.mkdir(parents=True, exist_ok=True)
+                for each in (exhibit for section in sections.values() for exhibit in section):
+                    (folder / f"{each.slug}.csv").write_text(to_csv(each), encoding="utf-8")
+                    if each.draw is not None:
+                        to_png(each.draw, each.size, folder / f"{each.slug}.png")
+    except OSError as error:
+        raise InputError(f"the report cannot be written: {error}") from None
+    return parts
 
 
-def page(findings: Findings, examples: Mapping[int, RecordedItem], made: Made) -> str:
-    """The whole file. `examples` holds the entries behind some rows of the arrays."""
-    figures = {slug: _figure(figure, findings) for slug, figure in gallery(findings).items()}
-    body = [
-        _header(findings, made),
-        _main(findings, figures),
-        _groups(findings, figures),
-        _ablations(findings, figures),
-        _limits(findings, figures),
-        _errors(findings, examples, figures),
-        _routing(findings, figures),
-        _sure(findings),
-        _origin(findings, made),
-    ]
-    title = f"ODAR on {', '.join(_benchmarks(findings))}"
-    style = resources.files("odar.evals.report").joinpath("page.css").read_text(encoding="utf-8")
+def render(
+    parts: Sequence[Findings], shown: Sequence[Mapping[str, list[Exhibit]]], places: Sequence[str], command: str
+) -> str:
+    """Return the whole page."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise InputError("reports need jinja2; install odar[evals]") from None
+    files = resources.files("odar.evals.report")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters.update(csv=csv_link, cell=cell, heat=heat, svg=to_svg)
+    template = environment.from_string(files.joinpath("page.html").read_text(encoding="utf-8"))
     root = f":root{{{DAY.css()}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{NIGHT.css()}}}}}\n"
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"{tag('title', title)}<style>{root}{style}</style>"
+    return template.render(
+        style=root + files.joinpath("page.css").read_text(encoding="utf-8"),
+        words=WORDS,
+        date=datetime.now(UTC).date().isoformat(),
+        parts=[
+            {
+                "id": f"part-{number}",
+                "findings": findings,
+                "title": ", ".join(findings.benchmarks),
+                "about": _about(findings),
+                "verdict": _verdict(findings),
+                "tiles": _tiles(findings),
+                "sections": sections,
+                "missing": missing_commands(findings),
+                "left_out": findings.left_out,
+                "examples": _examples(findings, places),
+                "origin": _origin(findings, command),
+                "reasons": [
+                    each
+                    for each in (findings.routers, findings.features, findings.transfer)
+                    if isinstance(each, str)
+                ],
+            }
+            for number, (findings, sections) in enumerate(zip(parts, shown, strict=True), start=1)
+        ],
     )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{tag("main", *body)}</body></html>\n'
 
 
-def _header(findings: Findings, made: Made) -> Markup:
-    rows = {row.name: row for row in findings.main}
-    ours, fast, hard = rows["odar"], rows["single-fast"], rows["always-hard"]
+def to_csv(exhibit: Exhibit) -> str:
+    """Return the numbers of an exhibit as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(exhibit.csv_rows())
+    return text.getvalue()
+
+
+def csv_link(exhibit: Exhibit) -> str:
+    """Return the CSV of an exhibit as the address of a link, inside the page itself."""
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(to_csv(exhibit).encode()).decode()
+
+
+def cell(value: Any, column: Column) -> tuple[str, str]:
+    """Return a cell as it is read, and its interval.
+
+    >>> cell(-0.5, Column("x")), cell(Interval(0.5, 0.25, 0.75), Column("x", ".2f")), cell(None, Column("x"))
+    (('−0.500', ''), ('0.50', '0.25 to 0.75'), ('–', ''))
+    """
+    if isinstance(value, Interval):
+        known = not np.isnan(value.low)
+        return number(value.value, column.form), (
+            f"{number(value.low, column.form)} to {number(value.high, column.form)}" if known else ""
+        )
+    if value is None or isinstance(value, str):
+        return value or ("" if value == "" else "–"), ""
+    if column.form == "p":
+        return "< 0.001" if value < 0.001 else f"{value:.3f}", ""
+    return number(value, column.form), ""
+
+
+def number(value: float, form: str = ".3f") -> str:
+    """Return a figure with a real minus sign; unknown is a dash, never 0.
+
+    >>> number(-0.5), number(-0.0001, "+.3f"), number(float("nan"))
+    ('−0.500', '0.000', '–')
+    """
+    if np.isnan(value):
+        return "–"
+    text = f"{value:{form or 'g'}}"
+    if not text.strip("+-0.%"):
+        text = f"{0.0 if form != 'd' else 0:{form}}".lstrip("+")  # nothing has no sign
+    return text.replace("-", "−")
+
+
+def heat(value: Any, rows: Sequence[Sequence[Any]], columns: Sequence[Column]) -> str:
+    """Return the background of a cell by its sign and size, as a share of the largest."""
+    values = [abs(row[i]) for row in rows for i, column in enumerate(columns) if column.heat]
+    share = round(60 * abs(value) / max(max(values), 1.0))
+    return f"background:color-mix(in srgb,var(--{'good' if value > 0 else 'bad'}) {share}%,transparent)"
+
+
+def _about(findings: Findings) -> str:
     arrays = findings.arrays
     seeds = ", ".join(str(seed) for seed in sorted({key.seed for key in arrays.items.keys}))
-    models = ", ".join(dict.fromkeys(names[0] for names in arrays.header.models.values()))
-    about = f"{len(arrays)} items of {', '.join(_benchmarks(findings))} · {models} · seed {seeds} · {made.date}"
-    tiles = [
-        _tile(number(ours.accuracy.value), f"ODAR's accuracy at {ours.calls:.2f} calls an item", ours=True),
-        _tile(number(fast.accuracy.value), "the fast agent alone, 1 call"),
-        _tile(number(hard.accuracy.value), f"the Hard path for all, {hard.calls:.2f} calls"),
-        _tile(number(rows["oracle-router"].accuracy.value), "the right path known in hindsight"),
+    models = " → ".join(dict.fromkeys(names[0] for names in arrays.header.models.values()))
+    return f"{len(arrays)} items · {models} · seed {seeds}"
+
+
+def _tiles(findings: Findings) -> list[tuple[str, str]]:
+    rows = {row.name: row for row in findings.main}
+    ours, fast, hard = rows["odar"], rows["single-fast"], rows["always-hard"]
+    return [
+        (number(ours.accuracy.value), f"ODAR's accuracy at {ours.calls:.2f} calls an item"),
+        (number(fast.accuracy.value), "the fast agent alone, 1 call"),
+        (number(hard.accuracy.value), f"the Hard path for all, {hard.calls:.2f} calls"),
+        (number(rows["oracle-router"].accuracy.value), "the right path known in hindsight"),
     ]
-    return tag(
-        "header",
-        tag("h1", "What adaptive compute gained, and how sure we are"),
-        tag("p", about),
-        tag("p", _verdict(ours, fast, hard), class_="lead"),
-        tag("div", *tiles, class_="tiles"),
-    )
 
 
-def _verdict(ours: Standing, fast: Standing, hard: Standing) -> str:
-    """What the numbers say, in words that claim no more than they do."""
+def _verdict(findings: Findings) -> str:
+    """Say what the numbers show, in words that claim no more than they do."""
+    rows = {row.name: row for row in findings.main}
+    ours, fast, hard = rows["odar"], rows["single-fast"], rows["always-hard"]
 
     def against(other: Standing, name: str) -> str:
         assert other.gain is not None, "only the reference has no gain, and that is ODAR"
         gap = other.gain.interval
+        change = number(-gap.value, "+.3f")
+        if other.gain.p is None:
+            return f"{change} against {name} ({len(findings.arrays)} items are too few for an interval)"
         if not (gap.low > 0 or gap.high < 0):
-            return (
-                f"no difference from {name} can be shown ({number(-gap.value, '+.3f')}, p {p_value(other.gain.p)})"
-            )
-        better = "better" if gap.value < 0 else "worse"
-        return f"it is {better} than {name} by {number(abs(gap.value))} (p {p_value(other.gain.p)})"
+            return f"no difference from {name} can be shown ({change}, p = {other.gain.p:.3f})"
+        better = "better" if gap.high < 0 else "worse"
+        span = f"95%: {number(-gap.high, '+.3f')} to {number(-gap.low, '+.3f')}"
+        return f"{number(abs(gap.value))} {better} than {name} ({span})"
 
-    saved = 1 - ours.calls / hard.calls
-    return (
-        f"ODAR answers {ours.accuracy.value:.1%} right with {ours.calls:.2f} calls an item, {saved:.0%} fewer than "
-        f"the Hard path for all: {against(fast, 'the fast agent alone')}; {against(hard, 'the Hard path for all')}."
-    )
+    parts = [against(fast, "the fast agent alone"), against(hard, "the Hard path for all")]
+    text = f"ODAR takes {ours.calls:.2f} calls an item: {'; '.join(parts)}."
+    return f"{text} The Hard path for all takes {hard.calls / ours.calls:.1f} times as many calls."
 
 
-def _main(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
-    return _section(
-        "Every policy on the same answers",
-        "Each row replays the same recorded answers; nothing was asked again. Intervals are 95%, by stratified "
-        "bootstrap over items; p is adjusted for the whole table (Benjamini-Hochberg). Efficiency is points of "
-        "accuracy above the fast agent for each call.",
-        tables.main_table(findings),
-        figures["pareto"],
-        _pair(figures["mix"], figures["latency"]),
-    )
+def _examples(findings: Findings, places: Sequence[str]) -> list[dict[str, str]]:
+    """Two examples of each kind of error, in the words of the recording."""
+    rows = {
+        findings.arrays.items.keys[row]: (row, kind) for kind in KINDS for row in findings.errors.examples(kind)
+    }
+    found = {entry.key: entry for place in places for entry in open_recording(place).items(keys=set(rows))}
+    shown = []
+    for key, (row, kind) in rows.items():
+        if key not in found:
+            continue
+        entry, path = found[key], results.PATHS[int(findings.odar.path[row])]
+        winner = int(findings.odar.winner[row])
+        given = entry.attempts[winner if findings.arrays.verified or winner == FAST else winner - 1]
+        judged = next((each.judgment for each in entry.attempts if each.step is Step.VERIFY), None)
+        said = {True: ", verifier: CORRECT", False: ", verifier: INCORRECT", None: ""}[
+            judged if path == "Medium" else None
+        ]
+        gold = entry.gold if isinstance(entry.gold, list) else [entry.gold]
+        shown.append(
+            {
+                "kind": kind,
+                "where": f"{key.set} {key.id}, {path}{said}",
+                "query": _short(entry.query),
+                "answer": _short(given.answer, LONGEST_ANSWER),
+                "gold": _short(" or ".join(map(str, gold))),
+            }
+        )
+    return shown
 
 
-def _groups(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
-    side = tag("div", figures["best-of-n"], tag("figure", tables.fusion_table(findings)))
-    pair = tag("div", figures["radar"], side, class_="pair")
-    return _section("Where it helps", "", pair, tables.group_table(findings))
-
-
-def _ablations(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
-    left_out = [f"{label(spec)}: {why}." for spec, why in findings.left_out.items()]
-    note = tag("p", "Not shown: ", " ".join(left_out), class_="note") if left_out else Markup()
-    prompts = "Prompts are compared by collecting a recording with each set: odar eval compare A B."
-    return _section("What each part is worth", prompts, figures["ablations"], figures["sweeps"], note)
-
-
-def _limits(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
-    return _section(
-        "Oracle gap and safety tax",
-        "The oracle router takes the cheapest path that turns out right; the tax is what ODAR calls beyond it.",
-        tables.oracle_table(findings),
-        tag("h2", "Cost stability"),
-        tables.stability_table(findings),
-    )
-
-
-def _errors(findings: Findings, examples: Mapping[int, RecordedItem], figures: Mapping[str, Markup]) -> Markup:
-    shown = [_example(findings, row, entry) for row, entry in examples.items()]
-    kinds = tag("dl", *(part for kind, text in KINDS.items() for part in (tag("dt", kind), tag("dd", text))))
-    return _section(
-        "Errors",
-        "Sorted by rule, not by reading; E5 and E6 are told apart by the kind of set alone.",
-        tag("div", figures["errors"], tag("figure", kinds), class_="pair"),
-        tag("div", *shown, class_="pair examples"),
-    )
-
-
-def _example(findings: Findings, row: int, entry: RecordedItem) -> Markup:
-    kind = findings.errors.kinds[row]
-    given = entry.attempts[int(findings.odar.winner[row])]
-    judged = next((each.judgment for each in entry.attempts if each.step is Step.VERIFY), None)
-    path = ("Simple", "Medium", "Hard")[int(findings.odar.path[row])]
-    said = {True: ", verifier: CORRECT", False: ", verifier: INCORRECT", None: ""}[
-        judged if path == "Medium" else None
-    ]
-    gold = entry.gold if isinstance(entry.gold, str) else " or ".join(map(str, _listed(entry.gold)))
-    return tag(
-        "div",
-        tag("p", tag("span", kind, class_="kind"), f" {entry.key.set} {entry.key.id}, {path}{said}"),
-        tag("p", tag("q", _short(entry.query))),
-        tag(
-            "p", "answered ", tag("b", _short(given.answer, LONGEST_ANSWER)), ", right is ", tag("b", _short(gold))
-        ),
-        class_="example",
-    )
-
-
-def _routing(findings: Findings, figures: Mapping[str, Markup]) -> Markup:
-    routers = findings.routers
-    if not isinstance(routers, Routers):
-        return _section("Router quality and calibration", routers, _pair(figures["calibration"]))
-    words = (
-        "APGR is the area under the gap recovered, CPT the share of strong calls that recovers so much of it, as "
-        "RouteLLM defines them; AUROC is for telling the fast agent's failures. The same code scores the published "
-        "routellm_gsm8k rows."
-    )
-    pair = _pair(figures["router"], figures["calibration"])
-    return _section("Router quality and calibration", words, tables.router_table(routers), pair)
-
-
-def _sure(findings: Findings) -> Markup:
-    words = "The same figures by other routes. Published rows stand as published: their weights cannot be had."
-    pair = tag("div", tables.sureness_table(findings), tables.published_table(), class_="pair")
-    return _section("How sure", words, pair)
-
-
-def _origin(findings: Findings, made: Made) -> Markup:
+def _origin(findings: Findings, command: str) -> list[tuple[str, str]]:
     header, setting = findings.arrays.header, findings.setting
-    routing = (
-        f"τ {setting.tau1:g} and {setting.tau2:g}, {setting.mode}, estimator {setting.estimator}, n = {setting.n}"
-    )
     stop = "every sample" if setting.stop is None else f"stops at {setting.stop:g}"
-    fusion = f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}"
-    facts: list[tuple[str, Any]] = [
-        ("command", tag("code", made.command)),
+    versions = {
+        "odar": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in LIBRARIES},
+    }
+    return [
+        ("command", command),
+        ("recording", f"{findings.name}, {findings.arrays.samples} slow samples an item, made by {header.made_by}"),
+        ("profile", str(header.settings["profile"])),
         (
-            "recording",
-            f"{made.recording}, {findings.arrays.samples} slow samples an item, made by {header.made_by}",
+            "routing",
+            f"τ {setting.tau1:g} and {setting.tau2:g}, {setting.mode}, {setting.estimator} d, n = {setting.n}",
         ),
-        ("profile", header.settings["profile"]),
-        ("routing", routing),
-        ("fusion", fusion),
+        ("fusion", f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}"),
         *((role, _agent(header.settings[role], header.models[role])) for role in ("fast", "slow")),
         ("prompts", ", ".join(f"{step} {md5}" for step, md5 in header.prompts.items())),
-        ("calibration", header.settings["calibration"] or "none"),
-        ("seeds", ", ".join(str(seed) for seed in sorted({key.seed for key in findings.arrays.items.keys}))),
-        ("versions", ", ".join(f"{name} {version}" for name, version in made.versions.items())),
-        ("collected with", ", ".join(f"{name} {version}" for name, version in header.versions.items())),
+        ("calibration", str(header.settings["calibration"] or "none")),
+        ("versions", ", ".join(f"{name} {number}" for name, number in versions.items())),
+        ("collected with", ", ".join(f"{name} {number}" for name, number in header.versions.items())),
     ]
-    return _section(
-        "How this was made", "", tag("dl", *(t for k, v in facts for t in (tag("dt", k), tag("dd", v))))
-    )
 
 
-def _agent(agent: Mapping[str, Any], models: list[str]) -> str:
+def _agent(agent: Mapping[str, Any], models: Sequence[str]) -> str:
     others = f", or {', '.join(models[1:])}" if models[1:] else ""
     return (
         f"{models[0]}{others}: T = {agent['temperature']:g}, top-p {agent['top_p']:g}, {agent['max_tokens']} tokens"
     )
 
 
-def _figure(figure: Figure, findings: Findings) -> Markup:
-    title = tag("h3", figure.title, id=f"title-{figure.slug}")
-    return tag("figure", tag("figcaption", title, figure.caption), Markup(to_svg(figure, findings)))
-
-
-def _section(title: str, words: str, *content: Markup) -> Markup:
-    return tag("section", tag("h2", title), *([tag("p", words)] if words else []), *content)
-
-
-def _pair(*figures: Markup) -> Markup:
-    return tag("div", *figures, class_="pair")
-
-
-def _tile(value: str, words: str, *, ours: bool = False) -> Markup:
-    return tag("div", tag("b", value), tag("span", words), class_="tile ours" if ours else "tile")
-
-
-def _benchmarks(findings: Findings) -> list[str]:
-    return sorted({key.set for key in findings.arrays.items.keys})
-
-
-def _listed(gold: Any) -> list[Any]:
-    return gold if isinstance(gold, list) else [gold]
-
-
 def _short(text: str, longest: int = LONGEST) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= longest else flat[: longest - 1] + "…"
+
+
+def to_json(parts: Sequence[Findings]) -> str:
+    """Return every table of a report as JSON: by part, section and exhibit, a list of rows by column name."""
+    found = []
+    for findings in parts:
+        tables = {
+            each.slug: [dict(zip(each.csv_rows()[0], row, strict=True)) for row in each.csv_rows()[1:]]
+            for section in exhibits(findings).values()
+            for each in section
+        }
+        found.append({"recording": findings.name, "items": len(findings.arrays), "tables": tables})
+    return json.dumps(found, ensure_ascii=False, default=float)

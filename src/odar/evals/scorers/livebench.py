@@ -14,7 +14,7 @@ from typing import Any
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.mathematics import math_equal
 from odar.evals.scorers.programs import extract_program, passes, passes_script, read_tests
-from odar.evals.scorers.similarity import order_similarity, similarity
+from odar.evals.scorers.text import order_similarity, similarity
 from odar.policy.answers import last_boxed
 
 _SOLUTION = re.compile(r"<solution>(.*?)(?:</solution>|$)", re.DOTALL)

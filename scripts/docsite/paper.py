@@ -1,0 +1,129 @@
+"""docs/paper.md: the paper's tables, figures, equations and claims beside ours.
+
+    python -m docsite paper            # measures on the committed recordings (a minute), then writes the page
+
+Figures go to docs/data/paper.json, the page is `paper.md.j2` filled with them. No figure is typed into the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from docsite.markdown import ROOT
+
+PAGE = ROOT / "docs/paper.md"
+DATA = ROOT / "docs/data/paper.json"
+TEMPLATE = Path(__file__).with_name("paper.md.j2")
+RECORDINGS = {
+    "local": (["runs/local-pair/recording.jsonl.gz"], "judge"),
+    "tiny": (sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/data").glob("embedded-*.gz")), ""),
+}
+"""By the name they have in the template: files, and the split that is used."""
+ENOUGH = 100
+"""Items below which a recording shows how a table is made, and nothing else."""
+CASES = {
+    "paris": "Is Paris the capital of France?",
+    "algebra": "Find all real numbers x such that sqrt(x+3)+sqrt(x-1)=4",
+    "tokens": "$2n$ distinct tokens are placed at vertices of a regular $2n$-gon. A move interchanges tokens at edge "
+    "endpoints. After finite moves, every pair has been interchanged exactly once. Prove some edge was never chosen.",
+    "quantum": "Who is considered the father of Quantum Mechanics?",
+    "hello": "Print 'Hello World' in C++.",
+    "derive": "Derive the time-dependent Schrödinger equation.",
+}
+
+
+def measure() -> dict[str, Any]:
+    """Every figure of the page that is computed here, rounded."""
+    from odar.evals.replay.arrays import load_panels
+    from odar.evals.report.findings import gather
+    from odar.evals.report.page import to_json
+
+    found: dict[str, Any] = {}
+    for name, (places, split) in RECORDINGS.items():
+        (part,) = json.loads(to_json(gather(load_panels([ROOT / place for place in places], split=split))))
+        tables = {
+            slug: {str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}
+            for slug, rows in part["tables"].items()
+        }
+        found[name] = {"items": part["items"], "tables": tables}
+    return _rounded({**found, **_estimator()})
+
+
+def _estimator() -> dict[str, Any]:
+    from odar.difficulty.estimator import LearnedEstimator
+    from odar.difficulty.features import FEATURES, GROUPS
+    from odar.policy.path import Thresholds
+    from odar.types import Query
+
+    shipped, thresholds = LearnedEstimator.load(), Thresholds(0.3, 0.7)
+    with np.load(ROOT / "tests/difficulty/reference_mixture.npz") as file:
+        d, sets = shipped.predict(file["features"].astype(float)), file["set"]
+    mix = {
+        str(name): np.bincount(thresholds.paths(d[sets == name]), minlength=3) / (sets == name).sum()
+        for name in np.unique(sets)
+    }
+    mix["all"] = np.bincount(thresholds.paths(d), minlength=3) / len(d)
+    weights = np.abs(shipped.weights_)
+    top = sorted(zip(FEATURES, weights.tolist(), strict=True), key=lambda pair: -pair[1])[:10]
+    return {
+        "mixture": {"items": len(d), "paths": {name: shares.tolist() for name, shares in mix.items()}},
+        "weights": {
+            "groups": {name: float(weights[group].sum() / weights.sum()) for name, group in GROUPS.items()},
+            "top": [name for name, _ in top],
+        },
+        "difficulty": {name: shipped.estimate(Query(text)).exact for name, text in CASES.items()},
+    }
+
+
+def render(figures: dict[str, Any]) -> str:
+    """The page with these figures."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    reported = json.loads((ROOT / "src/odar/policy/posterior.report.json").read_text("utf-8"))
+    measured = json.loads((ROOT / "docs/data/measured.json").read_text("utf-8"))
+    return environment.from_string(TEMPLATE.read_text("utf-8")).render(
+        ours=_cell(figures), figures=figures, posterior=reported, measured=measured, enough=ENOUGH,
+        local=" ".join(RECORDINGS["local"][0]) + " --split judge", tiny="docs/data/embedded-*.jsonl.gz",
+    )  # fmt: skip
+
+
+def _cell(figures: dict[str, Any]) -> Callable[..., str]:
+    """For the template: part, table, row, column and format → the figure, with its interval if it has one."""
+
+    def cell(part: str, table: str, row: str, column: str, form: str = ".3f") -> str:
+        found = figures[part]["tables"].get(table, {}).get(row, {})
+        value = found.get(column, "")
+        if value == "" or value is None:
+            return "not recorded"
+        if isinstance(value, str):
+            return value
+        low, high = found.get(f"{column} low", ""), found.get(f"{column} high", "")
+        text = f"{value:{form}}"
+        if low != "" and high != "":
+            text += f" [{low:{form}}, {high:{form}}]"
+        return text.replace("-", "−")
+
+    return cell
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return round(value, 4) + 0.0 if isinstance(value, float) else value
+
+
+def write() -> list[str]:
+    """Measure, and write figures and page."""
+    DATA.write_text(json.dumps(measure(), indent=0, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    PAGE.write_text(render(json.loads(DATA.read_text("utf-8"))), encoding="utf-8")
+    return [str(path.relative_to(ROOT)) for path in (DATA, PAGE)]

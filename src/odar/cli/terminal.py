@@ -1,0 +1,70 @@
+"""Terminal output: text without control characters, tables, and an answer that is shown while it is generated."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container
+from typing import TYPE_CHECKING, Any, TextIO
+
+from odar.policy.answers import find_answer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_REPLACEMENTS: dict[int, str] = {
+    **{code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"},
+    ord("\r"): "",  # half of a line end, or meant to overwrite the line
+}
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+def strip_control_chars(text: str) -> str:
+    r"""Replace control characters, which could clear the screen, change the title or fill the clipboard.
+
+    Line ends and tabs stay. A text can be given in pieces.
+
+    >>> strip_control_chars("4\x1b]0;title\x07\r\n\tfür 漢字")
+    '4�]0;title�\n\tfür 漢字'
+    """
+    return text.translate(_REPLACEMENTS)
+
+
+class AnswerStream:
+    """Writes text as it comes, dimmed, because most of it is the way to the answer and not the answer."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._text = ""
+
+    def feed(self, text: str) -> None:
+        """Show another piece."""
+        if not self._text:
+            text = text.lstrip()
+        self._text += text
+        self._out.write(f"{_DIM}{strip_control_chars(text)}{_PLAIN}" if text else "")
+        self._out.flush()
+
+    def finish(self, answer: str) -> bool:
+        """End the stream; True if the answer as such has been seen and need not be printed again."""
+        if not self._text:
+            return False
+        self._out.write("\n")
+        self._out.flush()
+        return find_answer(self._text) is None and self._text.strip() == answer
+
+
+def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
+    """A table with these columns.
+
+    Args:
+        columns: their titles.
+        gap: spaces between them.
+        right: those whose values stand at the right, as figures do.
+        options: of every column, such as `no_wrap`.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
+    for title in columns:
+        table.add_column(title, justify="right" if title in right else "left", **options)
+    return table

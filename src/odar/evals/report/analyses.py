@@ -1,0 +1,395 @@
+"""Why ODAR did so: ablations, settings, robustness, cost, errors, router quality, and how sure all that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from odar.calibration.bootstrap import Interval
+from odar.evals.replay.policies import POSTERIOR, SIZES
+from odar.evals.replay.simulate import always
+from odar.evals.report.draw import Column, Exhibit, Palette, columns_of, label, patch
+from odar.evals.report.findings import Findings, Routers
+from odar.evals.report.results import PATHS, RADAR
+from odar.evals.router_quality import gap_recovered
+from odar.evals.statistics import item_names, known_mean, paired, strata_of
+from odar.evals.taxonomy import KINDS
+from odar.policy.path import HARD
+
+ABLATIONS = {
+    "always-hard": "no estimator: always Hard",
+    "always-medium": "rules only: always Medium",
+    "single-fast": "no slow agent",
+    "odar:rule=none": "no fusion: first slow answer",
+    "odar:dispatch=off": "expert and model router off",
+    "odar:statistics=panel": "z-score by own μ and σ",
+    "odar:statistics=none": "z-score off",
+    "odar:mode=prior": "prior routing",
+    "odar:mode=posterior": "posterior routing",
+    POSTERIOR: "posterior by own μ and σ",
+    "odar:stop=none": "every sample, no early stop",
+    "odar:stop=0.8": "early stop",
+    "odar:estimator=length": "difficulty by length",
+    "odar:without=none": "estimator trained again",
+    "odar:without=lexical": "… without lexical features",
+    "odar:without=structural": "… without structural features",
+    "odar:without=semantic": "… without semantic features",
+}
+
+
+def ablations(findings: Findings) -> list[Exhibit]:
+    """What each part of ODAR is worth: over all items, and by benchmark (SPEC 7.3)."""
+    odar, names, strata = findings.odar, item_names(findings.arrays), strata_of(findings.arrays)
+    base = np.array(findings.means(odar))
+    rows: list[list[Any]] = []
+    by_benchmark: list[list[Any]] = []
+    for outcome in findings.suite("ablations"):
+        change = paired(outcome.score, odar.score, names, strata).interval
+        calls, name = float(outcome.calls.mean()), ABLATIONS.get(outcome.name, outcome.name)
+        rows.append([name, change, calls, calls / float(odar.calls.mean())])
+        by_benchmark.append([name, *(100 * (np.array(findings.means(outcome)) - base)).tolist(), calls])
+    for each in findings.variants:
+        ratio = each.calls / float(odar.calls.mean())
+        rows.append([f"{each.name} ({each.items} items)", each.change.interval, each.calls, ratio])
+
+    def draw(canvas: Any, palette: Palette) -> None:
+        axes = canvas.subplots()
+        for y, (_, change, _, ratio) in enumerate(rows):
+            value = 100 * change.value
+            axes.barh(y, value, 0.6, color=palette.good if value > 0 else palette.bad, alpha=0.85)
+            if not np.isnan(change.low):
+                axes.plot([100 * change.low, 100 * change.high], [y, y], color=palette.muted, linewidth=1)
+            axes.annotate(f"{ratio:.2f}×", (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
+                          textcoords="offset points", va="center", fontsize=8, color=palette.muted)  # fmt: skip
+        axes.axvline(0, color=palette.muted, linewidth=0.8)
+        axes.set_yticks(range(len(rows)), [str(row[0])[:34] for row in rows])
+        axes.tick_params(axis="y", labelcolor=palette.ink, length=0, labelsize=8.5)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
+        axes.grid(axis="y", visible=False)
+
+    columns = columns_of("ablation |; change of accuracy | +.3f; calls | .2f; calls, ODAR = 1 | .2f")
+    found = [
+        Exhibit(
+            "ablations", "What each part is worth",
+            "Change of accuracy against ODAR with its 95% interval, and calls as a multiple of ODAR's.",
+            columns, rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)),
+        )
+    ]  # fmt: skip
+    if len(findings.benchmarks) > 1:
+        heat = [Column("ablation", ""), *(Column(name, "+.1f", heat=True) for name in findings.benchmarks)]
+        caption = "Change of accuracy against ODAR in points."
+        found.append(Exhibit("matrix", "By benchmark", caption, [*heat, Column("calls", ".2f")], by_benchmark))
+    return found
+
+
+def fusion_table(findings: Findings) -> Exhibit:
+    """ODAR's routing with each fusion rule (SPEC 5.9)."""
+    rows: list[list[Any]] = []
+    for outcome in findings.suite("fusion-rules"):
+        hard = outcome.path == 2
+        within = float(outcome.score[hard].mean()) if hard.any() else None
+        rows.append([outcome.name.partition("=")[2], float(outcome.score.mean()), within])
+    for row in rows:
+        forced = always(findings.arrays, replace(findings.setting, rule=row[0]), HARD, row[0])
+        row.append(float(forced.score.mean()))
+    marked = [i for i, row in enumerate(rows) if row[0] == findings.setting.rule]
+    columns = columns_of("fusion rule |; accuracy; on the Hard path; Hard path for all")
+    caption = (
+        "ODAR with another rule, over all items, on those that took the Hard path, and with the Hard path for all."
+    )
+    return Exhibit("fusion", "Fusion rules", caption, columns, rows, marked)
+
+
+def features(findings: Findings) -> list[Exhibit]:
+    """The estimator trained again without each group of features."""
+    if isinstance(findings.features, str):
+        return []
+    rows = [[row.name, row.pearson, row.routing_accuracy, row.accuracy, row.calls] for row in findings.features]
+    columns = columns_of("estimator |; r with d* | .2f; routing accuracy | .1%; accuracy; calls | .2f")
+    caption = (
+        "Routing by the question alone. Each estimator is trained on the other folds of this recording, starting "
+        "from the shipped one. Routing accuracy: share of items on the cheapest path that answers best."
+    )
+    return [Exhibit("features", "Groups of features", caption, columns, rows, [0])]
+
+
+def curve_figure(findings: Findings) -> Exhibit:
+    """Accuracy by the number of slow samples."""
+    names = {"ODAR": "odar:n", "self-consistency": "self-consistency:k", "best of n": "best-of-n:n"}
+    sizes = [n for n in SIZES if n <= findings.arrays.samples]
+    rows = [
+        [n, *(each.score.mean() for each in (findings.outcomes[f"{spec}={n}"] for spec in names.values()))]
+        for n in sizes
+    ]
+
+    def draw(canvas: Any, palette: Palette) -> None:
+        axes = canvas.subplots()
+        for i, colour in enumerate((palette.accent, palette.medium, palette.hard), start=1):
+            axes.plot([row[0] for row in rows], [row[i] for row in rows], "o-", color=colour)
+        axes.set_xticks(sizes)
+        axes.set(xlabel="slow samples, n", ylabel="accuracy")
+        axes.margins(y=0.2)
+        canvas.legend(["ODAR (Hard path)", *list(names)[1:]], loc="outside lower center", ncols=2)
+
+    columns = [*columns_of("n | d"), *(Column(name) for name in names)]
+    return Exhibit("best-of-n", "More samples", "Accuracy by the number of slow samples.", columns, rows, draw=draw)
+
+
+def sweeps(findings: Findings) -> list[Exhibit]:
+    """ODAR with one setting changed."""
+    titles = {"beta": "β of the answer free energy", "lambda": "λ of the varentropy", "tau": "τ1 and τ2"}
+    found = []
+    for sweep, title in titles.items():
+        rows = []
+        for outcome in findings.suite(f"sweep-{sweep}"):
+            value = outcome.name.partition(":")[2].replace(",mode=prior,statistics=panel", "").replace("inf", "∞")
+            value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
+            rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
+
+        def draw(canvas: Any, palette: Palette, rows: list[list[Any]] = rows, title: str = title) -> None:
+            axes = canvas.subplots()
+            axes.plot(range(len(rows)), [row[1] for row in rows], "o-", color=palette.accent)
+            axes.set_xticks(range(len(rows)), [row[0] for row in rows])
+            axes.set(xlabel=title, ylabel="accuracy")
+            axes.margins(y=0.4)
+
+        caption = (
+            "By prior routing, with the recording's own μ and σ."
+            if sweep == "lambda"
+            else "All else as it was set."
+        )
+        columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
+        drawn = None if sweep == "tau" else draw
+        found.append(Exhibit(f"sweep-{sweep}", title, caption, columns, rows, draw=drawn, size=(4.9, 2.7)))
+    return found
+
+
+def attacks(findings: Findings) -> list[Exhibit]:
+    """Benchmarks under complexity injection and simplicity masking."""
+    rows = [
+        [
+            f"{row.benchmark}, {row.attack}", row.items, "recorded" if row.recorded else "routing only",
+            *row.difficulty, row.same_path, *row.accuracy, row.change.interval, *row.calls,
+            row.calls[1] / row.calls[0] - 1,
+        ]
+        for row in findings.attacks
+    ]  # fmt: skip
+    if not rows:
+        return []
+    columns = columns_of(
+        "benchmark, attack |; items | d; answers |; d | .2f; d attacked | .2f; same path | .0%; accuracy; "
+        "attacked; change | +.3f; calls | .2f; attacked calls | .2f; cost | +.0%"
+    )
+    caption = (
+        "Injection makes a question look hard, masking makes it look easy. `routing only`: the rewritten questions "
+        "were not asked; the recorded answers are replayed on the paths that the rewritten questions take."
+    )
+    return [Exhibit("attacks", "Adversarial rewrites", caption, columns, rows)]
+
+
+def transfer(findings: Findings) -> list[Exhibit]:
+    """An estimator of one domain on the others."""
+    if isinstance(findings.transfer, str):
+        return []
+    rows = [
+        [
+            f"{row.trained_on} → {row.applied_to}", row.items, row.own, row.transferred, row.retained,
+            row.own_auroc, row.transferred_auroc,
+        ]
+        for row in findings.transfer
+    ]  # fmt: skip
+    columns = columns_of(
+        "trained → applied |; items | d; own routing acc. | .1%; transferred | .1%; retained | .0%; own AUROC; "
+        "transferred AUROC"
+    )
+    caption = "Own: an estimator that was trained on other items of the domain it routes. By the question alone."
+    return [Exhibit("transfer", "Out of domain", caption, columns, rows)]
+
+
+def stability_table(findings: Findings) -> Exhibit:
+    """Mean, 95th percentile and worst case of an item."""
+    rows = []
+    for name in (name for name in RADAR if name in findings.outcomes):
+        cells: list[Any] = [label(name)]
+        for values in (findings.outcomes[name].calls, findings.outcomes[name].tokens):
+            known = known_mean(values) is not None
+            cells += (
+                [float(values.mean()), float(np.percentile(values, 95)), float(values.max())]
+                if known
+                else [None] * 3
+            )
+        rows.append(cells)
+    names = ("calls, mean", "calls, 95%", "calls, max", "tokens, mean", "tokens, 95%", "tokens, max")
+    columns = [*columns_of("policy |"), *(Column(name, ".1f") for name in names)]
+    return Exhibit("stability", "Cost stability", "What one item may cost.", columns, rows, [0])
+
+
+def latency(findings: Findings) -> list[Exhibit]:
+    """How long answers take, by path; nothing where it was not recorded."""
+    odar = findings.odar
+    if np.isnan(odar.seconds).any():
+        return []
+    rows: list[list[Any]] = []
+    for number, name in [(None, "all"), *enumerate(PATHS)]:
+        seconds = odar.seconds if number is None else odar.seconds[odar.path == number]
+        if len(seconds):
+            rows.append([name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())])
+
+    def draw(canvas: Any, palette: Palette) -> None:
+        axes = canvas.subplots()
+        edges = np.linspace(0, max(float(odar.seconds.max()), 0.1), 31)
+        parts = [odar.seconds[odar.path == path] for path in range(3)]
+        axes.hist(parts, bins=edges, stacked=True, color=[palette.simple, palette.medium, palette.hard])
+        median, tail = np.percentile(odar.seconds, [50, 95])
+        for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
+            axes.axvline(value, color=palette.ink, linewidth=1, linestyle=(0, (3, 2)))
+            place = {"xycoords": ("data", "axes fraction"), "xytext": (4, down), "textcoords": "offset points"}
+            axes.annotate(text, (value, 1), fontsize=8.5, **place)
+        axes.set(xlabel="seconds", ylabel="items")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.grid(axis="x", visible=False)
+        handles = [patch(colour) for colour in (palette.simple, palette.medium, palette.hard)]
+        canvas.legend(handles, PATHS, loc="outside lower center", ncols=3)
+
+    columns = columns_of("path |; items | d; p50, s | .1f; p95, s | .1f; max, s | .1f")
+    caption = "As recorded at collection; a request for several samples counts with the time of all."
+    return [Exhibit("latency", "How long an answer takes", caption, columns, rows, [0], draw)]
+
+
+def oracle_table(findings: Findings) -> Exhibit:
+    """How far ODAR is from what hindsight could do, and what its caution costs."""
+    odar, best, bound = findings.odar, findings.outcomes["oracle-router"], findings.outcomes["oracle"]
+    rows = []
+    everything = np.ones(len(findings.arrays), dtype=bool)
+    for name, mask in [("all", everything), *findings.benchmarks.items()]:
+        ours, router, any_right = (float(each.score[mask].mean()) for each in (odar, best, bound))
+        calls, least = (float(each.calls[mask].mean()) for each in (odar, best))
+        ratio = ours / router if router else None
+        rows.append([name, ours, router, router - ours, ratio, any_right, calls, least, calls - least])
+    columns = columns_of(
+        "benchmark |; ODAR; oracle router; gap; optimality | .1%; any answer right; calls | .2f; oracle's | .2f; "
+        "safety tax | +.2f"
+    )
+    caption = "The oracle router takes the cheapest path that answers best, with ODAR's fusion."
+    return Exhibit("oracle", "Oracle gap", caption, columns, rows, [0])
+
+
+def errors_figure(findings: Findings) -> Exhibit:
+    """How many errors of each kind, E1 to E6."""
+    counts = findings.errors.counts
+    total = max(1, sum(counts.values()))
+    rows = [[f"{kind} {KINDS[kind]}", count, count / total] for kind, count in counts.items()]
+
+    def draw(canvas: Any, palette: Palette) -> None:
+        axes = canvas.subplots()
+        for y, (kind, count) in enumerate(reversed(counts.items())):
+            axes.barh(y, count, 0.62, color=palette.other if kind in ("E5", "E6") else palette.accent)
+            text = f"{count} ({count / total:.0%})"
+            axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
+        axes.set_yticks(
+            range(len(counts)), [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in reversed(counts)]
+        )
+        axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
+        axes.margins(x=0.2)
+        axes.set_xlabel("errors")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(axis="y", visible=False)
+        handles = [patch(palette.accent), patch(palette.other)]
+        canvas.legend(handles, ["ODAR's own", "the models'"], loc="outside lower center", ncols=2)
+
+    columns = columns_of("kind |; errors | d; share | .0%")
+    caption = "Every error once, by what went wrong first; by rule, not by reading."
+    return Exhibit("errors", "Errors by kind", caption, columns, rows, draw=draw)
+
+
+def routers(findings: Findings) -> list[Exhibit]:
+    """How well difficulty tells which questions need more (SPEC 7.6)."""
+    found = findings.routers
+    if not isinstance(found, Routers):
+        return []
+    shares = np.linspace(0, 1, 11)
+    curves = {
+        name: gap_recovered(score, found.weak, found.strong_score, shares) for name, score in found.scores.items()
+    }
+
+    def draw(canvas: Any, palette: Palette) -> None:
+        axes = canvas.subplots()
+        styles = {
+            "random": (palette.grid, "-"),
+            "length": (palette.other, (0, (4, 2))),
+            "oracle": (palette.good, (0, (1, 1.5))),
+        }
+        for name, values in curves.items():
+            colour, style = styles.get(name, (palette.accent if "posterior" in name else palette.hard, "-"))
+            axes.plot(shares, values, color=colour, linestyle=style, linewidth=2, label=name)
+        axes.plot([0, 1], [0, 1], color=palette.muted, linewidth=0.8)
+        axes.set(xlabel="share of strong calls", ylabel="gap recovered")
+        canvas.legend(loc="outside lower center", ncols=2)
+
+    rows = [[row.router, row.apgr, row.cpt50, row.cpt80, row.auroc] for row in found.rows]
+    columns = columns_of("router |; APGR; CPT(50%) | .0%; CPT(80%) | .0%; AUROC")
+    caption = (
+        f"Weak is the fast agent, strong is {label(found.strong)}; the thin line is chance. APGR is the area under "
+        "the gap recovered, CPT the share of strong calls that recovers so much of it, as RouteLLM defines them; "
+        "AUROC is for telling the fast agent's failures."
+    )
+    points = [[float(share), *(float(values[i]) for values in curves.values())] for i, share in enumerate(shares)]
+    heads = [*columns_of("share | .1f"), *(Column(name, ".2f") for name in curves)]
+    return [
+        Exhibit("routers", "Routers", caption, columns, rows),
+        Exhibit("recovered", "Gap recovered by share of strong calls", "", heads, points, draw=draw),
+    ]
+
+
+def calibration_figure(findings: Findings) -> Exhibit:
+    """Difficulty against how often the fast answer was wrong."""
+    rows = [[name, *each] for name, bins in findings.reliability.items() for each in bins]
+
+    def draw(canvas: Any, palette: Palette) -> None:
+        axes = canvas.subplots()
+        axes.plot([0, 1], [0, 1], color=palette.grid, linewidth=1.5)
+        colours = {"prior": palette.hard, "posterior": palette.accent}
+        for name, bins in findings.reliability.items():
+            axes.plot([b[0] for b in bins], [b[1] for b in bins], "o-", color=colours[name], label=name)
+        axes.set(xlim=(0, 1.03), ylim=(0, 1.03))  # with room for a point at the very end
+        axes.set(xlabel="difficulty, mean of a bin", ylabel="share of fast answers that were wrong")
+        canvas.legend(loc="outside lower center", ncols=2)
+
+    columns = columns_of("estimate |; difficulty | .2f; fast wrong | .2f; items | d")
+    caption = "Bins of equally many items. On the line, 0.3 means that 3 of 10 fast answers are wrong."
+    return Exhibit("calibration", "Is difficulty what it says?", caption, columns, rows, draw=draw)
+
+
+def sureness_table(findings: Findings) -> Exhibit:
+    """The same figures by other ways to be unsure of them, and how many items would show a difference."""
+    drawn, other = findings.restratified
+    ours, consistency = findings.main[0], findings.outcomes[findings.consistency]
+    against = paired(
+        findings.odar.score, consistency.score, item_names(findings.arrays), strata_of(findings.arrays)
+    )
+    other_name = label(findings.consistency)
+    needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))
+    rows: list[list[Any]] = [
+        ["accuracy, stratified bootstrap over items", ours.accuracy],
+        ["accuracy, t over folds", ours.folds],
+        ["accuracy, deviation between seeds", "one seed only" if np.isnan(ours.seeds) else f"{ours.seeds:.3f}"],
+        ["gain on single fast, strata as drawn", _signed(drawn.interval)],
+        ["gain on single fast, label-free strata", _signed(other.interval)],
+        [f"p of that gain, {drawn.test}", _p(drawn.p)],
+        [f"gain on {other_name}", _signed(against.interval)],
+        [f"p of the gain on {other_name}, {against.test}", _p(against.p)],
+        ["items needed to show a gain on single fast of so many points", needed],
+    ]
+    caption = "Needed items are for p < 0.05 with 80% power."
+    return Exhibit("sureness", "How sure", caption, columns_of("by |; ODAR"), rows)
+
+
+def _p(value: float | None) -> str:
+    return "too few items" if value is None else f"{value:.3f}"
+
+
+def _signed(value: Interval) -> str:
+    return value.signed().replace("-", "−")

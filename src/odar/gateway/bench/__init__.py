@@ -1,1 +1,0 @@
-"""What the gateway itself costs, measured against an upstream that answers at once."""

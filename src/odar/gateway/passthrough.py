@@ -1,0 +1,168 @@
+"""POST /v1/embeddings and /v1/completions: sent on to the model that the request names, with no routing.
+
+Only to models of providers that the operator configured, under the same keys, budgets and limits as a question. The
+fields that are sent on are listed in `odar.forwarding`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from odar.agents.team import billed
+from odar.conversation import Options, Wire
+from odar.errors import BudgetExceeded
+from odar.formats import dump_json
+from odar.forwarding import select_body
+from odar.gateway.chat_request import ChatRequest, read_model, take_extras, with_headers
+from odar.gateway.endpoint import Endpoint, Listening, RequestState
+from odar.gateway.errors import ApiError, bad_field
+from odar.gateway.exchange import EVENTS, JSON
+from odar.gateway.fields import Fields, read_json
+from odar.gateway.request_size import check_values
+from odar.providers.base import Message, Reply, Request, Sampling, forward_body
+from odar.types import Path, Query, Step
+
+MAX_INPUTS = 2048
+"""Texts in one request, as many as OpenAI takes."""
+_MAX_SAMPLES = 128
+_DEFAULT_TOKENS = 16
+"""Length of a completion where the client sets none, as OpenAI documents it: servers differ, some have no limit."""
+
+
+def read_embeddings(body: Any) -> ChatRequest:
+    """A request for embeddings; `echo` holds the fields that can be sent on."""
+    fields = Fields(body)
+    return _request(fields, _texts(fields, "input"), 0, 1)
+
+
+def read_completions(body: Any) -> ChatRequest:
+    """A request for completions of texts."""
+    fields = Fields(body)
+    prompts = _texts(fields, "prompt")
+    if suffix := fields.text("suffix"):
+        prompts = [prompt + suffix for prompt in prompts]
+    max_tokens = fields.integer("max_tokens")
+    max_tokens = _DEFAULT_TOKENS if max_tokens is None else max_tokens
+    n = fields.integer("n", at_least=1, at_most=_MAX_SAMPLES) or 1
+    best_of = fields.integer("best_of", at_least=1, at_most=_MAX_SAMPLES) or n
+    if best_of < n:
+        raise fields.bad("best_of", f"{best_of} is less than n = {n}")
+    return _request(fields, prompts, len(prompts) * max_tokens, best_of, {"max_tokens": max_tokens})
+
+
+def _request(
+    fields: Fields, texts: list[str], max_tokens: int, samples: int, sent: Mapping[str, Any] | None = None
+) -> ChatRequest:
+    """The request as a query that costs at least as much: all texts are read once for each sample."""
+    model, extras, stream = read_model(fields), take_extras(fields), fields.flag("stream") or False
+    options = Options(max_tokens=max_tokens, n=samples)
+    query = Query.of(tuple(Message("user", text) for text in texts), options)
+    return ChatRequest(model, query, extras, stream, echo=sent or {})
+
+
+def _texts(fields: Fields, name: str) -> list[str]:
+    """A string, a list of strings, a list of tokens or a list of such lists; tokens as their numbers in words."""
+    given = fields.needed(name, fields.any(name))
+    each = given if isinstance(given, list) and not _are_tokens(given) else [given]
+    if not 1 <= len(each) <= MAX_INPUTS:
+        raise fields.bad(name, f"{len(each)} texts are not from 1 to {MAX_INPUTS}")
+    if not all(isinstance(text, str) or (isinstance(text, list) and text and _are_tokens(text)) for text in each):
+        raise fields.bad(name, "must be a string, a list of strings, a list of tokens or a list of such lists")
+    return [text if isinstance(text, str) else " ".join(map(str, text)) for text in each]
+
+
+def _are_tokens(value: list[Any]) -> bool:
+    return bool(value) and all(type(token) is int for token in value)
+
+
+class PassThrough(Endpoint):
+    """An ASGI application for one of these addresses."""
+
+    async def _answer(self, state: RequestState) -> None:
+        raw = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
+        body, read = await asyncio.to_thread(self._read_body, raw)
+        state.ask = ask = with_headers(read, state.exchange.headers)
+        service = self._service
+        options = service.route(ask, state.key)
+        if "model" not in options:
+            raise bad_field("model", f"{ask.model!r} routes questions; name the model that this goes to")
+        if state.key is not None and state.key.paths is not None and Path.SIMPLE not in state.key.paths:
+            raise ApiError(403, "this key may not use the simple path", "path_not_allowed", "model")
+        card = service.settings.card(options["model"])
+        provider = service.settings.providers.get(card.provider)
+        if provider is not None and provider.kind != "openai":
+            kind = f"{card.provider} is of kind {provider.kind}"
+            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
+        await self._bill(state, options)
+        assert state.ledger is not None
+        ledger, wished = state.ledger, ask.query.options
+        calls = len(ask.query.messages) * wished.n if self._protocol.name == "completions" else 1
+        if ledger.limits.calls is not None and calls > ledger.limits.calls:
+            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, and this request asks for {calls}")
+        if ledger.affordable(card, ask.query.messages, wished.max_tokens, wished.n) < wished.n:
+            raise BudgetExceeded(f"only a part of the {wished.n} samples fits the limits; lower best_of or n")
+        timeout_s, short = ledger.call_timeout(service.odar.settings.fast.timeout_s)
+        request = Request(
+            model=card.id,
+            messages=ask.query.messages,
+            sampling=Sampling(max_tokens=wished.max_tokens),
+            n=wished.n,
+            timeout_s=timeout_s,
+            short_timeout=short,
+            retry_billed=not ledger.limited,
+            retry_rate_limit=False,
+            take_retry=ledger.take_retry,
+            unlisted_model=card.name not in service.settings.models,
+        )
+        sent, note = select_body(
+            {**body, **ask.echo, "model": card.id},
+            self._protocol.name,
+            forward=() if provider is None else provider.forward,
+            dropped=card.drop,
+            priced=ledger.limits.cost_usd is not None,
+        )
+        to = service.odar.providers[card.provider]
+        address = f"/{self._protocol.name}"
+        with Listening(state.exchange):
+            reply = await billed(
+                ledger,
+                Step.ANSWER,
+                card,
+                request,
+                request.messages,
+                lambda: forward_body(to, address, sent, request),
+            )
+        await self._respond(state, ask, reply, note)
+
+    def _read_body(self, raw: bytes) -> tuple[Mapping[str, Any], ChatRequest]:
+        """The body, and the request as a query."""
+        check_values(raw)
+        body = read_json(raw)
+        return body, self._protocol.read(body)
+
+    async def _respond(self, state: RequestState, ask: ChatRequest, reply: Reply, note: str) -> None:
+        assert state.ledger is not None
+        spend = state.ledger.spend()
+        payload = dict((reply.completions[0].wire or Wire("openai", {})).value)
+        if isinstance(usage := payload.get("usage"), dict):
+            payload["usage"] = {**usage, "cost": spend.cost_usd}
+        payload["odar"] = {
+            "trace_id": state.trace_id,
+            "calls": spend.calls,
+            "cost_usd": spend.cost_usd,
+            "degraded": bool(note),
+            "degradations": [note] if note else [],
+        }
+        cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
+        headers = [
+            (b"x-odar-trace", state.trace_id.encode()),
+            (b"x-odar-calls", b"%d" % spend.calls),
+            (b"x-odar-cost-usd", cost),
+        ]
+        data = await asyncio.to_thread(dump_json, payload)
+        if ask.stream and "choices" in payload:  # the whole answer in one event
+            await state.exchange.respond(200, b"data: %b\n\ndata: [DONE]\n\n" % data, [*EVENTS, *headers])
+        else:
+            await state.exchange.respond(200, data, [*JSON, *headers])

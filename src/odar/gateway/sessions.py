@@ -1,0 +1,101 @@
+"""The conversations that this process has answered lately: what `odar.policy.session` decides by.
+
+A conversation is recognised by its `x-session-id` (or Codex's `session_id`) header, else by its beginning: all that
+the client said before the model's last turn, for each API key and `user`. Only digests are kept. The table is
+bounded, forgets after a time, and belongs to one process: a request that reaches another process is routed as the
+first of its conversation, which is never wrong, only less sticky.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odar.conversation import Message
+from odar.policy.session import Session, SessionRequest
+from odar.types import Call, Decision, Query
+
+_NAMED_BY = (b"x-session-id", b"session_id")
+
+
+class _Entry(NamedTuple):
+    session: Session
+    prefix: bytes
+    """Digest of the conversation that was read."""
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A request of a session that is being answered."""
+
+    request: SessionRequest
+    key: bytes
+    prefix: bytes
+
+
+class SessionTable:
+    """Sessions by their digests, the least recently used forgotten first.
+
+    Args:
+        size: sessions to keep, at most.
+        ttl_s: seconds after its last request that a session is kept.
+        clock: tells the time.
+    """
+
+    def __init__(self, size: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size, self._ttl_s, self._clock = size, ttl_s, clock
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def open(
+        self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
+    ) -> OpenSession:
+        """Return the session that a request continues, or a new one."""
+        named = next((value for name, value in headers if name in _NAMED_BY and value.strip()), b"")
+        scope = hashlib.blake2b(repr((key_id, named, "" if named else query.options.user)).encode(), digest_size=16)
+        before, whole = _digests(query.messages, scope.digest())
+        found = scope.digest() if named else before
+        now = self._clock()
+        entry = self._entries.get(found) if found else None
+        if entry is None or now - entry.at > self._ttl_s:
+            entry = _Entry(Session(), b"", now)
+        request = entry.session.request(query, now, same_prefix=entry.prefix == before)
+        return OpenSession(request, scope.digest() if named else whole, whole)
+
+    def close(self, opened: OpenSession, decision: Decision, calls: Sequence[Call]) -> None:
+        """Remember what came of it."""
+        now = self._clock()
+        self._entries[opened.key] = _Entry(opened.request.after(decision, calls, now), opened.prefix, now)
+        self._entries.move_to_end(opened.key)
+        while len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+
+
+def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:
+    """Digests of what the client said before the model's last turn (empty if there was none), and of all it said.
+
+    What the model said is left out: clients change its form, and it follows from the rest.
+    """
+    digest, before = hashlib.blake2b(scope, digest_size=16), b""
+    for message in messages:
+        if message.role == "assistant":
+            before = digest.digest()
+            continue
+        for part in (
+            message.role,
+            message.text,
+            message.tool_call_id or "",
+            *(i.url or "" for i in message.images),
+        ):
+            raw = part.encode("utf-8", "replace")
+            digest.update(len(raw).to_bytes(8, "big") + raw)
+        for image in message.images:
+            digest.update(hashlib.blake2b(image.data, digest_size=16).digest())
+    return before, digest.digest()

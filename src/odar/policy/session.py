@@ -1,0 +1,208 @@
+"""Whether an agent's conversation keeps its model (SPEC 4.5).
+
+Providers charge little for the part of a prompt that they have read before, and each model has its own cache. A
+conversation that changes its model pays the full price for everything said so far. So in a session
+
+- the thresholds rise by what the slow agent would have to read again at the full price, and those for staying with
+  the slow agent fall by what the fast agent would have to, relative to what the slow agent costs more anyway;
+- a tool loop stays with the agent that began it. The slow agent continues alone: one call for each step;
+- the look at the fast answer can escalate once in a user turn;
+- the conversation returns to the fast agent when its difficulty, less by a quarter for each step since, is below τ1
+  and the fast agent is cheaper for this request.
+
+Pure: the caller keeps the state and tells the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from odar.catalogue import Price
+from odar.difficulty.base import DECAY
+from odar.policy.path import Routing
+from odar.types import Assignment, Call, Decision, Estimate, Path, Query, Role, SessionUse
+
+CACHE_S = 300.0
+"""Seconds that a prompt stays in a provider's cache after its last use."""
+STEP_TOKENS = 500
+"""Tokens that an agent writes in one step, for comparing costs before the answer exists."""
+KEPT_STEPS = 3
+"""Steps that the slow agent usually keeps a conversation: what a change loses is spread over them."""
+_CHARACTERS_PER_TOKEN = 4
+_NOMINAL = {Role.FAST: Price(1.0, 0.1, 5.0), Role.SLOW: Price(5.0, 0.5, 25.0)}
+"""Relative prices where one of the two is unknown or nothing costs anything, as with local models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is known of a conversation after its last answer."""
+
+    agent: Role = Role.FAST
+    """The agent that answers."""
+    pair: tuple[str, str] = ("", "")
+    """The models of the fast and the slow agent."""
+    path: Path = Path.MEDIUM
+    """The last path that was not Simple."""
+    difficulty: float = 0.0
+    """What took it to the slow agent."""
+    steps: int = 0
+    """Requests that the slow agent has answered alone since."""
+    escalated: bool = False
+    """Whether this user turn changed to the slow agent after it began."""
+    requests: int = 0
+    switches: int = 0
+    read: Mapping[Role, tuple[int, float]] = field(default_factory=dict)
+    """Tokens that each agent's model read last, and when."""
+
+    def request(self, query: Query, now: float, *, same_prefix: bool = True) -> SessionRequest:
+        """Return the next request of the session; `same_prefix`: it continues the conversation that was cached."""
+        tokens = sum(len(message.text) for message in query.messages) // _CHARACTERS_PER_TOKEN
+        cached = {
+            role: min(count, tokens)
+            for role, (count, at) in self.read.items()
+            if same_prefix and now - at < CACHE_S
+        }
+        loop = self.requests > 0 and query.messages[-1].role == "tool"
+        return SessionRequest(self, tokens, cached, loop)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """One request of a session, before it is answered."""
+
+    session: Session
+    tokens: int
+    """Of the whole conversation, estimated from its length."""
+    cached: Mapping[Role, int]
+    """How many of them each agent's model has in its provider's cache."""
+    in_tool_loop: bool
+    """Whether it brings the result of a tool, and not a new turn of the user."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether the fast answer may not be needed, so that it is not asked ahead of the decision."""
+        return self.session.requests > 0 and self.session.agent is Role.SLOW
+
+    def keep_pair(self, assignment: Assignment, known: Mapping[Role, Sequence[str]]) -> Assignment:
+        """Return the assignment with the session's models, if both can be used for this request."""
+        fast, slow = self.session.pair
+        if fast not in known[Role.FAST] or slow not in known[Role.SLOW]:
+            return assignment
+        return replace(assignment, fast=fast, slow=slow)
+
+    def cost(self, role: Role, price: Price) -> float:
+        """Return what this request costs with one agent, in millionths of a dollar."""
+        cached = self.cached.get(role, 0)
+        return (self.tokens - cached) * price.input + cached * price.cached + STEP_TOKENS * price.output
+
+    def ratio(self, prices: Mapping[Role, Price | None]) -> float:
+        """Return what the thresholds are multiplied by: above 1 if the slow agent would lose the prompt cache.
+
+        Lost are the tokens that only the other agent's model has cached. They are compared with what the slow agent
+        costs more in the steps that it usually keeps the conversation, everything cached.
+
+        >>> prices = {Role.FAST: Price(0.2, 0.02, 1.25), Role.SLOW: Price(2.5, 0.25, 15.0)}
+        >>> cold = SessionRequest(Session(), 20_000, {}, False)
+        >>> on_fast = replace(cold, cached={Role.FAST: 19_000})
+        >>> on_slow = replace(cold, cached={Role.SLOW: 19_000})
+        >>> [round(each.ratio(prices), 2) for each in (cold, on_fast, on_slow)]
+        [1.0, 2.24, 0.9]
+        """
+        known = _usable(prices)
+        fast, slow = known[Role.FAST], known[Role.SLOW]
+        extra = self.tokens * (slow.cached - fast.cached) + STEP_TOKENS * (slow.output - fast.output)
+        if extra <= 0:
+            return 1.0
+        ahead = self.cached.get(Role.FAST, 0) - self.cached.get(Role.SLOW, 0)
+        lost = ahead * (slow.input - slow.cached) if ahead > 0 else ahead * (fast.input - fast.cached)
+        return max(0.0, 1 + lost / (KEPT_STEPS * extra))
+
+    def routings(self, routing: Routing, prices: Mapping[Role, Price | None]) -> tuple[Routing, Routing]:
+        """Return the routings that decide on escalation and on staying with the slow agent."""
+        ratio = self.ratio(prices) if self.session.requests else 1.0
+        return routing.scaled(max(1.0, ratio)), routing.scaled(min(1.0, ratio))
+
+    def decide(
+        self, routing: Routing, estimate: Estimate, assignment: Assignment, prices: Mapping[Role, Price | None]
+    ) -> Decision:
+        """Choose the path of this request: by difficulty for a new turn, else as the loop began."""
+        session, ratio = self.session, self.ratio(prices)
+        up, down = self.routings(routing, prices)
+        if not session.requests or not routing.enabled:
+            usual = routing.decide(estimate, assignment)
+            return replace(usual, session=SessionUse("start", usual.path is not Path.SIMPLE))
+        decision = up.decide(estimate, assignment)
+        use = SessionUse("stay", ratio=ratio, requests=session.requests, switches=session.switches)
+        if not self.in_tool_loop:
+            kept = down.decide(estimate, assignment)
+            if session.agent is Role.SLOW and decision.path is Path.SIMPLE is not kept.path:
+                # Only the cache speaks for the slow agent: its one answer is enough.
+                reason = f"{kept.reason}; thresholds × {ratio:.2f} for what is cached"
+                return replace(kept, path=session.path, reason=reason, alone=True, session=replace(use, slow=True))
+            reason = (
+                f"{decision.reason}; thresholds × {ratio:.2f} for what is cached" if ratio > 1 else decision.reason
+            )
+            return replace(decision, reason=reason, session=replace(use, slow=decision.path is not Path.SIMPLE))
+        if session.agent is Role.FAST:
+            reason = "tool loop of the fast agent"
+            return replace(
+                decision, path=Path.SIMPLE, reason=reason, session=replace(use, looks=not session.escalated)
+            )
+        left = session.difficulty * DECAY**session.steps
+        known, tau1 = _usable(prices), routing.thresholds_of(assignment.expert).tau1
+        if left < tau1 and self.cost(Role.FAST, known[Role.FAST]) < self.cost(Role.SLOW, known[Role.SLOW]):
+            reason = f"the hard part is over: {left:.3f} < τ1 = {tau1:g} after {session.steps} steps"
+            return replace(
+                decision, path=Path.SIMPLE, reason=reason, session=replace(use, looks=not session.escalated)
+            )
+        reason = f"tool loop of the slow agent, difficulty {session.difficulty:.3f}, step {session.steps + 1}"
+        return replace(decision, path=session.path, reason=reason, alone=True, session=replace(use, slow=True))
+
+    def settle(self, decision: Decision, calls: Sequence[Call]) -> Decision:
+        """Return the decision with what came of it: which agent answers now, and what was read from a cache."""
+        use, session = decision.session or SessionUse(), self.session
+        answered = {call.step.role for call in calls if not call.failed and not call.scoring}
+        slow = decision.path is not Path.SIMPLE and Role.SLOW in answered
+        switched = bool(session.requests) and slow is not (session.agent is Role.SLOW)
+        event = "start" if not session.requests else "stay"
+        if switched:
+            event = "escalate" if slow else "return"
+        cached = [call.usage.cached for call in calls if call.usage.cached is not None]
+        return replace(
+            decision,
+            session=replace(
+                use,
+                event=event,
+                slow=slow,
+                requests=session.requests + 1,
+                switches=session.switches + switched,
+                cached_tokens=sum(cached) if cached else None,
+            ),
+        )
+
+    def after(self, decision: Decision, calls: Sequence[Call], now: float) -> Session:
+        """Return the session after this request; `decision` is the settled one."""
+        use, session = decision.session or SessionUse(), self.session
+        read = dict(session.read)
+        for call in calls:
+            if not call.failed and not call.scoring:
+                read[call.step.role] = (call.usage.input or self.tokens, now)
+        kept = use.slow and decision.alone
+        return Session(
+            agent=Role.SLOW if use.slow else Role.FAST,
+            pair=(decision.assignment.fast, decision.assignment.slow),
+            path=session.path if decision.path is Path.SIMPLE else decision.path,
+            difficulty=session.difficulty if kept or not use.slow else decision.difficulty,
+            steps=session.steps + 1 if kept else 0,
+            escalated=self.in_tool_loop and (session.escalated or (use.slow and not decision.alone)),
+            requests=use.requests,
+            switches=use.switches,
+            read=read,
+        )
+
+
+def _usable(prices: Mapping[Role, Price | None]) -> Mapping[Role, Price]:
+    """The prices, or nominal ones where they cannot be compared."""
+    known = {role: price for role, price in prices.items() if price is not None and not price.free}
+    return known if len(known) == len(Role) else _NOMINAL

@@ -1,0 +1,119 @@
+"""Thresholds that learn from feedback (`routing.learn`): every move is a row, and can be undone.
+
+One client cannot steer: a mark counts once per trace, only from the key that asked, and at most 20 times a day and
+key. With a step of 0.01 that moves t by at most 0.2 of its range a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from odar.errors import InputError
+from odar.policy.certificate import HOLDS, InstalledCertificate
+from odar.settings import Settings
+from odar.store.database import Database
+from odar.store.document import loads
+from odar.store.record import OK
+from odar.store.schema import documents, meta, threshold_changes, traces
+from odar.types import Path
+
+MARKS_PER_DAY = 20
+"""Marks of one key that count in 24 hours."""
+UseT = Callable[[float], None]
+_MOVABLE = (Path.SIMPLE.value, Path.MEDIUM.value)
+_FEEDBACK, _UNDO = "feedback", "undo"
+_c = threshold_changes.c
+
+
+def current_t(connection: Connection, certificate: InstalledCertificate) -> float:
+    """Where feedback has moved t within this certificate; t* before any."""
+    own = select(_c.t_after).where(_c.certificate == certificate.digest).order_by(_c.number.desc()).limit(1)
+    found = connection.scalar(own)
+    return certificate.t if found is None else float(found)
+
+
+def learn(
+    connection: Connection, certificate: InstalledCertificate, trace_id: str, by: str | None, correct: bool
+) -> bool:
+    """Move the thresholds by one mark, inside the transaction that writes it; returns whether it counted.
+
+    It counts if the key asked the question itself, the certificate held for it, its path was Simple or Medium by
+    ODAR's choice, and the key has marks left today.
+    """
+    query = select(traces, documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
+    trace = connection.execute(query.where(traces.c.id == trace_id)).mappings().one()
+    own = trace["status"] == OK and trace["path"] in _MOVABLE and not trace["forced"] and trace["key_id"] == by
+    if not own or not str((loads(trace["body"])["decision"] or {}).get("certificate", "")).startswith(HOLDS):
+        return False
+    _lock(connection)
+    counted = _c.kind == _FEEDBACK
+    if connection.scalar(select(func.count()).where(counted, _c.trace_id == trace_id)):
+        return False
+    since = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="milliseconds")
+    mine = _c.key_id.is_(None) if by is None else _c.key_id == by
+    if int(connection.scalar(select(func.count()).where(counted, mine, _c.at >= since)) or 0) >= MARKS_PER_DAY:
+        return False
+    before = current_t(connection, certificate)
+    after = certificate.after_feedback(before, correct)
+    _add(connection, certificate, _FEEDBACK, before, after, key_id=by, trace_id=trace_id, correct=correct)
+    return True
+
+
+def undo(database: Database, certificate: InstalledCertificate, number: int) -> dict[str, Any]:
+    """Return to the thresholds from before a change; that is a row of its own.
+
+    Raises:
+        InputError: there is no such change under this certificate.
+    """
+    with database.write() as connection:
+        _lock(connection)
+        wanted = select(threshold_changes).where(_c.number == number, _c.certificate == certificate.digest)
+        found = connection.execute(wanted).mappings().one_or_none()
+        if found is None:
+            raise InputError(f"there is no change {number} under this certificate; see odar calibrate --history")
+        before = current_t(connection, certificate)
+        return _add(connection, certificate, _UNDO, before, float(found["t_before"]))
+
+
+def history(database: Database) -> list[dict[str, Any]]:
+    """Every change, oldest first."""
+    with database.read() as connection:
+        rows = connection.execute(select(threshold_changes).order_by(_c.number)).mappings()
+        return [dict(row) for row in rows]
+
+
+def read_t(settings: Settings, certificate: InstalledCertificate) -> float:
+    """`current_t` of the store that the settings name."""
+    with Database(settings.store) as database, database.read() as connection:
+        return current_t(connection, certificate)
+
+
+def _lock(connection: Connection) -> None:
+    """Let one writer at a time read the last row and add the next, on PostgreSQL too."""
+    connection.execute(update(meta).where(meta.c.name == "schema").values(value=meta.c.value))
+
+
+def _add(
+    connection: Connection, certificate: InstalledCertificate, kind: str, before: float, after: float, **more: Any
+) -> dict[str, Any]:
+    thresholds = certificate.thresholds(after)
+    row = {
+        "number": int(connection.scalar(select(func.max(_c.number))) or 0) + 1,
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "certificate": certificate.digest,
+        "kind": kind,
+        "key_id": None,
+        "trace_id": None,
+        "correct": None,
+        "t_before": before,
+        "t_after": after,
+        "tau1": thresholds.tau1,
+        "tau2": thresholds.tau2,
+        **more,
+    }
+    connection.execute(insert(threshold_changes), row)
+    return row

@@ -1,0 +1,72 @@
+"""A user's own rows for the estimator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from odar.cli.calibrate_difficulty import TrainingRow, load_rows, targets
+from odar.errors import InputError
+from odar.types import Query
+
+
+def write(tmp_path: Path, *rows: object) -> Path:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), "utf-8")
+    return file
+
+
+def test_difficulty_as_given(tmp_path: Path) -> None:
+    rows = load_rows(write(tmp_path, {"query": "a", "difficulty": 0.25}, "", {"query": "b", "difficulty": 1}))
+    assert [row.query.text for row in rows] == ["a", "b"]
+    assert targets(rows).tolist() == [0.25, 1.0]
+
+
+def test_difficulty_from_outcomes(tmp_path: Path) -> None:
+    rows = load_rows(
+        write(
+            tmp_path,
+            {"query": "a", "correct": True},
+            {"query": "b", "correct": False, "time": 60},
+            {"query": "c", "correct": 0.5, "reasoning": "first this then that and so on " * 10},
+        )
+    )
+    assert [row.effort for row in rows] == [None, 60.0, 70.0]
+    easy, timed, reasoned = targets(rows)
+    assert easy == 0.0
+    assert timed == pytest.approx(0.5 + 0.5 * 60 / 70, abs=0.01)
+    assert reasoned == pytest.approx(0.75)
+
+
+def test_effort_does_not_touch_a_given_difficulty() -> None:
+    rows = [TrainingRow(Query("a"), difficulty=0.3, effort=9.0), TrainingRow(Query("b"), correct=0.0, effort=1.0)]
+    assert targets(rows).tolist() == [0.3, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("not json", "line 1"),
+        ("[]", "line 1"),
+        ({"difficulty": 0.5}, "must have either query or messages"),
+        ({"query": " ", "difficulty": 0.5}, "the question is empty"),
+        ({"query": "a"}, "either difficulty or correct"),
+        ({"query": "a", "difficulty": 0.5, "correct": True}, "either difficulty or correct"),
+        ({"query": "a", "difficulty": 1.5}, r"difficulty is 1\.5"),
+        ({"query": "a", "correct": "yes"}, "correct is 'yes'"),
+        ({"query": "a", "correct": True, "time": -1}, "time is -1"),
+        ({"query": "a", "correct": True, "time": "long"}, "time is 'long'"),
+    ],
+)
+def test_bad_rows_name_their_line(tmp_path: Path, row: object, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load_rows(write(tmp_path, row))
+
+
+def test_empty_and_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no rows"):
+        load_rows(write(tmp_path, ""))
+    with pytest.raises(InputError, match="cannot be read"):
+        load_rows(tmp_path / "none.jsonl")

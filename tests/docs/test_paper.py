@@ -1,0 +1,87 @@
+"""docs/paper.md: every table, figure, algorithm and equation of the paper has a row, and every figure comes from data."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from docsite import paper
+from docsite.markdown import ROOT
+
+from odar.evals.replay.arrays import load_panels
+from odar.evals.replay.policies import run
+
+LABELS = """
+tab:agent_comparison tab:main_results_clean tab:open_odar_clean tab:sota_comparison tab:notation_app tab:neuro_mapping
+tab:routing_comparison tab:feature_complete tab:vocab_domain tab:feature_importance tab:feature_ablation
+tab:ablation_deconfounding tab:error_taxonomy_app tab:fep_math_example_app tab:fusion_ablation_app
+tab:hyperparameters_app tab:path_distribution_app tab:fast_prompt tab:slow_verify_prompt tab:slow_bon_prompt
+tab:prompt_ablation tab:cost_breakdown tab:latency_breakdown tab:inference_snapshot_corrected tab:dataset_details
+tab:routing_by_category tab:difficulty_stratification_app tab:risk_analysis_app tab:oracle_analysis_app
+tab:de_comparison_app tab:best_of_n_app tab:keyword_trap tab:prm_comparison_app tab:adversarial_app
+tab:stat_rigor_final fig:radar_overview fig:architecture fig:full_ablation fig:theory_to_method_app
+fig:theory_overview_app fig:performance_by_category_app fig:pareto_frontier_app fig:latency_histogram_app
+fig:best_of_n_app fig:case_simple_app fig:case_medium_app fig:case_hard_app alg:fep_fusion_app
+alg:active_inference_app eq:vfe eq:fep_selection eq:fep_approx eq:efe eq:policy_selection eq:empirical_efe
+eq:difficulty_score eq:path_selection eq:hard_selection eq:fep_compute eq:z_score_norm eq:fusion_argmin
+eq:risk_sensitive_expansion eq:de_loss_app eq:bio_control eq:odar_control
+"""
+"""Every label of a table, figure, algorithm and equation in the paper's source."""
+REMEDY = "run: PYTHONPATH=src:scripts python -m docsite paper"
+
+
+@pytest.fixture(scope="module")
+def figures():
+    return json.loads(paper.DATA.read_text("utf-8"))
+
+
+def test_nothing_of_the_paper_lacks_a_row():
+    page = paper.PAGE.read_text("utf-8")
+    assert [label for label in LABELS.split() if f"`{label}`" not in page] == []
+
+
+def test_the_page_shows_the_figures_of_its_data(figures):
+    assert paper.PAGE.read_text("utf-8") == paper.render(figures), REMEDY
+
+
+@pytest.mark.parametrize("name", paper.RECORDINGS)
+def test_the_data_are_those_of_the_recordings(name, figures):
+    places, split = paper.RECORDINGS[name]
+    (arrays,) = load_panels([ROOT / place for place in places], split=split).values()
+    assert figures[name]["items"] == len(arrays), REMEDY
+    found = figures[name]["tables"]["policies"]
+    for label, spec in (("ODAR", "odar"), ("single fast", "single-fast"), ("SC-5", "self-consistency:k=5")):
+        outcome = run(arrays, spec)
+        assert found[label]["accuracy"] == pytest.approx(outcome.score.mean(), abs=1e-4), REMEDY
+        assert found[label]["calls"] == pytest.approx(outcome.calls.mean(), abs=1e-4), REMEDY
+    odar = run(arrays, "odar")
+    mix = figures[name]["tables"]["mix"]["all"]
+    assert [mix[path] for path in ("Simple", "Medium", "Hard")] == pytest.approx(odar.mix, abs=1e-4), REMEDY
+
+
+def test_figures_of_the_estimator_are_those_of_the_shipped_one(figures):
+    now = paper._rounded(paper._estimator())
+    assert {name: figures[name] for name in now} == now, REMEDY
+
+
+def test_the_mean_of_the_papers_own_rows():
+    """The page says that the printed averages are not the means of the rows."""
+    odar = [98.2, 99.1, 68.7, 96.5, 98.5, 97.8, 98.1, 93.4, 94.2, 78.5, 89.5, 65.2, 97.4, 94.6, 68.7, 95.4, 58.9, 88.6,
+            54.8, 74.2, 82.4, 98.1, 41.5]  # fmt: skip
+    fast = [91.8, 95.9, 48.5, 89.1, 92.5, 91.2, 93.4, 84.5, 86.2, 68.5, 78.5, 52.3, 90.5, 86.2, 58.5, 88.0, 48.5, 78.2,
+            42.8, 62.5, 75.6, 89.5, 30.2]  # fmt: skip
+    page = paper.PAGE.read_text("utf-8")
+    assert f"the mean of its 23 rows is {np.mean(odar):.1f}, of GPT-5.1's {np.mean(fast):.1f}" in page
+
+
+def test_peers_quotes_the_figures_of_the_recordings(figures):
+    page = " ".join((ROOT / "docs/peers.md").read_text("utf-8").split())
+    rows = figures["tiny"]["tables"]["policies"]
+    odar, fast, hard = (rows[name] for name in ("ODAR", "single fast", "always hard"))
+    said = (
+        f"on the {figures['tiny']['items']} committed questions that SmolLM2-135M answered, ODAR {odar['accuracy']:.3f} at "
+        f"{odar['calls']:.2f} calls, the fast agent alone {fast['accuracy']:.3f} at 1, the Hard path for all "
+        f"{hard['accuracy']:.3f} at {hard['calls']:.2f}"
+    )
+    assert said in page

@@ -1,0 +1,279 @@
+"""The numbers behind each table and figure, on a panel small enough to work out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.calibration.bootstrap import Interval
+from odar.errors import InputError
+from odar.evals.replay.arrays import load_arrays, load_panels
+from odar.evals.report import analyses, results
+from odar.evals.report.draw import Column, label, to_svg
+from odar.evals.report.findings import Routers, facets, frontier, gather, macro, reliability
+from odar.evals.report.page import cell, exhibits, heat, number
+from odar.evals.router_quality import apgr
+from support.panels import handmade_panel, synthetic_panel
+
+ANSWERS = [
+    ["4", "4", "4", "4", "4", "4", "4"],  # easy: everybody is right
+    ["4", "5", "5", "5", "5", "5", "5"],  # only the fast agent is right
+    ["5", "4", "5", "5", "5", "5", "5"],  # only the verifier is
+    ["5", "5", "4", "4", "4", "4", "4"],  # only the samples are
+    ["5", "5", "5", "5", "5", "5", "5"],  # nobody is
+]
+DIFFICULTY = [0.1, 0.1, 0.5, 0.9, 0.1]
+"""Simple, Simple, Medium, Hard, Simple."""
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hand")
+    energies = [[0.5, 0.1, *[0.2] * 5]] * 5
+    (found,) = gather(load_panels([handmade_panel(folder, ANSWERS, energies, difficulty=DIFFICULTY)]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """90 items of three benchmarks, two of them in one category."""
+    benchmarks = (("alpha", "Mathematics"), ("beta", "Mathematics"), ("gamma", "Coding"))
+    path = synthetic_panel(tmp_path_factory.mktemp("several"), 90, benchmarks=benchmarks)
+    (found,) = gather(load_panels([path]))
+    return found
+
+
+def by_name(exhibit):
+    names = [column.name for column in exhibit.columns]
+    return {row[0]: dict(zip(names, row, strict=True)) for row in exhibit.rows}
+
+
+def test_odar_takes_the_paths_it_should(findings):
+    assert findings.odar.path.tolist() == [0, 0, 1, 2, 0]
+    assert findings.odar.score.tolist() == [1, 1, 1, 1, 0]
+
+
+def test_the_main_table_has_a_row_per_benchmark_means_of_categories_and_all(several):
+    exhibit = results.main_table(several)
+    assert [row[0] for row in exhibit.rows] == [
+        "gamma", "alpha", "beta", "mean of Mathematics", "mean of benchmarks",
+    ]  # fmt: skip
+    rows = by_name(exhibit)
+    assert [exhibit.rows[i][0] for i in exhibit.marked] == ["mean of Mathematics", "mean of benchmarks"]
+    for name in ("alpha", "beta", "gamma"):
+        mask = several.arrays.of_set(name)
+        assert rows[name]["ODAR"] == pytest.approx(several.odar.score[mask].mean())
+        assert rows[name]["items"] == 30 and not np.isnan(rows[name]["gain on fast"].low)
+    mean = np.mean([rows[name]["ODAR"] for name in ("alpha", "beta", "gamma")])
+    assert rows["mean of benchmarks"]["ODAR"] == pytest.approx(mean)
+    gains = [rows[name]["gain on fast"].value for name in ("alpha", "beta")]
+    assert rows["mean of Mathematics"]["gain on fast"].value == pytest.approx(np.mean(gains))
+
+
+def test_the_mean_over_benchmarks_has_an_interval_only_if_each_has_items_enough():
+    rng = np.random.default_rng(0)
+    parts = [(rng.random(400) < share).astype(float) for share in (0.9, 0.5)]
+    found = macro(parts)
+    half = 1.96 * np.sqrt(0.9 * 0.1 / 400 + 0.5 * 0.5 / 400) / 2
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.004)
+    assert np.isnan(macro([parts[0], parts[1][:9]]).low)
+
+
+def test_accuracy_against_calls_and_money_with_odars_own_curve(findings):
+    calls, money = results.pareto(findings)
+    rows = by_name(calls)
+    assert (rows["ODAR"]["accuracy"], rows["ODAR"]["calls"]) == (0.8, findings.odar.calls.mean())
+    assert rows["single fast"]["calls"] == 1.0 and "oracle" not in rows
+    assert by_name(money)["ODAR"]["money"] == pytest.approx(1000 * findings.odar.cost.mean())
+    curve = [row for row in calls.rows if row[0] == "ODAR, other τ"]
+    assert curve[0][2] == 1.0 and curve[-1][2] == pytest.approx(findings.outcomes["always-hard"].calls.mean())
+
+
+def test_without_prices_tokens_take_the_place_of_money(findings):
+    free = {name: replace(each, cost=np.zeros(5)) for name, each in findings.outcomes.items()}
+    assert [each.slug for each in results.pareto(replace(findings, outcomes=free))] == [
+        "pareto-calls",
+        "pareto-tokens",
+    ]
+    unknown = {name: replace(each, tokens=np.full(5, np.nan)) for name, each in free.items()}
+    assert [each.slug for each in results.pareto(replace(findings, outcomes=unknown))] == ["pareto-calls"]
+
+
+def test_paths_and_accuracy_by_benchmark(findings):
+    rows = by_name(results.mix_figure(findings))
+    assert list(rows) == ["all", "hand"]
+    assert [rows["hand"][path] for path in results.PATHS] == pytest.approx([0.6, 0.2, 0.2])
+    assert by_name(results.accuracy_figure(findings))["hand"] == {
+        "benchmark": "hand", "ODAR": 0.8, "single fast": 0.4, "single slow": 0.4, "always hard": 0.4,
+    }  # fmt: skip
+
+
+def test_benchmarks_are_sorted_by_how_hard_they_are_for_the_fast_agent(findings):
+    rows = by_name(results.strata_table(findings))
+    assert rows["below 70%"]["gain"] == pytest.approx(0.4) and "70 to 90%" not in rows
+
+
+def test_subjects_and_levels_come_on_demand(several):
+    assert facets(["Algebra, Level 5", "Geometry, Level 1"]) == [["Algebra", "Geometry"], ["Level 5", "Level 1"]]
+    assert facets(["a, b", "c"]) == [["a, b", "c"]]
+    found = results.details(several)
+    assert [each.folded for each in found] == [True] * 3
+    assert sum(row[1] for row in found[0].rows) == 30
+
+
+def test_an_ablation_is_a_change_against_odar(findings):
+    rows = by_name(analyses.ablations(findings)[0])
+    assert rows["no slow agent"]["change of accuracy"].value == pytest.approx(-0.4)
+    assert rows["no estimator: always Hard"]["calls"] >= 4
+    assert {"z-score off", "expert and model router off"} < set(rows) <= set(analyses.ABLATIONS.values())
+
+
+def test_recordings_of_the_same_items_are_ablations_and_others_parts(tmp_path):
+    for name in ("main", "other", "more"):
+        (tmp_path / name).mkdir()
+    main = handmade_panel(tmp_path / "main", ANSWERS, [[0.5, 0.1, *[0.2] * 5]] * 5, difficulty=DIFFICULTY)
+    worse = [["5"] * 5 for _ in ANSWERS]
+    other = handmade_panel(tmp_path / "other", worse, [[0.5, 0.1, *[0.2] * 3]] * 5, difficulty=DIFFICULTY)
+    more = synthetic_panel(tmp_path / "more", 12, benchmarks=(("alpha", "Mathematics"),))
+    first, second = gather(load_panels([main, other, more]))
+    assert [each.change.interval.value for each in first.variants] == [pytest.approx(-0.8)]
+    assert first.variants[0].name == "samples = 3" and second.variants == []
+    assert "samples = 3 (5 items)" in by_name(analyses.ablations(first)[0])
+
+
+def test_the_same_recording_twice_counts_once(tmp_path):
+    path = synthetic_panel(tmp_path, 12)
+    (arrays,) = load_panels([path, path]).values()
+    assert len(arrays) == 12
+
+
+def test_attacked_questions_are_never_pooled_with_their_benchmark(tmp_path):
+    benchmarks = (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics"))
+    path = synthetic_panel(tmp_path, 40, benchmarks=benchmarks)
+    (found,) = gather(load_panels([path]))
+    assert list(found.benchmarks) == ["gsm8k"] and len(found.arrays) == 20
+
+
+def test_more_samples_and_sweeps(findings):
+    rows = analyses.curve_figure(findings).rows
+    assert [row[0] for row in rows] == [1, 3, 5]
+    assert all(row[2:] == [0.4, 0.4] for row in rows)
+    beta, lam, tau = analyses.sweeps(findings)
+    assert (len(tau.rows), beta.rows[-1][0], lam.rows[0][0]) == (9, "∞", "0")
+    assert tau.rows[0][0] == "0.2, 0.6" and tau.draw is None
+
+
+def test_times_errors_and_reliability(findings):
+    rows = by_name(analyses.latency(findings)[0])
+    assert (rows["all"]["items"], rows["Simple"]["p50, s"]) == (5, 1.0)
+    unknown = replace(findings.odar, seconds=np.full(5, np.nan))
+    assert analyses.latency(replace(findings, outcomes={**findings.outcomes, "odar": unknown})) == []
+    assert [row[1] for row in analyses.errors_figure(findings).rows] == [0, 0, 0, 0, 0, 1]
+    bins = [row for row in analyses.calibration_figure(findings).rows if row[0] == "prior"]
+    assert sum(row[3] for row in bins) == 5
+    assert reliability(np.array([0.9, 0.1, 0.2, 0.8]), np.array([1.0, 0.0, 0.0, 0.0]), bins=2) == [
+        (pytest.approx(0.15), 0.0, 2), (pytest.approx(0.85), 0.5, 2),
+    ]  # fmt: skip
+
+
+def test_the_oracle_gap_and_the_worst_item(findings):
+    row = analyses.oracle_table(findings).rows[0]
+    assert row[:6] == ["all", 0.8, 0.8, 0.0, 1.0, 0.8]
+    stability = by_name(analyses.stability_table(findings))
+    assert stability["single fast"]["calls, max"] == 1.0
+    assert stability["ODAR"]["calls, max"] == findings.odar.calls.max()
+
+
+def test_no_gap_is_no_router_figure_and_a_gap_is_measured_as_the_field_does(findings, several):
+    assert isinstance(findings.routers, str)  # samples alone are no better than the fast agent here
+    assert analyses.routers(findings) == []
+    routers = several.routers
+    assert isinstance(routers, Routers)
+    rows = {row.router: row for row in routers.rows}
+    for name, score in routers.scores.items():
+        assert rows[name].apgr.value == apgr(score, routers.weak, routers.strong_score)
+    recovered = analyses.routers(several)[1].rows
+    assert recovered[0][1:] == pytest.approx([0.0] * len(routers.scores), abs=1e-9)
+    assert recovered[-1][1:] == pytest.approx([1.0] * len(routers.scores))
+
+
+def test_it_says_how_many_items_would_be_needed(several):
+    text = by_name(analyses.sureness_table(several))[
+        "items needed to show a gain on single fast of so many points"
+    ]["ODAR"]
+    assert text.endswith(" for 10") and " for 2, " in text and " for 5, " in text
+
+
+def test_a_recording_without_verifications_can_be_replayed(tmp_path):
+    from odar.recording.files import open_recording, write_recording
+
+    source = open_recording(synthetic_panel(tmp_path, 30))
+    items = [replace(e, attempts=(e.attempts[0], *e.attempts[2:])) for e in source.items()]
+    write_recording(tmp_path / "plain.parquet", source.header, items)
+    (found,) = gather(load_panels([tmp_path / "plain.parquet"]))
+    assert not found.arrays.verified and found.odar.mix[1] == 0
+    assert "always-medium" in found.left_out
+    full = load_arrays(tmp_path / "recording.parquet")
+    assert found.outcomes["single-slow"].score.mean() == full.answers.score[:, 2].mean()
+    assert exhibits(found)
+
+
+def test_figures_need_matplotlib(findings, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    drawn = analyses.errors_figure(findings)
+    with pytest.raises(InputError, match=r"figures need matplotlib; install odar\[evals\]"):
+        to_svg(drawn.draw, drawn.size, "x")
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("odar", "ODAR"),
+        ("cot", "CoT"),
+        ("best-of-n:n=9", "BoN-9"),
+        ("random-matched", "random matched"),
+        ("odar:beta=inf", "beta=inf"),
+    ],
+)
+def test_names_that_fit_beside_a_point(spec, name):
+    assert label(spec) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "said"),
+    [
+        (0.12345, ".3f", "0.123"),
+        (-0.0, "+.2f", "0.00"),
+        (0.5, "+.1%", "+50.0%"),
+        (0, "d", "0"),
+        (np.nan, ".1f", "–"),
+    ],
+)
+def test_numbers_as_they_are_read(value, form, said):
+    assert number(value, form) == said
+
+
+def test_cells_as_they_are_read():
+    assert cell(Interval(0.5, 0.25, 0.75), Column("x")) == ("0.500", "0.250 to 0.750")
+    assert cell(Interval(0.5, np.nan, np.nan), Column("x")) == ("0.500", "")
+    assert [cell(p, Column("p", "p"))[0] for p in (0.0009, 0.001, 1.0, None)] == ["< 0.001", "0.001", "1.000", "–"]
+    columns = [Column("x", "+.1f", heat=True)]
+    assert "--bad) 60%" in heat(-2.0, [[-2.0], [1.0]], columns) and "--good) 30%" in heat(
+        1.0, [[-2.0], [1.0]], columns
+    )
+
+
+def test_frontier_by_hand():
+    assert frontier([(1, 0.5), (1, 0.6), (2, 0.6), (3, 0.7)]) == [1, 3]
+
+
+def test_labels_of_close_points_do_not_lie_on_one_another():
+    spots = [(100.0, 100.0), (103.0, 101.0), (101.0, 99.0)]
+    placed = results.place_labels(spots, ["random matched", "length adaptive", "ODAR"])
+    heights = [(side, y + dy) for (_, y), (_, dy, side) in zip(spots, placed, strict=True)]
+    for i, (side, y) in enumerate(heights):
+        assert all(side != other or abs(y - there) >= 8 for other, there in heights[i + 1 :])

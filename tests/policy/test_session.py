@@ -1,0 +1,131 @@
+"""A conversation keeps its agent unless a change is worth more than the prompt cache it loses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.catalogue import Price
+from odar.conversation import Message
+from odar.policy.path import Routing, Thresholds
+from odar.policy.session import CACHE_S, Session, SessionRequest
+from odar.types import Assignment, Call, Decision, Estimate, Path, Query, Role, Step, Usage
+
+PRICES = {Role.FAST: Price(0.2, 0.02, 1.25), Role.SLOW: Price(2.5, 0.25, 15.0)}
+ROUTING = Routing(Thresholds(0.3, 0.7), 5, looks=True, clearly_hard=0.85)
+PAIR = Assignment(fast="quick", slow="deep")
+LONG = Message("user", "word " * 16_000)
+TURN = Query.of((LONG, Message("assistant", "done"), Message("user", "and now?")))
+STEP = Query.of((LONG, Message("assistant", ""), Message("tool", "3 passed", tool_call_id="c1")))
+
+
+def decide(request: SessionRequest, d: float) -> Decision:
+    return request.decide(ROUTING, Estimate(d, "test"), PAIR, PRICES)
+
+
+def call(step: Step, tokens: int = 20_000, cached: int = 0, error: str | None = None) -> Call:
+    return Call(step, "p", "m", 1, Usage(tokens, cached, 50, 0), 0.01, 1.0, error=error)
+
+
+def on(agent: Role, **changes: object) -> Session:
+    """A session in the middle, with everything in that agent's cache at time 0."""
+    begun = Session(agent, ("quick", "deep"), requests=3, difficulty=0.6, read={agent: (20_000, 0.0)})
+    return replace(begun, **changes)  # type: ignore[arg-type]
+
+
+def test_a_first_request_is_routed_by_difficulty_alone() -> None:
+    for d, path in [(0.1, Path.SIMPLE), (0.5, Path.MEDIUM), (0.9, Path.HARD)]:
+        decision = decide(Session().request(TURN, 0.0), d)
+        assert (decision.path, decision.session and decision.session.event) == (path, "start")
+
+
+def test_what_is_cached_moves_the_thresholds_of_a_new_turn() -> None:
+    for d, path in [(0.5, Path.SIMPLE), (0.9, Path.MEDIUM)]:  # else medium and hard
+        assert decide(on(Role.FAST).request(TURN, 1.0), d).path is path
+    kept = decide(on(Role.SLOW).request(TURN, 1.0), 0.29)
+    assert kept.path is Path.MEDIUM
+    assert kept.alone
+    assert decide(on(Role.SLOW).request(TURN, 1.0), 0.1).path is Path.SIMPLE
+    full = decide(on(Role.SLOW).request(TURN, 1.0), 0.5)
+    assert not full.alone
+
+
+def test_caches_count_only_while_they_last_and_only_for_the_same_conversation() -> None:
+    session = on(Role.SLOW)
+    assert session.request(TURN, CACHE_S + 1).ratio(PRICES) == 1
+    assert session.request(TURN, 1.0, same_prefix=False).ratio(PRICES) == 1
+    assert session.request(TURN, 1.0).ratio(PRICES) < 1
+    assert on(Role.FAST).request(TURN, 1.0).ratio(PRICES) > 2
+
+
+def test_a_tool_loop_stays_with_its_agent_and_the_slow_one_works_alone() -> None:
+    fast = decide(on(Role.FAST).request(STEP, 1.0), 0.9)
+    assert fast.path is Path.SIMPLE and ROUTING.looks_first(fast)
+    slow = decide(on(Role.SLOW).request(STEP, 1.0), 0.1)
+    assert slow.path is Path.MEDIUM and slow.alone
+    assert not ROUTING.looks_first(slow)
+
+
+def test_the_second_escalation_of_a_turn_is_not_considered_but_that_of_the_next_turn_is() -> None:
+    spent = on(Role.FAST, escalated=True)
+    assert not ROUTING.looks_first(decide(spent.request(STEP, 1.0), 0.1))
+    new = spent.request(TURN, 1.0)
+    assert ROUTING.looks_first(decide(new, 0.1))
+    after = new.after(new.settle(decide(new, 0.1), [call(Step.ANSWER)]), [call(Step.ANSWER)], 2.0)
+    assert not after.escalated
+
+
+def test_it_returns_when_the_hard_part_is_over() -> None:
+    session, agents = on(Role.SLOW, difficulty=0.9), []
+    for second in range(8):
+        request = session.request(STEP, float(second))
+        decision = decide(request, 0.1)
+        calls = [call(Step.ANSWER if decision.path is Path.SIMPLE else Step.SOLVE)]
+        settled = request.settle(decision, calls)
+        session = request.after(settled, calls, float(second))
+        agents.append(session.agent)
+    assert agents == [Role.SLOW] * 4 + [Role.FAST] * 4
+    assert session.switches == 1
+
+
+def test_an_escalation_in_a_loop_is_counted_and_kept() -> None:
+    request = on(Role.FAST).request(STEP, 1.0)
+    looked = ROUTING.reconsider(decide(request, 0.1), 0.8)
+    calls = [call(Step.ANSWER, cached=15_000), call(Step.SOLVE)]
+    settled = request.settle(looked, calls)
+    assert settled.session is not None
+    assert (settled.session.event, settled.session.switches, settled.session.cached_tokens) == (
+        "escalate",
+        1,
+        15_000,
+    )
+    after = request.after(settled, calls, 2.0)
+    assert (after.agent, after.escalated, after.difficulty, after.path) == (Role.SLOW, True, 0.8, Path.HARD)
+
+
+def test_a_slow_agent_that_failed_does_not_have_the_conversation() -> None:
+    request = on(Role.SLOW).request(STEP, 1.0)
+    calls = [call(Step.SOLVE, error="down"), call(Step.ANSWER)]
+    settled = request.settle(decide(request, 0.1), calls)
+    assert settled.session is not None and settled.session.event == "return"
+    assert request.after(settled, calls, 2.0).agent is Role.FAST
+
+
+def test_models_that_cannot_be_used_any_more_are_not_kept() -> None:
+    request, other = on(Role.FAST).request(TURN, 1.0), Assignment(fast="other", slow="deep")
+    assert request.keep_pair(other, {Role.FAST: ["other", "quick"], Role.SLOW: ["deep"]}).fast == "quick"
+    assert request.keep_pair(other, {Role.FAST: ["other"], Role.SLOW: ["deep"]}).fast == "other"
+
+
+@given(st.sampled_from(Role), st.integers(0, 40_000), st.floats(0, 1), st.booleans(), st.booleans())
+def test_more_difficulty_never_means_less_compute(
+    agent: Role, cached: int, d: float, known: bool, loop: bool
+) -> None:
+    session = on(agent, read={agent: (cached, 0.0)})
+    request = session.request(STEP if loop else TURN, 1.0)
+    prices = PRICES if known else {Role.FAST: None, Role.SLOW: Price(0, 0, 0)}
+    easy, hard = (request.decide(ROUTING, Estimate(x, "t"), PAIR, prices) for x in (d / 2, d))
+    assert list(Path).index(easy.path) <= list(Path).index(hard.path)
+    assert request.ratio(prices) >= 0

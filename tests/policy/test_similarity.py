@@ -1,0 +1,226 @@
+"""Free text: which answers it is decided for, and how far two of them say the same."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odar.errors import UnknownName
+from odar.policy.fusion import Fusion
+from odar.policy.rules import RULES, Ballot, Votes, fuse
+from odar.policy.similarity import (
+    FLOOR,
+    SIMILARITIES,
+    AnswerForm,
+    SimilarityRows,
+    answer_form,
+    asks_for_choice,
+    is_free_text,
+    lexical,
+    overlap,
+    word_overlap,
+)
+from odar.types import Candidate, Energy, Step, Token
+
+SEEDS = (
+    "The seeds pass through your digestive system and nothing happens to you.",
+    "Nothing happens: the seeds pass through your digestive system unharmed.",
+    "A watermelon will grow in your stomach if you swallow the seeds.",
+)
+CODE = "def add(a, b):\n    # the sum\n    return a + b\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "form"),
+    [
+        ("42", AnswerForm.EXACT),
+        ("(B)", AnswerForm.EXACT),
+        ("(B) because the others contradict what the passage says", AnswerForm.EXACT),
+        ("March 3, 2020", AnswerForm.EXACT),
+        ("Paris", AnswerForm.SHORT),
+        ("x^2 + 3x + 2 = 0 or y = 4 + z", AnswerForm.SHORT),
+        ("red, green, and blue", AnswerForm.SHORT),
+        ("", AnswerForm.SHORT),
+        (SEEDS[0], AnswerForm.FREE),
+        (CODE, AnswerForm.FREE),
+        ('{"name": "Ada", "born": 1815}', AnswerForm.FREE),
+    ],
+)
+def test_the_form_of_an_answer(answer, form):
+    assert answer_form(answer) is form
+
+
+def test_a_text_that_should_have_stated_its_answer_is_not_free_text():
+    assert answer_form(SEEDS[0], stated=False) is AnswerForm.SHORT
+
+
+def test_one_number_among_the_answers_makes_the_question_exact():
+    assert is_free_text([1, 1, 1, 0])
+    assert not is_free_text([1, 1, 1, -1])
+    assert not is_free_text([1, 0, 0, 1])
+    assert not is_free_text([1])
+
+
+def test_a_question_with_options_is_not_answered_in_free_text():
+    assert asks_for_choice("Which?\n(A) one thing\n(B) another thing")
+    assert not asks_for_choice("A. Turing was born where?")
+    candidates = [spoken(text) for text in SEEDS]
+    assert Fusion().overlap(candidates) is not None
+    assert Fusion().overlap(candidates, "What happens?\nA. It grows\nB. Nothing") is None
+
+
+def test_paraphrases_are_more_similar_than_contradictions():
+    s = lexical(SEEDS)
+    assert s[0, 1] > s[0, 2]
+    assert s[0, 1] > s[1, 2]
+
+
+def test_a_negation_counts_as_much_as_a_rare_word():
+    affirmed, denied, rest = "You will die.", "You will not die.", "You will soon die."
+    assert word_overlap(affirmed, denied) < word_overlap(affirmed, rest)
+
+
+def test_common_words_alone_make_nothing_equal():
+    s = lexical(["It is the capital of the country in the north.", "This is a part of what was in the river."])
+    assert s[0, 1] == 0.0
+
+
+def test_code_is_compared_without_comments_and_layout():
+    rewritten = "```python\ndef add(a, b):\n        return a + b   # another comment\n```"
+    s = lexical(
+        [CODE, rewritten, "def multiply(x):\n    return x * 2 * 2 * 2\n", "This function adds two numbers."]
+    )
+    assert s[0, 1] == 1.0
+    assert s[0, 1] > s[0, 2]
+    assert s[0, 3] == 0.0
+
+
+def test_json_is_compared_field_by_field():
+    one, other, third = (
+        {"name": "Ada", "born": year, "city": city} for year, city in ((1815, "London"),) * 2 + ((1, "Rome"),)
+    )
+    s = lexical([json.dumps(one), json.dumps(other, indent=2), json.dumps(third)])
+    assert s[0, 1] == 1.0
+    assert s[0, 2] == pytest.approx(1 / 3)
+
+
+def test_an_unknown_similarity_is_refused_at_once():
+    with pytest.raises(UnknownName):
+        Fusion(similarity="telepathy")
+
+
+texts = st.lists(
+    st.one_of(st.text(max_size=60), st.sampled_from([*SEEDS, CODE, '{"a": 1, "b": "two"}', "Paris", "42"])),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(texts)
+def test_similarities_are_symmetric_and_bounded_for_any_text(answers):
+    s = lexical(answers)
+    assert (s == s.T).all()
+    assert (np.diag(s) == 1).all()
+    assert ((s == 0) | (s >= FLOOR)).all()
+    assert s.max() <= 1 + 1e-12
+
+
+@given(texts.filter(lambda each: len(each) > 1), st.data())
+def test_the_similarity_of_two_answers_does_not_depend_on_the_others(answers, data):
+    subset = data.draw(st.lists(st.integers(0, len(answers) - 1), unique=True, min_size=1))
+    assert (lexical(answers)[np.ix_(subset, subset)] == lexical([answers[i] for i in subset])).all()
+
+
+def ballots(beta: float, groups: list[int], energy: list[float], skills: list[float], s=None) -> Ballot:
+    zeros = np.array(energy)
+    return Ballot(zeros, -zeros, np.exp(-zeros), -zeros, np.array(groups), np.array(skills), beta, s)
+
+
+rows = st.integers(2, 6).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(0, 2), min_size=n, max_size=n),
+        st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 2.0]), min_size=n, max_size=n),
+        st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=n, max_size=n),
+        st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.9]), min_size=n * n, max_size=n * n),
+    )
+)
+
+
+@given(rows, st.sampled_from([0.0, 0.25, 1.0, np.inf]), st.sampled_from(["fep", "majority", "deepconf"]))
+def test_exact_equivalence_is_the_special_case(row, beta, rule):
+    groups, energy, skills, _ = row
+    same = np.equal.outer(groups, groups).astype(float)
+    exact, soft = (RULES[rule](ballots(beta, groups, energy, skills, s)) for s in (None, same))
+    np.testing.assert_allclose(exact[0], soft[0], rtol=1e-12)
+    best = [max(range(len(groups)), key=lambda i, k=keys: (round(k[0][i], 9), k[-1][i])) for keys in (exact, soft)]
+    assert (groups[best[0]], energy[best[0]]) == (groups[best[1]], energy[best[1]])
+
+
+@given(rows, st.sampled_from([0.0, 0.25, 1.0, np.inf]))
+def test_one_question_is_decided_as_many_are(row, beta):
+    groups, energy, skills, raw = row
+    n = len(groups)
+    s = np.array(raw).reshape(n, n)
+    s = np.maximum(np.minimum(s, s.T), np.equal.outer(groups, groups))
+    keys = RULES["fep"](ballots(beta, groups, energy, skills, s))
+    best = max(range(n), key=lambda i: tuple(key[i] for key in keys))
+    votes = Votes(np.array([energy]), np.array([groups]), np.zeros((1, n), dtype=bool), similarity=s[None])
+    winner = int(fuse(votes, beta, np.array([skills]))[0])
+    assert [key[best] for key in keys[::2]] == [key[winner] for key in keys[::2]]
+
+
+def test_beta_0_takes_the_weighted_medoid_and_beta_infinity_the_argmin():
+    s = np.array([[1.0, 0.8, 0.1], [0.8, 1.0, 0.6], [0.1, 0.6, 1.0]])
+    energy, groups, ones = [1.0, 1.0, -3.0], [0, 1, 2], [1.0] * 3
+    assert RULES["fep"](ballots(0.0, groups, energy, ones, s))[0].argmax() == 1
+    assert RULES["fep"](ballots(0.0, groups, energy, [1.0, 1.0, 9.0], s))[0].argmax() == 2
+    assert RULES["fep"](ballots(np.inf, groups, energy, ones, s))[0].argmax() == 2
+
+
+def spoken(text: str, logprob: float | None = -0.1, step: Step = Step.SOLVE) -> Candidate:
+    tokens = tuple(Token(f" {word}", logprob) for word in text.split())
+    energy = None if logprob is None else Energy(-logprob, 0.0, -logprob, -logprob)
+    return Candidate(step, "m", text, text, tokens, energy=energy)
+
+
+def test_free_text_is_decided_by_similarity_and_the_trace_says_so():
+    surest_alone = spoken(SEEDS[2], -0.01)
+    verdict = Fusion(beta=0.0).choose([spoken(SEEDS[0]), surest_alone, spoken(SEEDS[1])])
+    assert verdict.winner != 1
+    assert "free text, compared by lexical similarity" in verdict.reason
+    exact = Fusion(beta=0.0, similarity="none").choose([spoken(SEEDS[0]), surest_alone, spoken(SEEDS[1])])
+    assert exact.winner == 1
+    assert "free text" not in exact.reason
+
+
+def test_without_log_probabilities_the_most_similar_slow_answer_wins():
+    slow = [spoken(text, None) for text in (SEEDS[2], SEEDS[0], SEEDS[1])]
+    verdict = Fusion(beta=0.25).choose([spoken(SEEDS[2], None, Step.ANSWER), *slow])
+    assert verdict.scorer == "agreement"
+    assert verdict.winner in (2, 3)
+    assert "the most similar to the others" in verdict.reason
+
+
+def test_a_registered_similarity_is_used():
+    SIMILARITIES.add("constant", lambda texts: np.full((len(texts),) * 2, 0.5) + 0.5 * np.eye(len(texts)))
+    assert overlap(["a", "b", "a"], [0, 1, 0], "constant").tolist() == [[1, 0.5, 1], [0.5, 1, 0.5], [1, 0.5, 1]]
+
+
+def test_rows_are_compared_as_single_questions_are():
+    answers = [list(SEEDS), ["1", "2", "3"], [SEEDS[0], "4", SEEDS[1]]]
+    told = [[True] * 3] * 3
+    rows = SimilarityRows.of_answers(answers, told, ["?"] * 3, "lexical")
+    groups, present = np.tile([0, 1, 2], (3, 1)), np.ones((3, 3), dtype=bool)
+    found = rows.among(groups, present)
+    assert (found[0] == lexical(SEEDS)).all()
+    assert (found[1] == np.eye(3)).all()
+    assert (found[2] == np.eye(3)).all()
+    present[2, 1] = False  # without the number, the other two are free text
+    assert rows.among(groups, present)[2, 0, 2] > 0
+    assert rows.rows(np.array([1])).among(groups[:1], present[:1]) is None
+    joined = SimilarityRows.join([rows, rows]).among(np.tile(groups, (2, 1)), np.tile(present, (2, 1)))
+    assert (joined[3] == found[0]).all()
