@@ -40,11 +40,11 @@ test-extras: $(VENV)/.dev
 	@$(INSTALL) -e '.[inspect,ray]'
 	$(BIN)/pytest -rs tests/integrations $(RAY_TESTS)
 
-# The browser that the dashboard's tests drive; without one they are skipped. CI sets ODAR_INSTALL_CHROMIUM=1.
+# The browser that the dashboard's tests drive; without one they are skipped. CI sets INSTALL_CHROMIUM=1.
 CHROMIUM := apt-get install -y --no-install-recommends chromium
 chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
-	if [ "$(ODAR_INSTALL_CHROMIUM)" = 1 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(CHROMIUM) -qq >/dev/null; \
+	if [ "$(INSTALL_CHROMIUM)" = 1 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(CHROMIUM) -qq >/dev/null; \
 	else echo "no Chromium: the dashboard's tests in a browser are skipped; to run them: sudo $(CHROMIUM)"; fi
 
 check: $(VENV)/.dev
