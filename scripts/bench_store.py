@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from odar.config import load_settings
 from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Cursor, Filter, Record
-from odar.store.store import Store, open_store
+from odar.store.store import Store
 from odar.store.writer import make_row, write_rows
 from support.traces import make_answer, make_record
 
@@ -56,7 +56,7 @@ async def writing(store: Store) -> None:
     await store.flush()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     put.sort()
-    print(f"put: median {put[1000] * 1e6:.1f} µs, p99 {put[1980] * 1e6:.1f} µs; shed {store.dropped}")
+    print(f"put: median {put[1000] * 1e6:.1f} µs, p99 {put[1980] * 1e6:.1f} µs; shed {store.health().dropped}")
     print(f"written: {2000 / wall:,.0f} traces/s, {cpu / 2000 * 1e6:.0f} µs CPU each (2 candidates of 300 tokens)")
 
 
@@ -100,7 +100,7 @@ async def main() -> None:
         url = given.url or f"{folder}/odar.db"
         settings = load_settings("tiny", config="/dev/null", environ={})
         settings = replace(settings, store=replace(settings.store, url=url, content=given.content, queue_mb=1024))
-        store = open_store(settings)
+        store = Store(settings)
         await writing(store)
         key, secret = create_key(store._database, f"bench {time.time()}", KeyLimits(1e9, 1e9, 1e9))
         fill(store, given.rows, key.id)

@@ -20,12 +20,7 @@ from odar.errors import InputError, OdarError, SettingsError, StoreError
 from odar.recording.files import open_recording
 from odar.settings import StoreSettings
 from odar.store.alignment import AlignmentFile
-from odar.store.archive import Archive
 from odar.store.database import Database
-from odar.store.document import from_document
-from odar.store.keys import all_keys, spent_by_keys
-from odar.store.schema import MIGRATIONS
-from odar.types import Path as Route
 
 OLD = Path(__file__).parent / "old_files"
 
@@ -35,75 +30,6 @@ def old(name: str) -> dict:
 
 
 # ── the store ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def store(tmp_path) -> Path:
-    """A store of schema 1, with two traces, a key, its spending and a mark."""
-    path = tmp_path / "odar.db"
-    connection = sqlite3.connect(path)
-    connection.executescript((OLD / "store-schema-1.sql").read_text())
-    connection.close()
-    return path
-
-
-def test_a_store_of_the_first_version_is_brought_up_to_date_and_loses_nothing(store):
-    database = Database(StoreSettings(url=str(store)))
-    try:
-        archive = Archive(database)
-        second, first = archive.page().traces
-        assert (first["path"], first["cost_usd"], first["feedback"]["correct"]) == ("medium", 0.002, True)
-        assert (second["path"], second["cost_usd"], second["forced"]) == ("hard", None, None)  # unknown stays so
-        with database.read() as connection:
-            (key,) = all_keys(connection)
-            assert (key.name, key.admin, key.limits.rate_per_min, key.limits.models) == (
-                "ann",
-                False,
-                60.0,
-                ("odar",),
-            )
-            assert spent_by_keys(connection, "2026-11-15")[(key.id, "2026-11-15")].usd == 0.002
-        assert archive.get("b" * 32)["document"]["query"]["text"] == "Who?"
-    finally:
-        database.close()
-
-
-def test_a_document_of_the_first_version_is_read_whole(store):
-    database = Database(StoreSettings(url=str(store)))
-    try:
-        record = from_document(Archive(database).get("a" * 32)["document"])
-    finally:
-        database.close()
-    assert record.query.text == "What is 2 plus 2?"
-    trace = record.outcome.trace
-    assert trace.decision.path is Route.MEDIUM
-    assert trace.decision.posterior is None
-    assert [candidate.stated for candidate in trace.candidates] == [True, True]
-    assert (trace.candidates[1].energy.aligned, trace.candidates[1].energy.scorer) == (-0.5, "")
-    assert trace.spend.usage.reasoning is None
-
-
-def test_a_newer_store_is_refused_and_left_alone(store):
-    connection = sqlite3.connect(store)
-    with connection:
-        connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
-        connection.execute("ALTER TABLE traces ADD COLUMN novelty TEXT")
-    connection.close()
-    with pytest.raises(StoreError) as raised:
-        Database(StoreSettings(url=str(store)))
-    known = len(MIGRATIONS)
-    assert str(raised.value) == (
-        f"store {store} has schema 99; this odar knows {known}: upgrade odar, or point store.url elsewhere"
-    )
-    connection = sqlite3.connect(store)
-    assert connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() == (99,)
-    assert connection.execute("SELECT count(*), max(novelty) FROM traces").fetchone() == (2, None)
-    connection.close()
-
-
-def test_a_newer_document_is_refused():
-    with pytest.raises(StoreError, match="trace x has format 2, this odar knows 1; upgrade odar"):
-        from_document({"version": 2, "id": "x"})
 
 
 def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path):

@@ -8,11 +8,8 @@ import pytest
 from rich.cells import cell_len
 
 from odar.cli.explain import WIDTH, print_explanation
-from odar.config import load_settings
-from odar.types import Candidate, Step, Usage
+from odar.types import Candidate, Query, Step, Usage
 from support.traces import make_answer
-
-SETTINGS = load_settings("tiny", environ={})
 
 
 @pytest.fixture
@@ -20,7 +17,7 @@ def explain(capsys):
     """The lines of the explanation, and the facts by their names."""
 
     def explain(answer):
-        print_explanation(answer, SETTINGS)
+        print_explanation(answer, Query("What is 2 + 2?"), "named by --profile")
         captured = capsys.readouterr()
         assert captured.out == ""
         lines = captured.err.splitlines()

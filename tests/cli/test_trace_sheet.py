@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import re
 
-from odar.cli.explain import CandidateLine, models, money, print_sheet, tokens
-from odar.types import Step
+from odar.cli.explain import print_document
+
+NAMES = ("energy", "varentropy", "free_energy", "aligned")
+
+
+def candidate(step, judgment, answer, energies):
+    return {
+        "step": step,
+        "judgment": judgment,
+        "answer": answer,
+        "energy": dict(zip(NAMES, energies, strict=True)),
+    }
+
 
 LINES = [
-    CandidateLine(True, Step.ANSWER, None, "8", (0.05661, 0.0051, 0.0571, -1.22)),
-    CandidateLine(False, Step.SOLVE, None, "The answer is a leg.", (0.0706, 0.22, 0.0926, 0.94)),
+    candidate("answer", None, "8", (0.05661, 0.0051, 0.0571, -1.22)),
+    candidate("solve", None, "The answer is a leg.", (0.0706, 0.22, 0.0926, 0.94)),
 ]
 
 
-def shown(capsys, lines, facts=()):
-    print_sheet(facts, lines)
+def shown(capsys, lines, facts=(), winner=0):
+    print_document({"candidates": lines, "verdict": {"winner": winner}}, facts)
     return capsys.readouterr().out.splitlines()
 
 
@@ -31,7 +42,7 @@ def test_it_is_what_the_documentation_shows(capsys):
 
 def test_an_answer_is_cut_and_a_figure_never(capsys):
     hostile = "[bold]漢字[/bold] \x1b[31m" + "word " * 100
-    line = CandidateLine(False, Step.VERIFY, False, hostile, (123.45678, None, 1e-9, float("inf")))
+    line = candidate("verify", False, hostile, (123.45678, None, 1e-9, float("inf")))
     _, _, row, _ = shown(capsys, [line])[-4:]
     assert row.split()[-4:] == ["123.4568", "-", "0.0000", "+inf"]
     assert "disagrees: [bold]漢字[/bold]" in row
@@ -41,19 +52,12 @@ def test_an_answer_is_cut_and_a_figure_never(capsys):
 
 def test_the_lines_are_within_80_columns(capsys):
     facts = [("degraded", "x" * 300)]
-    wide = CandidateLine(True, Step.VERIFY, True, "y" * 300, (99999.9, 99999.9, 99999.9, 99999.9))
+    wide = candidate("verify", True, "y" * 300, (99999.9, 99999.9, 99999.9, 99999.9))
     assert max(map(len, shown(capsys, [*LINES, wide], facts))) <= 80
 
 
 def test_without_candidates_there_is_no_table(capsys):
     assert shown(capsys, [], [("error", "no agent")]) == ["error  no agent"]
-
-
-def test_what_is_unknown_is_said():
-    assert money(None).startswith("unknown")
-    assert (money(0.0), tokens(None), tokens(12_345)) == ("$0.000000", "unknown", "12,345")
-    assert models("gpt", "") == "gpt"
-    assert models("quick", "deep") == "fast quick, slow deep"
 
 
 def test_one_answer_looks_the_same_asked_and_recorded(odar, provider):

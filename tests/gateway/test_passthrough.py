@@ -12,7 +12,7 @@ from odar.gateway.records import StoredKeys, StoredRecord
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Filter
-from odar.store.store import open_store
+from odar.store.store import Store
 from support.fault_server import Exchange, status
 
 EMBEDDED = {
@@ -123,7 +123,7 @@ class TestKeys:
     @pytest.fixture
     async def store(self, tmp_path):
         self.settings = load_settings("tiny", store__url=str(tmp_path / "store.db"), store__flush_interval_s=0.05)
-        store = open_store(self.settings)
+        store = Store(self.settings)
         yield store
         await store.close()
 

@@ -14,7 +14,7 @@ from odar.gateway.records import StoredKeys, StoredRecord
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
 from odar.store.retention import sweep
-from odar.store.store import open_store
+from odar.store.store import Store
 from support.fault_server import ok
 
 MODEL = "odar-simple"
@@ -27,7 +27,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 async def store(settings):
-    store = open_store(settings)
+    store = Store(settings)
     yield store
     await store.close()
 

@@ -122,7 +122,7 @@ async def test_a_failed_call_counts_as_often_as_it_may_have_been_tried():
 
 async def test_it_can_be_sent_elsewhere_and_leaves_traces(tmp_path):
     from odar.store.record import Filter
-    from odar.store.store import open_store
+    from odar.store.store import Store
 
     scripted = ScriptedProvider(script)
     KINDS.add("scripted", lambda name, provider, all_settings: scripted)
@@ -134,7 +134,7 @@ async def test_it_can_be_sent_elsewhere_and_leaves_traces(tmp_path):
         got = await work(item, UNUSED)
     assert scripted.requests[0].sampling.seed == 3
     assert scripted.closed
-    store = open_store(mine)
+    store = Store(mine)
     try:
         assert [row["id"] for row in (await store.page(Filter())).traces] == [got.row["trace_id"]]
     finally:

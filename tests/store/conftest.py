@@ -8,7 +8,7 @@ import pytest
 from odar.config import load_settings
 from odar.settings import Settings
 from odar.store.database import Database
-from odar.store.store import Store, open_store
+from odar.store.store import Store
 from support import postgres
 
 
@@ -59,7 +59,7 @@ async def opened():
     stores: list[Store] = []
 
     def open_(url: str, **options: object) -> Store:
-        stores.append(open_store(settings_for(url, **options)))
+        stores.append(Store(settings_for(url, **options)))
         return stores[-1]
 
     yield open_

@@ -261,7 +261,7 @@ def test_a_file_that_cannot_be_read_written_or_locked_is_named(tmp_path, monkeyp
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"odar\.json cannot be written: "):
         AlignmentFile(tmp_path / "file" / "odar.json").add({}, 7.0)
-    monkeypatch.setattr("odar.store.alignment._PATIENCE_S", 0.05)
+    monkeypatch.setattr("odar.store.state_file._LOCK_TIMEOUT_S", 0.05)
     with FileLock(tmp_path / "odar.json.lock"), pytest.raises(StoreError, match="is locked by another process"):
         AlignmentFile(tmp_path / "odar.json").add({}, 7.0)
 
@@ -273,5 +273,5 @@ def test_a_count_that_is_none_is_damage(file, weight):
     bins = body["sources"][0]["bins"]
     bins[next(iter(bins))] = weight
     file.path.write_text(json.dumps(body))
-    with pytest.raises(StoreError, match="is damaged; delete it to start anew"):
+    with pytest.raises(StoreError, match="is damaged; delete it to start again"):
         file.load()

@@ -13,8 +13,8 @@ from odar.errors import InputError
 from odar.store.keys import (
     PREFIX_LENGTH,
     Key,
+    KeyCache,
     KeyLimits,
-    Keyring,
     Spent,
     all_keys,
     create_key,
@@ -34,10 +34,10 @@ def news(monkeypatch):
     monkeypatch.setattr("odar.store.store._REFRESH_S", 0.1)
 
 
-def ring(limits: KeyLimits | None = None) -> tuple[Keyring, Key, str]:
+def ring(limits: KeyLimits | None = None) -> tuple[KeyCache, Key, str]:
     secret = new_secret()
     key = Key("key_1", "ann", secret[:PREFIX_LENGTH], digest_of(secret), "2026-11-15", limits or KeyLimits())
-    keyring = Keyring()
+    keyring = KeyCache()
     keyring.load([key])
     return keyring, key, secret
 
@@ -62,7 +62,7 @@ def test_only_the_very_secret_opens():
 
 def test_two_keys_of_one_prefix_are_told_apart():
     secrets = ["odar_sk_aaaaaa" + tail for tail in ("1" * 37, "2" * 37)]
-    keyring = Keyring()
+    keyring = KeyCache()
     keyring.load(Key(f"key_{i}", f"k{i}", s[:PREFIX_LENGTH], digest_of(s), "") for i, s in enumerate(secrets))
     assert [keyring.verify(secret).id for secret in secrets] == ["key_0", "key_1"]
     assert len(keyring) == 2

@@ -18,7 +18,7 @@ from odar.settings import StoreSettings
 from odar.store.database import Database
 from odar.store.record import Record, Unanswered
 from odar.store.schema import traces
-from odar.store.writer import Writer
+from odar.store.writer import TraceWriter
 from odar.types import NO_USAGE, Query, Spend, Usage
 from support.traces import make_record
 
@@ -58,7 +58,7 @@ async def test_closing_writes_what_is_left_and_takes_no_more(opened, url):
         store.put(record)
     assert await store.close()
     assert not store.put(make_record())
-    assert store.dropped == 1
+    assert store.health().dropped == 1
     assert await store.flush()  # nothing waits
     assert ids_in(opened(url)) == {record.id for record in records}
 
@@ -83,7 +83,7 @@ async def test_a_full_queue_sheds_the_new_and_says_so(opened, sqlite_url):
     accepted = [store.put(record) for record in records]
     assert time.perf_counter() - started < 0.5
     assert accepted == [True] * 10 + [False] * 15
-    assert store.dropped == 15
+    assert store.health().dropped == 15
     assert not store.health().ok
     lock.execute("COMMIT")
     lock.close()
@@ -120,7 +120,7 @@ class TestTrouble:
         await until(lambda: store.health().ok)  # by itself
         assert await store.flush()
         assert ids_in(store) == {"before", *(record.id for record in records)}
-        assert store.dropped == 0
+        assert store.health().dropped == 0
 
     async def test_a_full_disk(self, opened, sqlite_url):
         store = opened(sqlite_url, flush_interval_s=0.05)
@@ -242,7 +242,7 @@ async def test_the_thread_survives_an_upkeep_that_fails(database, settings_of):
     def fails() -> bool:
         raise RuntimeError("no luck")
 
-    writer = Writer(database, settings_of("x", flush_interval_s=0.01).store, tend=fails)
+    writer = TraceWriter(database, settings_of("x", flush_interval_s=0.01).store, tend=fails)
     await until(lambda: writer.health().error is not None)
     assert writer.health().error == "no luck"
     writer.put(make_record())
@@ -272,10 +272,10 @@ async def test_many_threads_and_many_stores_at_once(opened, url):
 
 def test_what_was_flushed_survives_kill_9(url):
     code = (
-        "import asyncio\nfrom odar.config import load_settings\nfrom odar.store.store import open_store\n"
+        "import asyncio\nfrom odar.config import load_settings\nfrom odar.store.store import Store\n"
         "from support.traces import make_record\n"
         "async def main():\n"
-        f"    store = open_store(load_settings('tiny', environ={{}}, store={{'url': {url!r}}}))\n"
+        f"    store = Store(load_settings('tiny', environ={{}}, store={{'url': {url!r}}}))\n"
         "    while True:\n"
         "        records = [make_record() for _ in range(20)]\n"
         "        for record in records: store.put(record)\n"
@@ -332,7 +332,7 @@ async def test_whatever_goes_wrong_in_the_thread_it_lives_on_and_says_so(setting
             raise ZeroDivisionError("nobody foresaw this")
 
     database = Database(settings_of(sqlite_url).store)
-    writer = Writer(database, StoreSettings(flush_interval_s=0.02), after)
+    writer = TraceWriter(database, StoreSettings(flush_interval_s=0.02), after)
     try:
         writer.put(make_record(id="ab"))
         await until(lambda: writer.health().error == "nobody foresaw this")

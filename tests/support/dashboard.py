@@ -24,7 +24,7 @@ from odar.gateway.service import Service
 from odar.store.database import Database
 from odar.store.keys import create_key
 from odar.store.record import Record
-from odar.store.store import Store, open_store
+from odar.store.store import Store
 from support.scripted import ScriptedProvider, completion
 
 MODELS = {
@@ -113,7 +113,7 @@ def board(
         database.close()
         if secrets is not None:
             secrets[name] = secret
-    store = open_store(settings)
+    store = Store(settings)
     for record in records:
         store.put(record)
     store._writer.flush().result(30)

@@ -93,12 +93,13 @@ def command(
     settings = fetch_fast_weights(settings, quiet=as_json)
     preload_store(settings)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
-    _show(answer, settings, shown=shown, as_json=as_json, explain=explain)
-    if complaint := record_trace(answer, Query(text, tuple(pictures)), settings):
+    query = Query(text, tuple(pictures))
+    _show(answer, query, settings, shown=shown, as_json=as_json, explain=explain)
+    if complaint := record_trace(answer, query, settings):
         click.echo(f"odar: trace not recorded: {complaint}", err=True)
 
 
-def _show(answer: Answer, settings: Settings, *, shown: bool, as_json: bool, explain: bool) -> None:
+def _show(answer: Answer, query: Query, settings: Settings, *, shown: bool, as_json: bool, explain: bool) -> None:
     if as_json:
         click.echo(json.dumps(summary(answer), ensure_ascii=False))
         return
@@ -107,7 +108,7 @@ def _show(answer: Answer, settings: Settings, *, shown: bool, as_json: bool, exp
     if explain:
         from odar.cli.explain import print_explanation
 
-        print_explanation(answer, settings)
+        print_explanation(answer, query, settings.profile_reason)
     else:
         for reason in answer.trace.degradations:
             click.echo(f"odar: degraded: {reason}", err=True)

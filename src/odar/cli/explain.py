@@ -1,13 +1,12 @@
 """How an answer was produced, as text: `odar ask --explain` and `odar traces show`.
 
-Readable in 80 columns, without colour, and piped.
+Both print the document that the store keeps. Readable in 80 columns, without colour, and piped.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 from rich.console import Console
@@ -15,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from odar.cli.terminal import plain_table, strip_control_chars
-from odar.policy.fusion import Fusion
-from odar.settings import Settings
-from odar.types import Answer, Candidate, Decision, Estimate, Look, Step, TargetUse, Usage, Verdict
+from odar.store.document import dumps, loads, read_decision, to_document
+from odar.store.record import Record
+from odar.types import Answer, Decision, Estimate, Look, Query, Step, TargetUse
 
 WIDTH = 80
-_ENERGIES = (("E", ".4f"), ("V", ".3f"), ("F", ".4f"), ("F̃", "+.2f"))
+_ENERGIES = {"E": "energy", "V": "varentropy", "F": "free_energy", "F̃": "aligned"}
+_FORMATS = (".4f", ".3f", ".4f", "+.2f")
 _LEGEND = "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen"
 _JUDGMENTS = {True: "agrees: ", False: "disagrees: ", None: ""}
 _FEATURES = 5
@@ -29,52 +29,27 @@ _ANSWER = 36
 """Characters of an answer to show."""
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateLine:
-    """One candidate; its answer is cut where it is long, never the figures."""
-
-    chosen: bool
-    step: Step
-    judgment: bool | None
-    answer: str
-    energies: Sequence[float | None]
-    """E, V, F and F̃; None where one is unknown."""
-
-    def cells(self) -> list[str]:
-        """Mark, agent, answer and figures."""
-        figures = [
-            "-" if value is None else format(value, form)
-            for value, (_, form) in zip(self.energies, _ENERGIES, strict=True)
-        ]
-        shown = _JUDGMENTS[self.judgment] + _flat(self.answer)
-        return ["*" if self.chosen else "", f"{self.step.role} {self.step}", shown, *figures]
+def print_explanation(answer: Answer, query: Query, profile_reason: str) -> None:
+    """Write difficulty, path, candidates, calls, tokens, cost and time to standard error."""
+    document = loads(dumps(to_document(Record(query, answer), content=True)))
+    profile = ("profile", f"{answer.trace.profile} ({profile_reason})")
+    click.echo(err=True)
+    print_document(document, [*document_facts(document), profile, ("trace", answer.trace.id)], stderr=True)
 
 
-def print_sheet(
-    facts: Iterable[tuple[str, str]], candidates: Sequence[CandidateLine], *, stderr: bool = False
-) -> None:
-    """Write both."""
+def print_document(document: Mapping[str, Any], facts: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:
+    """Write the facts and a table of the candidates."""
     console = Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
     console.print(_fact_table(facts))
-    if candidates:
+    if document["candidates"]:
         console.print()
-        console.print(_candidates(candidates))
+        console.print(_candidates(document))
         console.print(_LEGEND, style="dim")
 
 
-def models(fast: str, slow: str) -> str:
-    """Who took part; there is no slow one where the caller named the model."""
-    return f"fast {fast}, slow {slow}" if slow else fast
-
-
-def money(cost: float | None) -> str:
-    """US dollars."""
-    return "unknown: a price or a token count is missing" if cost is None else f"${cost:.6f}"
-
-
-def tokens(count: int | None) -> str:
-    """A number of tokens."""
-    return "unknown" if count is None else f"{count:,}"
+def text_of(part: Mapping[str, Any], name: str) -> str:
+    """A text of a document, or its length where the text is not stored."""
+    return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
 
 
 def _fact_table(facts: Iterable[tuple[str, str]]) -> Table:
@@ -87,48 +62,50 @@ def _fact_table(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def _flat(text: str) -> str:
-    """Without line breaks, and without what a terminal would obey."""
+    """On one line, without control characters."""
     return " ".join(strip_control_chars(text).split())
 
 
-def _candidates(candidates: Iterable[CandidateLine]) -> Table:
+def _candidates(document: Mapping[str, Any]) -> Table:
+    """One row for each candidate; its answer is cut where it is long, never the figures."""
     table = plain_table()
     table.width = WIDTH - 1
     table.add_column("", min_width=1)
     table.add_column("agent", min_width=11, no_wrap=True)
     table.add_column("answer", ratio=1, overflow="ellipsis", no_wrap=True)
-    for name, _ in _ENERGIES:
+    for name in _ENERGIES:
         table.add_column(name, justify="right", min_width=7, no_wrap=True)
-    for line in candidates:
-        table.add_row(*map(Text, line.cells()), style="bold" if line.chosen else "")
+    winner = document["verdict"] and document["verdict"]["winner"]
+    for index, candidate in enumerate(document["candidates"]):
+        step, energy = Step(candidate["step"]), candidate["energy"] or {}
+        values = zip((energy.get(name) for name in _ENERGIES.values()), _FORMATS, strict=True)
+        figures = ["-" if value is None else format(value, form) for value, form in values]
+        shown = _JUDGMENTS[candidate["judgment"]] + _flat(text_of(candidate, "answer"))
+        chosen = index == winner
+        cells = ["*" if chosen else "", f"{step.role} {step}", shown, *figures]
+        table.add_row(*map(Text, cells), style="bold" if chosen else "")
     return table
 
 
-def print_explanation(answer: Answer, settings: Settings) -> None:
-    """Write difficulty, path, candidates, calls, tokens, cost and time to standard error."""
-    candidates = [
-        _line(candidate, chosen=index == answer.trace.verdict.winner)
-        for index, candidate in enumerate(answer.trace.candidates)
-    ]
-    click.echo(err=True)
-    print_sheet(_facts(answer, settings), candidates, stderr=True)
-
-
-def _facts(answer: Answer, settings: Settings) -> Iterator[tuple[str, str]]:
-    trace, decision = answer.trace, answer.trace.decision
-    yield from decision_facts(decision)
-    yield from verdict_facts(trace.verdict, Fusion().groups(trace.candidates), [c.answer for c in trace.candidates])
-    yield "calls", str(trace.spend.calls)
-    yield "tokens", _tokens(trace.spend.usage)
-    yield "cost", money(trace.spend.cost_usd)
-    yield "time", f"{trace.spend.seconds:.2f} s"
-    for reason in trace.degradations:
+def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How the path was chosen, which rule decided, and what it cost."""
+    spend = document["spend"]
+    if document["decision"] is None:
+        yield "path", document["path"] or "none was chosen"
+        yield "models", ", ".join(dict.fromkeys(call["model"] for call in document["calls"])) or "none"
+    else:
+        yield from _decision_facts(read_decision(document["decision"]), document["path"])
+    if document["verdict"] is not None:
+        yield from _verdict_facts(document)
+    yield "calls", str(spend["calls"])
+    yield "tokens", _tokens(spend["usage"])
+    yield "cost", _money(spend["cost_usd"])
+    yield "time", f"{spend['seconds'] or 0:.2f} s"
+    for reason in document["degradations"]:
         yield "degraded", reason
-    yield "profile", f"{trace.profile} ({settings.profile_reason})"
-    yield "trace", trace.id
 
 
-def decision_facts(decision: Decision) -> Iterator[tuple[str, str]]:
+def _decision_facts(decision: Decision, path: str) -> Iterator[tuple[str, str]]:
     """How the path was chosen: difficulty, features, signals of the fast answer, target, expert and models."""
     yield "difficulty", describe_difficulty(decision.estimate)
     if shares := sorted(decision.estimate.contributions, key=lambda each: -abs(each[2]))[:_FEATURES]:
@@ -136,33 +113,35 @@ def decision_facts(decision: Decision) -> Iterator[tuple[str, str]]:
     if decision.posterior is not None:
         yield "posterior", f"{decision.posterior:.3f} after the fast answer"
     if decision.look is not None:
-        yield from look_facts(decision.look)
+        yield from _look_facts(decision.look)
     if decision.target is not None:
-        yield "target", describe_target(decision.target)
+        yield "target", _describe_target(decision.target)
     if decision.certificate:
         yield "certificate", decision.certificate
-    yield "path", f"{decision.path} ({decision.reason})"
-    yield "expert", f"{decision.assignment.expert} ({decision.assignment.cue})"
-    yield "models", models(decision.assignment.fast, decision.assignment.slow)
+    assigned = decision.assignment
+    yield "path", f"{path} ({decision.reason})"
+    yield "expert", f"{assigned.expert} ({assigned.cue})"
+    yield "models", f"fast {assigned.fast}, slow {assigned.slow}" if assigned.slow else assigned.fast
 
 
-def verdict_facts(verdict: Verdict, groups: Sequence[int], answers: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _verdict_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Which rule decided, and the weight and free energy of each answer, the heaviest first."""
-    yield "decided by", f"{verdict.scorer}: {verdict.reason}"
-    if len(groups) < 2 or not verdict.weights:
+    verdict, groups = document["verdict"], document["groups"]
+    yield "decided by", f"{verdict['scorer']}: {verdict['reason']}"
+    if len(groups) < 2 or not verdict["weights"]:
         return
     firsts = {group: i for i, group in reversed(list(enumerate(groups)))}
-    weights = {group: max(_of(verdict.weights, groups, group), default=0.0) for group in firsts}
+    weights = {group: max(_of(verdict["weights"], groups, group), default=0.0) for group in firsts}
     for group in sorted(firsts, key=lambda each: -weights[each]):
-        known = [e for e in _of(verdict.energies, groups, group) if not math.isnan(e)]
+        known = _of(verdict["energies"], groups, group)
         energy = f", F(a) = {min(known):+.3f}" if known else ""
-        answer = _shortened(answers[firsts[group]])
+        answer = _shortened(text_of(document["candidates"][firsts[group]], "answer"))
         yield "answer", f"weight {weights[group]:.2f}{energy}, {groups.count(group)} of {len(groups)}: {answer}"
 
 
-def _of(values: Sequence[float], groups: Sequence[int], group: int) -> list[float]:
-    """The values of one group's candidates."""
-    return [value for value, each in zip(values, groups, strict=False) if each == group]
+def _of(values: Sequence[float | None], groups: Sequence[int], group: int) -> list[float]:
+    """The known values of one group's candidates."""
+    return [value for value, each in zip(values, groups, strict=False) if each == group and value is not None]
 
 
 def _shortened(text: str) -> str:
@@ -170,19 +149,18 @@ def _shortened(text: str) -> str:
     return flat if len(flat) <= _ANSWER else flat[: _ANSWER - 1] + "…"
 
 
-def _line(candidate: Candidate, *, chosen: bool) -> CandidateLine:
-    e = candidate.energy
-    energies = (None,) * 4 if e is None else (e.energy, e.varentropy, e.free_energy, e.aligned)
-    return CandidateLine(chosen, candidate.step, candidate.judgment, candidate.answer, energies)
+def _tokens(usage: Mapping[str, Any]) -> str:
+    counts = {name: "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("input", "output")}
+    cached = f" ({usage['cached']:,} cached)" if usage["cached"] else ""
+    reasoning = f" ({usage['reasoning']:,} reasoning)" if usage["reasoning"] else ""
+    return f"{counts['input']} in{cached}, {counts['output']} out{reasoning}"
 
 
-def _tokens(usage: Usage) -> str:
-    cached = f" ({tokens(usage.cached)} cached)" if usage.cached else ""
-    reasoning = f" ({tokens(usage.reasoning)} reasoning)" if usage.reasoning else ""
-    return f"{tokens(usage.input)} in{cached}, {tokens(usage.output)} out{reasoning}"
+def _money(cost: float | None) -> str:
+    return "unknown: a price or a token count is missing" if cost is None else f"${cost:.6f}"
 
 
-def look_facts(look: Look) -> Iterator[tuple[str, str]]:
+def _look_facts(look: Look) -> Iterator[tuple[str, str]]:
     """What the fast answer showed: each signal with its rank, and what made the posterior."""
     signals = (
         f"{name} {value:.3g}" + ("" if rank is None else f" (rank {rank:.2f})")
@@ -193,7 +171,7 @@ def look_facts(look: Look) -> Iterator[tuple[str, str]]:
     yield "posterior by", terms if look.stated else "no stated answer"
 
 
-def describe_target(target: TargetUse) -> str:
+def _describe_target(target: TargetUse) -> str:
     """The target, what questions under it cost so far, and the thresholds that it chose."""
     dollars = "$" if target.kind == "cost_usd" else ""
     unit = "" if dollars else " calls"

@@ -58,11 +58,11 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import make_server
     from odar.store.alignment import alignment_file
-    from odar.store.store import open_store
+    from odar.store.store import Store
 
     settings = _chosen(settings, host, port, log_format)
     gateway = settings.gateway
-    store = open_store(settings)
+    store = Store(settings)
     keys = StoredKeys(store)
     check_binding(keys, gateway)
     bound = _bind(gateway.host, gateway.port)

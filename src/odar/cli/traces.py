@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,14 +16,12 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from odar.cli.explain import WIDTH, CandidateLine, decision_facts, money, print_sheet, tokens, verdict_facts
+from odar.cli.explain import WIDTH, document_facts, print_document, text_of
 from odar.cli.options import Finite, UserPath, settings_options
 from odar.cli.terminal import plain_table
 from odar.errors import InputError
 from odar.settings import Settings
-from odar.store.document import read_decision, read_verdict
 from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
-from odar.types import Step
 
 if TYPE_CHECKING:
     from odar.store.archive import Archive
@@ -239,57 +236,24 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
 
 def print_trace(trace: dict[str, Any]) -> None:
     """Everything a reader wants of one trace."""
-    document = trace["document"]
-    winner = document["verdict"] and document["verdict"]["winner"]
-    candidates = [_line(each, chosen=index == winner) for index, each in enumerate(document["candidates"])]
-    print_sheet(_facts(trace, document), candidates)
+    print_document(trace["document"], _facts(trace, trace["document"]))
 
 
 def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    decision, verdict, answer = document["decision"], document["verdict"], document["answer"]
     yield "trace", trace["id"]
     yield "started", trace["started_at"]
     yield "profile", trace["profile"]
     if trace["status"] != "ok":
         yield trace["status"], trace["error"] or "no reason given"
-    yield "question", _text(document["query"], "text")
-    if answer is not None:
-        yield "answer", _text(answer, "answer")
-    if decision is not None:
-        yield from decision_facts(replace(read_decision(decision), path=trace["path"]))
-    else:
-        yield "path", trace["path"] or "none was chosen"
-        yield "models", ", ".join(trace["models"]) or "none"
-    if verdict is not None:
-        answers = [_text(candidate, "answer") for candidate in document["candidates"]]
-        yield from verdict_facts(read_verdict(verdict), document["groups"], answers)
-    yield "calls", str(trace["calls"])
-    yield "tokens", f"{tokens(trace['tokens_in'])} in, {tokens(trace['tokens_out'])} out"
-    yield "cost", money(trace["cost_usd"])
-    yield "time", f"{trace['seconds']:.2f} s"
-    for reason in document["degradations"]:
-        yield "degraded", reason
+    yield "question", text_of(document["query"], "text")
+    if document["answer"] is not None:
+        yield "answer", text_of(document["answer"], "answer")
+    yield from document_facts(document)
     if trace["key_id"] is not None:
         yield "key", trace["key_id"]
     if (said := trace["feedback"]) is not None:
         note = f": {said['note']}" if said["note"] else ""
         yield "feedback", ("right" if said["correct"] else "wrong") + note
-
-
-def _line(candidate: dict[str, Any], *, chosen: bool) -> CandidateLine:
-    known = candidate["energy"] or {}
-    # Earlier versions wrote an infinity as text.
-    energies = [None if known.get(name) is None else float(known[name]) for name in _ENERGIES]
-    answer = _text(candidate, "answer")
-    return CandidateLine(chosen, Step(candidate["step"]), candidate["judgment"], answer, energies)
-
-
-_ENERGIES = ("energy", "varentropy", "free_energy", "aligned")
-
-
-def _text(part: dict[str, Any], name: str) -> str:
-    """A text, or how long it was where it was not kept."""
-    return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
 
 
 def _figure(value: float | None, form: str, unknown: str = "-") -> str:

@@ -16,7 +16,7 @@ from odar.recording.questions import Question
 from odar.recording.work import RememberingProvider, replies_kept_in, used, worst_case
 from odar.settings import Settings
 from odar.store.record import Record
-from odar.store.store import Store, open_store
+from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Path, Spend, Step
 
 
@@ -35,7 +35,7 @@ class Answering:
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:
         """The work, for as long as the context is open."""
-        store = open_store(self.settings) if self.settings.store.enabled else None
+        store = Store(self.settings) if self.settings.store.enabled else None
         try:
             async with Odar(self.settings, guard=RememberingProvider) as odar:
 

@@ -1,18 +1,13 @@
-"""By what a source's energies are aligned: the calibration's μ and σ, else those of served traffic (SPEC 5.5).
+"""Statistics for aligning energies: μ and σ of the calibration, or of served traffic where it has none (SPEC 5.5).
 
-Calibrated statistics stay the reference. Served energies stand in where there are none, once there are enough of
-them, and are compared with the calibrated ones where there are: drift is reported, and changes nothing.
-
-Served energies are kept in one small file beside the traces, shared by all processes of a machine. It holds counts
-by source and no text. A writer locks it, adds its own counts and replaces it, so that a reader always sees a whole
-file.
+Calibrated statistics are the reference. Statistics of served traffic replace missing ones once enough answers were
+served, and are compared with calibrated ones: drift is reported, and changes nothing. Served energies are kept in a
+file beside the traces, which all processes of a machine share.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +17,6 @@ from typing import Any, NamedTuple
 
 from odar.errors import StoreError
 from odar.files import user_path
-from odar.formats import check_format, load_json
 from odar.policy.alignment import (
     AlignmentRow,
     Running,
@@ -35,13 +29,13 @@ from odar.policy.alignment import (
 from odar.policy.energy import Alignment
 from odar.policy.signals import FEWEST, RANKED, AnswerSignals, QuantileTables
 from odar.settings import AlignmentSettings, StoreSettings
+from odar.store.state_file import StateFile
 
 FORMAT = "odar-alignment-2"
 _MOST_SOURCES_STORED = 3000
 """Clients choose temperatures and lengths, and each choice is a source of its own: the rarest are forgotten."""
 _FADED = 0.5
 """A source that counts for less than this is forgotten too."""
-_PATIENCE_S = 2.0
 Served = dict[Source, Running]
 CALIBRATED, RUNNING = "calibrated", "running"
 SERVED, SHIPPED = "served", "shipped"
@@ -57,57 +51,19 @@ _HALF_LIFE_DAYS = 7.0
 """After so many days a served candidate counts half."""
 
 
-class AlignmentFile:
-    """Where served energies are kept between processes."""
+class AlignmentFile(StateFile[Source, Running]):
+    """Served energies of all processes, by source."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def load(self) -> Served:
-        """What is there; nothing where there is no file yet.
-
-        Raises:
-            StoreError: it cannot be read, or is not such a file.
-        """
-        try:
-            return _read(load_json(self.path.read_text(encoding="utf-8")), self.path)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be read: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise StoreError(f"{self.path} is damaged; delete it to start anew") from None
+        super().__init__(path, FORMAT, _read, _write)
 
     def add(self, served: Mapping[Source, Running], half_life: float) -> Served:
-        """Add to what is there, whoever put it there; returns the sum.
+        """Add to what is there, and return the sum.
 
         Raises:
             StoreError: it cannot be read, locked or written.
         """
-        import filelock  # 20 ms: not before there is something to write
-
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with filelock.FileLock(self.path.with_name(self.path.name + ".lock"), timeout=_PATIENCE_S):
-                total = _kept(merged(self.load(), served, half_life), half_life)
-                self._replace(total)
-        except filelock.Timeout:
-            raise StoreError(f"{self.path} is locked by another process") from None
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from None
-        return total
-
-    def _replace(self, total: Served) -> None:
-        rows = [_row(source, running) for source, running in total.items()]
-        text = json.dumps({"format": FORMAT, "sources": rows}, ensure_ascii=False, separators=(",", ":"))
-        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        try:
-            draft.touch(mode=0o600)
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(self.path)
-        except OSError:
-            draft.unlink(missing_ok=True)  # a full disk is full enough
-            raise
+        return self.update(lambda found: _kept(merged(found, served, half_life), half_life))
 
 
 def alignment_file(settings: StoreSettings) -> AlignmentFile | None:
@@ -146,13 +102,16 @@ def _kept(total: Served, half_life: float) -> Served:
     return {source: total[source] for source in order if weights[source] >= _FADED}
 
 
+def _write(served: Served) -> dict[str, Any]:
+    return {"sources": [_row(source, running) for source, running in served.items()]}
+
+
 def _row(source: Source, running: Running) -> dict[str, Any]:
     bins = {str(number): round(weight, 6) for number, weight in sorted(running.bins.items())}
     return {**asdict(source), "day": running.day, "seen": running.seen, "bins": bins}
 
 
-def _read(body: Mapping[str, Any], path: Path) -> Served:
-    check_format(body["format"], FORMAT, str(path), "delete it to start anew", StoreError)
+def _read(body: Mapping[str, Any]) -> Served:
     return {source_from_row(row): _running(row) for row in body["sources"]}
 
 

@@ -29,7 +29,7 @@ from odar.errors import SettingsError, StoreError
 from odar.files import user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
-from odar.store.schema import migrate, up_to_date
+from odar.store.schema import VERSION, create_tables, schema_version
 
 _NOT_OURS = ("no such table", "no such column", "not a database", "malformed")
 """SQLite's words for a file that is not, or no longer, a database of ours."""
@@ -38,7 +38,7 @@ PATIENCE_S = 5.0
 
 
 class Database:
-    """An open, migrated database. Use `read` and `write` for transactions; as a context manager it closes itself.
+    """An open database with our tables; use `read` and `write` for transactions.
 
     Raises:
         SettingsError: `store.url` makes no sense.
@@ -52,7 +52,7 @@ class Database:
         self.engine = self._sqlite(patience_s) if self.is_sqlite else self._postgres(patience_s)
         self._patience_s = patience_s
         try:
-            self._migrate(patience_s)
+            self._prepare(patience_s)
             self._file = self._file_id()
         except BaseException:
             self.close()
@@ -70,7 +70,7 @@ class Database:
             raise StoreError(f"store {self.name} is gone; put it back, or start again", "schema")
         self.engine.dispose()
         try:
-            self._migrate(self._patience_s)
+            self._prepare(self._patience_s)
         except StoreError as error:
             raise StoreError(str(error), "schema") from error
         self._file = found
@@ -163,14 +163,14 @@ class Database:
         connect = {"connect_timeout": max(2, round(patience_s)), "options": options.strip()}
         return create_engine(self.url, connect_args=connect, pool_pre_ping=True, pool_size=2, max_overflow=8)
 
-    def _migrate(self, patience_s: float) -> None:
+    def _prepare(self, patience_s: float) -> None:
         if self.is_sqlite:
             self._start_wal(time.monotonic() + patience_s)
         with self.read() as connection:
-            if up_to_date(connection):
+            if schema_version(connection) == VERSION:
                 return
         with self.write() as connection:
-            migrate(connection, str(self.name))
+            create_tables(connection, str(self.name))
 
     def _start_wal(self, deadline: float) -> None:
         """Turn on WAL, a property of the file; it takes the file for oneself, and SQLite does not wait for that."""

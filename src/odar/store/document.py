@@ -1,4 +1,4 @@
-"""A record as one JSON document, and back.
+"""A record as one JSON document.
 
 With `content` everything is in it. Without, no text that a user or a model wrote is: texts become their lengths,
 tokens their log-probabilities, and an error message that repeats a piece of either is withheld.
@@ -8,36 +8,27 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from odar.errors import StoreError
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
 from odar.policy.fusion import Fusion
-from odar.store.record import OK, Record, Unanswered, path_of
+from odar.store.record import OK, Record, path_of
 from odar.types import (
     Answer,
     Assignment,
     Call,
     Candidate,
     Decision,
-    Energy,
     Estimate,
     Image,
     Look,
     Path,
     Query,
     SessionUse,
-    Spend,
-    Step,
     TargetUse,
-    Token,
-    Trace,
-    Usage,
-    Verdict,
 )
 
 VERSION = 1
@@ -89,50 +80,6 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     }
 
 
-def from_document(document: Mapping[str, Any]) -> Record:
-    """The record behind a document.
-
-    Raises:
-        StoreError: it was stored without content, or by a newer version.
-    """
-    if document["version"] > VERSION:
-        raise StoreError(
-            f"trace {document['id']} has format {document['version']}, this odar knows {VERSION}; upgrade odar"
-        )
-    if not document["content"]:
-        raise StoreError(
-            f"trace {document['id']} was stored without its texts; with store.content = true new ones keep them"
-        )
-    common: dict[str, Any] = {
-        "id": document["id"],
-        "started_at": document["started_at"],
-        "profile": document["profile"],
-        "candidates": tuple(_read_candidate(candidate) for candidate in document["candidates"]),
-        "calls": tuple(_read_call(call) for call in document["calls"]),
-        "spend": _read_spend(document["spend"]),
-    }
-    decision = None if document["decision"] is None else read_decision(document["decision"])
-    query, key, extra = _read_query(document["query"]), document["key_id"], document["extra"]
-    if document["verdict"] is None or decision is None:
-        unanswered = Unanswered(
-            **common,
-            status=document["status"],
-            error=document["error"],
-            path=document["path"],
-            decision=decision,
-        )
-        return Record(query, unanswered, key, extra)
-    verdict = document["verdict"]
-    trace = Trace(
-        **common,
-        decision=decision,
-        verdict=read_verdict(verdict),
-        prompts=tuple(document["prompts"].items()),
-        degradations=tuple(document["degradations"]),
-    )
-    return Record(query, Answer(document["answer"]["answer"], document["answer"]["text"], trace), key, extra)
-
-
 def dumps(document: Mapping[str, Any]) -> str:
     """Strict JSON that any parser and any database takes: odd characters are escaped."""
     return dump_json(document, odd="backslashreplace").decode()
@@ -142,9 +89,6 @@ def loads(text: str) -> dict[str, Any]:
     """The document behind the text."""
     document: dict[str, Any] = json.loads(text)
     return document
-
-
-# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _plain(thing: Any) -> dict[str, Any]:
@@ -217,102 +161,10 @@ def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
     return _plain(call) | {"step": call.step.value, "usage": _plain(call.usage), "error": error}
 
 
-# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _number(value: float | str | None) -> float | None:
-    """A number; earlier versions wrote an infinity as a string."""
-    return None if value is None else float(value)
-
-
-def _certain(value: float | str | None) -> float:
-    """A number that is always there; NaN where it was none when it was written."""
-    return math.nan if value is None else float(value)
-
-
-def _read_query(tree: Mapping[str, Any]) -> Query:
-    images = (Image(i["media_type"], base64.b64decode(i["data"]), i["url"]) for i in tree["images"])
-    return Query(tree["text"], tuple(images))
+_NESTED = {"estimate": Estimate, "assignment": Assignment, "look": Look, "target": TargetUse, "session": SessionUse}
 
 
 def read_decision(tree: Mapping[str, Any]) -> Decision:
-    """The decision in a document."""
-    estimate = tree["estimate"]
-    shares = tuple((name, _certain(value), _certain(share)) for name, value, share in estimate["contributions"])
-    return Decision(
-        path=Path(tree["path"]),
-        estimate=Estimate(
-            _certain(estimate["difficulty"]),
-            estimate["estimator"],
-            shares,
-            interval=None if (bounds := estimate.get("interval")) is None else (bounds[0], bounds[1]),
-            exact=_number(estimate.get("exact")),
-            fallback=estimate.get("fallback", ""),
-        ),
-        samples=tree["samples"],
-        reason=tree["reason"],
-        assignment=Assignment(**tree["assignment"]),
-        forced=tree.get("forced", False),
-        alone=tree.get("alone", False),
-        posterior=_number(tree.get("posterior")),
-        look=None if (look := tree.get("look")) is None else _read_look(look),
-        target=None if (target := tree.get("target")) is None else TargetUse(**target),
-        certificate=tree.get("certificate", ""),
-        session=None if (session := tree.get("session")) is None else SessionUse(**session),
-    )
-
-
-def read_verdict(tree: Mapping[str, Any]) -> Verdict:
-    """The verdict in a document."""
-    lists = {name: tuple(map(_certain, tree.get(name, ()))) for name in ("weights", "energies")}
-    return Verdict(**{**tree, **lists})
-
-
-def _read_look(tree: Mapping[str, Any]) -> Look:
-    return Look(
-        kind=tree["kind"],
-        stated=tree["stated"],
-        signals=tuple((name, _certain(value), _number(rank)) for name, value, rank in tree["signals"]),
-        terms=tuple((name, _certain(value), _certain(share)) for name, value, share in tree["terms"]),
-        quantiles=tree["quantiles"],
-    )
-
-
-def _read_candidate(tree: Mapping[str, Any]) -> Candidate:
-    energy = tree["energy"]
-    return Candidate(
-        step=Step(tree["step"]),
-        model=tree["model"],
-        text=tree["text"],
-        answer=tree["answer"],
-        tokens=_read_tokens(tree["tokens"], tree["logprobs"], set(tree["control"])),
-        judgment=tree["judgment"],
-        finish=tree["finish"],
-        stated=tree.get("stated", True),
-        energy=None if energy is None else _read_energy(energy),
-    )
-
-
-def _read_energy(tree: Mapping[str, Any]) -> Energy:
-    return Energy(
-        energy=_certain(tree["energy"]),
-        varentropy=_certain(tree["varentropy"]),
-        free_energy=_certain(tree["free_energy"]),
-        aligned=_number(tree["aligned"]),
-        origin=tree.get("origin", ""),
-        scorer=tree.get("scorer", ""),
-    )
-
-
-def _read_tokens(texts: Sequence[str], logprobs: Sequence[Any], control: set[int]) -> tuple[Token, ...]:
-    pairs = enumerate(zip(texts, logprobs, strict=True))
-    return tuple(Token(text, _number(logprob), index in control) for index, (text, logprob) in pairs)
-
-
-def _read_call(tree: Mapping[str, Any]) -> Call:
-    fields = {"step": Step(tree["step"]), "usage": Usage(**tree["usage"]), "cost_usd": _number(tree["cost_usd"])}
-    return Call(**{**tree, **fields, "seconds": _certain(tree["seconds"])})
-
-
-def _read_spend(tree: Mapping[str, Any]) -> Spend:
-    return Spend(tree["calls"], Usage(**tree["usage"]), _number(tree["cost_usd"]), _certain(tree["seconds"]))
+    """The decision in a document, with lists for tuples."""
+    nested = {name: None if tree.get(name) is None else kind(**tree[name]) for name, kind in _NESTED.items()}
+    return Decision(**{**tree, **nested, "path": Path(tree["path"])})

@@ -12,7 +12,7 @@ import hmac
 import json
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ PREFIX_LENGTH = len(MARK) + 6
 """Characters kept in the clear; the 36 or so that follow are still far beyond guessing."""
 _LONGEST = 200
 """A longer "key" is not one of ours, and not worth hashing."""
+_LISTS = ("models", "paths")
+"""Limits that are stored as JSON lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Keyring:
+class KeyCache:
     """The keys in memory. Nothing here touches the database: the store's thread brings changes once a second.
 
     A revoked key without limits therefore works for up to a second and a flush interval more; one with limits is
@@ -221,54 +223,17 @@ def _bump(connection: Connection) -> None:
 
 
 def _row(key: Key) -> dict[str, Any]:
-    limits = key.limits
-    return {
-        "id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "digest": key.digest,
-        "created_at": key.created_at,
-        "revoked_at": key.revoked_at,
-        "budget_day_usd": limits.budget_day_usd,
-        "budget_month_usd": limits.budget_month_usd,
-        "rate_per_min": limits.rate_per_min,
-        "models": None if limits.models is None else json.dumps(limits.models),
-        "paths": None if limits.paths is None else json.dumps(limits.paths),
-        "admin": key.admin,
-        "max_parallel": limits.max_parallel,
-        "tokens_per_min": limits.tokens_per_min,
-        "target_calls": limits.target_calls,
-        "target_cost_usd": limits.target_cost_usd,
-    }
+    row = {name: value for name, value in asdict(key).items() if name != "limits"} | asdict(key.limits)
+    return row | {name: None if row[name] is None else json.dumps(row[name]) for name in _LISTS}
 
 
 def limits_of(row: RowMapping) -> KeyLimits:
     """The limits in a row of the key table."""
-
-    def names(text: str | None) -> tuple[str, ...] | None:
-        return None if text is None else tuple(json.loads(text))
-
-    return KeyLimits(
-        row["budget_day_usd"],
-        row["budget_month_usd"],
-        row["rate_per_min"],
-        names(row["models"]),
-        names(row["paths"]),
-        row["max_parallel"],
-        row["tokens_per_min"],
-        row["target_calls"],
-        row["target_cost_usd"],
-    )
+    limits = {field.name: row[field.name] for field in fields(KeyLimits)}
+    lists = {name: None if row[name] is None else tuple(json.loads(row[name])) for name in _LISTS}
+    return KeyLimits(**limits | lists)
 
 
 def _key(row: RowMapping) -> Key:
-    return Key(
-        row["id"],
-        row["name"],
-        row["prefix"],
-        row["digest"],
-        row["created_at"],
-        limits_of(row),
-        row["revoked_at"],
-        bool(row["admin"]),
-    )
+    own = {field.name: row[field.name] for field in fields(Key) if field.name != "limits"}
+    return Key(**own, limits=limits_of(row))

@@ -16,11 +16,11 @@ from odar.settings import Settings
 from odar.store.archive import Archive
 from odar.store.budgets import Budgets
 from odar.store.database import Database
-from odar.store.keys import Keyring, all_keys, keys_version
+from odar.store.keys import KeyCache, all_keys, keys_version
 from odar.store.learning import UseT, current_t
 from odar.store.record import Cursor, Filter, Page, Record
 from odar.store.retention import Calendar, newest_trace, sweep
-from odar.store.writer import Health, Writer
+from odar.store.writer import Health, TraceWriter
 
 T = TypeVar("T")
 
@@ -30,22 +30,17 @@ _SWEEP_S = 3600.0
 CLOSE_S = 10.0
 
 
-def open_store(settings: Settings) -> Store:
-    """Open the store that the settings name, and start its writer.
+class Store:
+    """Traces, feedback and keys of one process. Safe to use from any thread; starts the thread that writes.
 
     Raises:
         SettingsError: `store.url` makes no sense.
-        StoreError: the database cannot be opened, or is newer than this code.
+        StoreError: the database cannot be opened, or is of another version.
     """
-    return Store(settings)
-
-
-class Store:
-    """Traces, feedback and keys of one process. Made by `open_store`; safe to use from any thread."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings.store
-        self.keyring = Keyring()
+        self.keyring = KeyCache()
         self._database = Database(self.settings)
         self.archive = Archive(self._database)
         self._version: tuple[Any, ...] | None = None
@@ -61,7 +56,7 @@ class Store:
             self._database.close()
             raise
         self.budgets = Budgets(self._database)
-        self._writer = Writer(self._database, self.settings, tend=self._run_maintenance)
+        self._writer = TraceWriter(self._database, self.settings, tend=self._run_maintenance)
 
     def put(self, record: Record) -> bool:
         """Record what became of a query; False if it was shed. Never waits, never raises.
@@ -69,11 +64,6 @@ class Store:
         With `store.enabled = false` nothing is kept but what keys with limits spent.
         """
         return self._writer.put(record) if self.settings.enabled else False
-
-    @property
-    def dropped(self) -> int:
-        """Records shed so far."""
-        return self._writer.health().dropped
 
     def health(self) -> Health:
         """How the store is doing, for a health page; looks at no disk."""

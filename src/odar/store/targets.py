@@ -1,38 +1,30 @@
 """Targets of one engine (SPEC 5.13), kept in a small file beside the traces, so that a restart loses nothing.
 
-Each process works off its own surplus or deficit, so that every process meets the mean by itself and no two correct
-the same one. Recent difficulties and what each path costs are added up in the file: a new process starts with what
-the others know. Like the file of alignments it holds counts and nothing that anybody wrote.
+Each process compensates its own surplus or deficit, so that every process meets the mean by itself and no two
+correct the same one. Recent difficulties and the cost of each path are added up in the file: a new process starts
+with what the others know.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
+from typing import Any
 
 from odar.errors import StoreError
-from odar.formats import check_format, load_json
 from odar.policy.path import Routing, Thresholds
-from odar.policy.target import (
-    Target,
-    TargetChoice,
-    TargetController,
-    TargetState,
-    ThresholdPath,
-)
+from odar.policy.target import Target, TargetChoice, TargetController, TargetState, ThresholdPath
 from odar.store.alignment import AlignmentFile
+from odar.store.state_file import StateFile
 from odar.types import Decision, Path, Spend, TargetUse
 
 FORMAT = "odar-targets-1"
 MAX_SCOPES = 200
 """Clients choose targets, and each choice is kept apart: the ones with the fewest questions are forgotten."""
 _SYNC_S = 30.0
-_LOCK_TIMEOUT_S = 2.0
 _MAX_WAITING = 20_000
 
 
@@ -88,7 +80,7 @@ class ServedTargets:
         """Why the file could not be used, while it cannot."""
         self._path = path
         self._calls = calls
-        self._file = file
+        self._file = None if file is None else _state_file(file)
         self._timer = timer
         self._lock = threading.Lock()
         self._syncing = threading.Lock()
@@ -193,28 +185,19 @@ class ServedTargets:
         self, taken: dict[str, list[tuple[float, Path, float]]], debts: dict[str, float], new: set[str]
     ) -> tuple[dict[str, TargetState], dict[str, float]]:
         """The sum of the file and what this process counted, and the debts that closed processes left to it."""
-        import filelock
-
         assert self._file is not None
-        file = self._file
-        try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with filelock.FileLock(file.with_name(file.name + ".lock"), timeout=_LOCK_TIMEOUT_S):
-                states = _read(file)
-                before = {key: states[key].debt for key in new if key in states}
-                for key in new & states.keys():
-                    states[key].debt = 0.0
-                for key, events in taken.items():
-                    states[key] = states.get(key, TargetState()).added(_counted(events))
-                    states[key].debt += debts.get(key, 0.0)
-                kept = sorted(states, key=lambda key: -states[key].questions)[:MAX_SCOPES]
-                states = {key: states[key] for key in kept}
-                _replace(file, states)
-        except filelock.Timeout:
-            raise StoreError(f"{file} is locked by another process") from None
-        except OSError as error:
-            raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
-        return states, before
+        before: dict[str, float] = {}
+
+        def add(states: dict[str, TargetState]) -> dict[str, TargetState]:
+            for key in new & states.keys():
+                before[key], states[key].debt = states[key].debt, 0.0
+            for key, events in taken.items():
+                states[key] = states.get(key, TargetState()).added(_counted(events))
+                states[key].debt += debts.get(key, 0.0)
+            kept = sorted(states, key=lambda key: -states[key].questions)[:MAX_SCOPES]
+            return {key: states[key] for key in kept}
+
+        return self._file.update(add), before
 
 
 class Aim:
@@ -268,6 +251,16 @@ def targets_file(served: AlignmentFile | None) -> FilePath | None:
     return served.path.with_name(f"{stem}.targets.json")
 
 
+def _state_file(path: FilePath) -> StateFile[str, TargetState]:
+    def read(body: Mapping[str, Any]) -> dict[str, TargetState]:
+        return {str(key): TargetState.from_document(row) for key, row in body["targets"].items()}
+
+    def write(states: dict[str, TargetState]) -> dict[str, Any]:
+        return {"targets": {key: state.document() for key, state in states.items()}}
+
+    return StateFile(path, FORMAT, read, write)
+
+
 def _key(target: Target, scope: str) -> str:
     return f"{scope}|{target.kind}:{target.value:g}"
 
@@ -278,26 +271,3 @@ def _counted(events: list[tuple[float, Path, float]]) -> TargetState:
     for difficulty, path, spent in events:
         state.count(difficulty, path, spent)
     return state
-
-
-def _read(file: FilePath) -> dict[str, TargetState]:
-    try:
-        body = load_json(file.read_text(encoding="utf-8"))
-        check_format(body["format"], FORMAT, str(file), "delete it to start anew", StoreError)
-        return {str(key): TargetState.from_document(row) for key, row in body["targets"].items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        raise StoreError(f"{file} is damaged; delete it to start anew") from None
-
-
-def _replace(file: FilePath, states: dict[str, TargetState]) -> None:
-    text = json.dumps({"format": FORMAT, "targets": {key: state.document() for key, state in states.items()}})
-    draft = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    try:
-        draft.touch(mode=0o600)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise

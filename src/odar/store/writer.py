@@ -188,7 +188,7 @@ class Health:
     """Why the last of the rejected was."""
 
 
-class Writer:
+class TraceWriter:
     """A bounded queue and the thread that empties it.
 
     Args:
