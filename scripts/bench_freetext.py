@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import GAMMAS
-from odar.calibration.part import folds
+from odar.calibration.parts import folds
 from odar.evals.router_quality import apgr
 from odar.evals.scorers.text import f1, normal
 from odar.policy.fusion import Fusion

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from odar.calibration.fusion_fit import BETAS, GAMMAS, cross_fit, skill_weights, standardize
+from odar.calibration.fusion_fit import BETAS, FOLDS, GAMMAS, fit_fusion, plain_rule, skill_weights
 from odar.errors import InputError
 from odar.files import user_path
-from odar.policy.rules import Array, Votes, accuracy, fuse, majority_vote, oracle
+from odar.policy.rules import Array, Bools, Ints, Votes, accuracy, fuse, majority_vote, oracle
 from odar.recording.files import arrow
 
 CONSTANT = ("deepseek-chat",)
@@ -94,6 +94,43 @@ def load_panel(folder: str | Path) -> Panel:
     groups[place] = [letters.get(a, len(letters) + c) for a, c in zip(answers, place[1], strict=True)]
     energy = -np.log(np.clip(probability, 1e-9, 1.0))
     return Panel(models, Votes(energy, groups, correct))
+
+
+@dataclass(frozen=True, slots=True)
+class CrossFit:
+    """What a fitted rule does to questions it has not seen."""
+
+    winners: Ints
+    """The winning column of each question, chosen by a rule fitted without it."""
+    plain: Ints
+    """The same by the better of majority voting and "always the best source" on the other folds."""
+    energy: Array
+    """The aligned energies those rules saw."""
+
+
+def standardize(energy: Array, fitted_on: Bools | slice) -> Array:
+    """Each source's energies as z-scores by the mean and deviation of some of the questions (SPEC 5.5)."""
+    known = energy[fitted_on]
+    count = np.maximum(1, np.isfinite(known).sum(axis=0))  # a source without any energy stays without
+    mean = np.nansum(known, axis=0) / count
+    deviation = np.sqrt(np.nansum((known - mean) ** 2, axis=0) / count)
+    return np.asarray((energy - mean) / np.where(deviation > 0, deviation, 1.0))
+
+
+def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
+    """Fit on all folds but one, choose on that one, and so on round: no question meets a rule that knows it."""
+    fold = np.random.default_rng(seed).permutation(len(votes)) % folds
+    winners, plain = (np.zeros(len(votes), dtype=np.int64) for _ in range(2))
+    energy = np.zeros_like(votes.energy)
+    for held_out in range(folds):
+        test, train = fold == held_out, fold != held_out
+        aligned = standardize(votes.energy, train)
+        seen = replace(votes, energy=aligned)
+        holder, fit = plain_rule(seen.rows(train)), fit_fusion(seen.rows(train))
+        winners[test] = fuse(seen.rows(test), fit.beta, fit.skills)
+        plain[test] = fuse(seen.rows(test), holder.beta, holder.skills)
+        energy[test] = aligned[test]
+    return CrossFit(winners, plain, energy)
 
 
 def measure_group(panel: Panel, members: Sequence[int], seed: int) -> GroupResult:

@@ -21,9 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.evidence import evidence_of, is_complete_item
+from odar.calibration.evidence import evidence_of, fit_statistics, is_complete_item
 from odar.calibration.install import table
-from odar.calibration.statistics_fit import fit_statistics
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.engine import Odar

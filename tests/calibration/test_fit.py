@@ -9,7 +9,7 @@ from odar.calibration.bootstrap import Interval
 from odar.calibration.evidence import evidence_of
 from odar.calibration.fit import _ways, fit
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.part import Part
+from odar.calibration.parts import Part
 from odar.calibration.routing_fit import TOLERANCE
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds

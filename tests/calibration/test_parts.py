@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odar.calibration import estimator_fit
-from odar.calibration.estimator_fit import fit_estimator_part
+from odar.calibration import parts
+from odar.calibration.evidence import fit_statistics
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.part import Part, compare
+from odar.calibration.parts import Part, compare, fit_estimator_part
 from odar.calibration.posterior_fit import fit_posterior_part, fit_weights, misplaced
 from odar.calibration.routing_fit import Variant, fit_routing, holds, points, score, walk
 from odar.calibration.setup import PathOutcomes
-from odar.calibration.statistics_fit import fit_statistics
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
 from odar.policy.posterior import TERMS, PosteriorDifficulty
@@ -57,7 +56,7 @@ def test_weights_that_find_fewer_right_paths_are_not_used(monkeypatch):
     target, prior = fast.target, np.where(fast.target < 0.3, 0.29, np.where(fast.target < 0.7, 0.5, 0.71))
     fast, nearer = replace(fast, prior=prior), np.where(target < 0.3, 0.31, np.clip(target, 0.7, 1.0))
     assert ((nearer - target) ** 2).mean() < ((prior - target) ** 2).mean()
-    monkeypatch.setattr(estimator_fit, "cross_predict", lambda *args, **options: nearer)
+    monkeypatch.setattr(parts, "cross_predict", lambda *args, **options: nearer)
     part = fit_estimator_part(fast, shipped_estimator())
     assert (part.model, part.better) == (None, False)
     assert "share of right paths would fall from 100.0%" in part.note

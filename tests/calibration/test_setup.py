@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from odar.calibration.evidence import evidence_of
-from odar.calibration.statistics_fit import fit_statistics, statistics_of
+from odar.calibration.evidence import evidence_of, fit_statistics, statistics_of
 from odar.config import load_settings
 from odar.policy.fusion import Fusion
 from odar.policy.path import Thresholds

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from odar.calibration.evidence import evidence_of
+from odar.calibration.evidence import evidence_of, fit_scores, fit_statistics
 from odar.calibration.fit import fit
 from odar.calibration.install import incumbents, statistics_alone, to_calibration
-from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.recording.collect import Job, collect, collect_work, make_items
 from odar.recording.executor import LocalExecutor
 from odar.recording.header import header_of

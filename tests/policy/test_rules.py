@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.calibration.fusion_fit import cross_fit, fit_fusion, skill_weights, standardize
+from odar.calibration.fusion_fit import fit_fusion, skill_weights
 from odar.errors import UnknownName
 from odar.policy.rules import (
     RULES,
@@ -20,7 +20,10 @@ from odar.policy.rules import (
     majority_vote,
     oracle,
 )
+from support.scripts import script
 from support.votes import voters, votes
+
+bench_fusion = script("bench_fusion")
 
 
 def ballot(free_energy, groups, beta=np.inf):
@@ -149,7 +152,7 @@ def test_absent_candidates_never_win():
 
 def test_the_fit_follows_the_better_model_where_voting_would_not():
     v = voters(1)
-    result = accuracy(v, cross_fit(v, seed=0).winners)
+    result = accuracy(v, bench_fusion.cross_fit(v, seed=0).winners)
     assert result >= accuracy(v, majority_vote(v)) - 0.005
     assert result >= v.correct.mean(axis=0).max() - 0.005
     assert result <= oracle(v)
@@ -159,7 +162,7 @@ def test_equal_models_get_equal_weights_and_beat_a_single_one():
     v = voters(2, skills=(0.6,) * 5)
     fit = fit_fusion(v)
     assert fit.skills.min() > 0.5 or fit.gamma > 1
-    assert accuracy(v, cross_fit(v, seed=0).winners) > v.correct.mean(axis=0).max() + 0.05
+    assert accuracy(v, bench_fusion.cross_fit(v, seed=0).winners) > v.correct.mean(axis=0).max() + 0.05
 
 
 def test_skill_weights_order_as_accuracy_does():
@@ -171,8 +174,8 @@ def test_skill_weights_order_as_accuracy_does():
 
 def test_energies_are_standardized_by_the_questions_given():
     energy = np.array([[1.0], [3.0], [100.0]])
-    assert standardize(energy, np.array([True, True, False])).ravel().tolist() == [-1.0, 1.0, 98.0]
-    silent = standardize(np.full((3, 1), np.nan), slice(None))
+    assert bench_fusion.standardize(energy, np.array([True, True, False])).ravel().tolist() == [-1.0, 1.0, 98.0]
+    silent = bench_fusion.standardize(np.full((3, 1), np.nan), slice(None))
     assert np.isnan(silent).all()
 
 

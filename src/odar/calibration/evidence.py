@@ -1,20 +1,22 @@
-"""Recorded items as arrays: what was asked, what each candidate said, what it cost."""
+"""Recorded items as arrays (what was asked, what each candidate said, what it cost), and their statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from odar.difficulty.training import d_star
+from odar.policy.alignment import Statistics
 from odar.policy.energy import free_energy
 from odar.policy.equivalence import AnswerGroups
-from odar.policy.fusion import FAST, SOLVE, CandidateArrays, is_complete, tie_order
+from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, is_complete, tie_order
 from odar.policy.rules import Array, Bools, Ints
-from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
+from odar.policy.signals import AnswerKind, AnswerSignals, QuantileTables, SignalArrays
 from odar.policy.similarity import SimilarityRows
-from odar.recording.schema import Attempt, RecordedItem, figures_of, recorded_signals
+from odar.recording.schema import Attempt, Figures, RecordedItem, SurrogateScore, figures_of, recorded_signals
 from odar.types import Step
 
 RIGHT = 0.5
@@ -48,14 +50,8 @@ class FastAnswers:
     def rows(self, index: Bools | Ints) -> FastAnswers:
         """Some of the items."""
         features = None if self.features is None else self.features[index]
-        return FastAnswers(
-            prior=self.prior[index],
-            signals=self.signals.rows(index),
-            wrong=self.wrong[index],
-            gain=self.gain[index],
-            effort=self.effort[index],
-            features=features,
-        )
+        wrong, gain, effort = self.wrong[index], self.gain[index], self.effort[index]
+        return FastAnswers(self.prior[index], self.signals.rows(index), wrong, gain, effort, features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +78,8 @@ class Evidence:
 
     def rows(self, index: Bools | Ints) -> Evidence:
         """Some of the items."""
-        return Evidence(
-            self.fast.rows(index),
-            self.candidates.rows(index),
-            self.correct[index],
-            self.cost[index],
-            self.scoring_cost[index],
-        )
+        correct, cost, scoring_cost = self.correct[index], self.cost[index], self.scoring_cost[index]
+        return Evidence(self.fast.rows(index), self.candidates.rows(index), correct, cost, scoring_cost)
 
 
 def evidence_of(
@@ -111,53 +102,35 @@ def evidence_of(
     width = max(map(len, rows))
     cells = [[_Cell.of(each, row, varentropy_weight) for each in row] for row in rows]
     cells = [[*row, *[_ABSENT] * (width - len(row))] for row in cells]
-
-    def table(name: str) -> Array:
-        return np.array([[getattr(cell, name) for cell in row] for row in cells], dtype=np.float64)
-
-    unknown = np.full((len(rows), width), np.nan)
+    table: dict[str, Any] = {
+        name: np.array([[getattr(cell, name) for cell in row] for row in cells], dtype=type(getattr(_ABSENT, name)))
+        for name in (each.name for each in fields(_Cell))
+    }
+    own = {name: table.pop(name) for name in ("correct", "cost", "scoring_cost")}
+    correct, present = own["correct"], table["present"]
     prior = np.array([item.difficulty for item in items]) if prior is None else prior
-    first = [_signals(row[FAST], float(d)) for row, d in zip(rows, prior, strict=True)]
-    correct, present = table("correct") > 0, table("present") > 0
     slow_right = (correct & present)[:, SOLVE:].sum(axis=1) / np.maximum(1, present[:, SOLVE:].sum(axis=1))
-    answers = FastAnswers(
+    fast = FastAnswers(
         prior=prior,
-        signals=SignalArrays.of(first),
+        signals=SignalArrays.of([_signals(row[FAST], float(d)) for row, d in zip(rows, prior, strict=True)]),
         wrong=~correct[:, FAST],
         gain=slow_right - correct[:, FAST],
         effort=np.array([np.nan if item.effort is None else item.effort for item in items]),
         features=features,
     )
     texts = [["" if each is None else each.answer for each in row] for row in rows]
+    stated = [[each is not None and each.candidate.stated for each in row] for row in rows]
+    unknown = np.full(present.shape, np.nan)
     candidates = CandidateArrays(
-        present=table("present") > 0,
-        energy=table("energy"),
+        **table,
         aligned=unknown,
-        surrogate=table("surrogate"),
         surrogate_aligned=unknown,
-        total=table("total"),
-        missing=table("missing"),
-        complete=table("complete") > 0,
-        skills=np.ones(unknown.shape),
+        skills=np.ones(present.shape),
         order=np.array([_order(row, width) for row in rows]),
-        mean_logprob=table("mean_logprob"),
-        mean_probability=table("mean_probability"),
-        lowest_window=table("lowest_window"),
         groups=AnswerGroups.of_answers(texts),
-        similarity=SimilarityRows.of_answers(
-            texts,
-            [[each is not None and each.candidate.stated for each in row] for row in rows],
-            [item.query for item in items],
-            similarity,
-        ),
+        similarity=SimilarityRows.of_answers(texts, stated, [item.query for item in items], similarity),
     )
-    return Evidence(
-        fast=answers,
-        candidates=candidates,
-        correct=table("correct") > 0,
-        cost=table("cost"),
-        scoring_cost=table("scoring_cost"),
-    )
+    return Evidence(fast, candidates, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +161,8 @@ class _Cell:
         paid = (attempt.prompt_usd or 0.0) / together + (attempt.output_usd or 0.0)
         return cls(
             present=True,
-            energy=_free_energy(figures.energy, figures.varentropy, weight),
-            surrogate=np.nan if score is None else free_energy(score.energy, score.varentropy, weight),
+            energy=_energy(figures, weight),
+            surrogate=_energy(score, weight),
             total=figures.total,
             missing=figures.missing,
             complete=is_complete(attempt.candidate),
@@ -223,8 +196,10 @@ def _columns(item: RecordedItem) -> list[Attempt | None]:
     return [*single, *sorted(by_step[Step.SOLVE], key=lambda each: each.index)]
 
 
-def _free_energy(energy: float | None, varentropy: float | None, weight: float) -> float:
-    return np.nan if energy is None or varentropy is None else free_energy(energy, varentropy, weight)
+def _energy(measured: Figures | SurrogateScore | None, weight: float) -> float:
+    if measured is None or measured.energy is None or measured.varentropy is None:
+        return np.nan
+    return free_energy(measured.energy, measured.varentropy, weight)
 
 
 def _number(value: float | None) -> float:
@@ -237,3 +212,46 @@ def _order(row: Sequence[Attempt | None], width: int) -> list[int]:
     ranks = tie_order([each.candidate for each in row if each is not None])
     ordered = [there[rank] for rank in ranks]
     return [*ordered, *(i for i in range(width) if i not in ordered)]
+
+
+# ── statistics (SPEC 5.5, 5.11) ──────────────────────────────────────────────────────────────────────────────────
+
+
+def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
+    """The statistics of the fast answer, the verification and the slow samples; None where none has an energy.
+
+    They are those of the models' own log-probabilities: what a surrogate made of the same texts is another scale.
+    """
+    fast, *slow = _by_source(evidence.candidates.energy)
+    return statistics_of(fast, evidence.fast.signals), *map(statistics_of, slow)
+
+
+def fit_scores(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
+    """The same for the surrogate's scores; None where no surrogate decides."""
+    if not evidence.by_surrogate:
+        return None
+    return tuple(statistics_of(energy) for energy in _by_source(evidence.candidates.surrogate))
+
+
+def _by_source(energy: Array) -> list[Array]:
+    return [energy[:, FAST], energy[:, VERIFY], energy[:, SOLVE:].ravel()]
+
+
+def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statistics | None:
+    """μ and σ with the tails drawn in: one absurd answer must not move them. None where nothing is known.
+
+    A model without log-probabilities has no μ and σ, but quantiles of lengths: its deviation is 1.
+
+    >>> statistics_of(np.array([0.1, 0.3, np.nan]))
+    Statistics(mean=0.2, deviation=0.1, count=2, skill=1.0, quantiles=None)
+    """
+    known = energy[np.isfinite(energy)]
+    quantiles = (QuantileTables.of(signals).document() or None) if signals is not None else None
+    if not known.size:
+        return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
+    return Statistics(*_centre(known), int(known.size), quantiles=quantiles)
+
+
+def _centre(values: Array) -> tuple[float, float]:
+    drawn = np.clip(values, *np.percentile(values, [1, 99])) if values.size > 2 else values
+    return round(float(drawn.mean()), 6), round(float(drawn.std()), 6) or 1.0

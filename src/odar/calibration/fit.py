@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.estimator_fit import fit_estimator_part
-from odar.calibration.evidence import Evidence, FastAnswers
+from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_statistics
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
-from odar.calibration.part import Part, folds
+from odar.calibration.parts import Part, fit_estimator_part, folds
 from odar.calibration.posterior_fit import fit_posterior_part
 from odar.calibration.routing_fit import BALANCED, TOLERANCE, Goal, Variant, fit_routing, rejection_reason
 from odar.calibration.setup import Setup
-from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Ints, Votes

@@ -7,12 +7,12 @@ follows the best one alone, so that majority voting and "always the best model" 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
-from odar.policy.rules import Array, Bools, Ints, Votes, fuse, overlap, own_weights
+from odar.policy.rules import Array, Bools, Votes, fuse, overlap, own_weights
 
 BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
@@ -27,27 +27,6 @@ class FusionFit:
     gamma: float
     skills: Array
     """One per source, the best scaled to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class CrossFit:
-    """What a fitted rule does to questions it has not seen."""
-
-    winners: Ints
-    """The winning column of each question, chosen by a rule fitted without it."""
-    plain: Ints
-    """The same by the better of majority voting and "always the best source" on the other folds."""
-    energy: Array
-    """The aligned energies those rules saw."""
-
-
-def standardize(energy: Array, fitted_on: Bools | slice) -> Array:
-    """Each source's energies as z-scores by the mean and deviation of some of the questions (SPEC 5.5)."""
-    known = energy[fitted_on]
-    count = np.maximum(1, np.isfinite(known).sum(axis=0))  # a source without any energy stays without
-    mean = np.nansum(known, axis=0) / count
-    deviation = np.sqrt(np.nansum((known - mean) ** 2, axis=0) / count)
-    return np.asarray((energy - mean) / np.where(deviation > 0, deviation, 1.0))
 
 
 def skill_weights(votes: Votes, gamma: float) -> Array:
@@ -103,22 +82,6 @@ def _contested(votes: Votes) -> Bools:
     right = (votes.correct & votes.present).any(axis=1)
     wrong = (~votes.correct & votes.present).any(axis=1)
     return np.asarray(right & wrong)
-
-
-def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
-    """Fit on all folds but one, choose on that one, and so on round: no question meets a rule that knows it."""
-    fold = np.random.default_rng(seed).permutation(len(votes)) % folds
-    winners, plain = (np.zeros(len(votes), dtype=np.int64) for _ in range(2))
-    energy = np.zeros_like(votes.energy)
-    for held_out in range(folds):
-        test, train = fold == held_out, fold != held_out
-        aligned = standardize(votes.energy, train)
-        seen = replace(votes, energy=aligned)
-        holder, fit = plain_rule(seen.rows(train)), fit_fusion(seen.rows(train))
-        winners[test] = fuse(seen.rows(test), fit.beta, fit.skills)
-        plain[test] = fuse(seen.rows(test), holder.beta, holder.skills)
-        energy[test] = aligned[test]
-    return CrossFit(winners, plain, energy)
 
 
 _STEPS, _CLOSE = 12, 0.01

@@ -10,12 +10,11 @@ import numpy as np
 
 from odar import __version__
 from odar.calibration.bootstrap import Interval
-from odar.calibration.evidence import Evidence
+from odar.calibration.evidence import Evidence, fit_scores, fit_statistics
 from odar.calibration.fit import Expectation, Fitted, Incumbents
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.part import Part
+from odar.calibration.parts import Part
 from odar.calibration.setup import Setup
-from odar.calibration.statistics_fit import fit_scores, fit_statistics
 from odar.calibration_file import Calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar

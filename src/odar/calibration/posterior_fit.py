@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from odar.calibration.evidence import FastAnswers
-from odar.calibration.part import Part, compare, folds
+from odar.calibration.parts import Part, compare, folds
 from odar.calibration.setup import Setup
 from odar.policy.posterior import TERMS, PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints

@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration.estimator_fit import fit_estimator_part
-from odar.calibration.evidence import FastAnswers
+from odar.calibration.evidence import FastAnswers, statistics_of
 from odar.calibration.fit import Incumbents
-from odar.calibration.part import Part
+from odar.calibration.parts import Part, fit_estimator_part
 from odar.calibration.posterior_fit import fit_posterior_part
 from odar.calibration.setup import Setup
-from odar.calibration.statistics_fit import statistics_of
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
 from odar.policy.energy import free_energy

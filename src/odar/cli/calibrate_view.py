@@ -8,7 +8,7 @@ import click
 
 from odar.calibration.fit import Expectation, Fitted
 from odar.calibration.guarantee import Certificate
-from odar.calibration.part import Part
+from odar.calibration.parts import Part
 from odar.engine import Odar
 from odar.policy.posterior import PosteriorDifficulty
 

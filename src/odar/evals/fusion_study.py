@@ -11,7 +11,7 @@ import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import FOLDS, fit_fusion
-from odar.calibration.part import folds
+from odar.calibration.parts import folds
 from odar.errors import InputError
 from odar.policy.energy import Alignment, measure
 from odar.policy.fusion import Fusion

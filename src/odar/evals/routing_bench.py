@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
-from odar.calibration.part import folds
+from odar.calibration.parts import folds
 from odar.calibration.posterior_fit import fit_weights
 from odar.difficulty.base import Estimator
 from odar.errors import InputError

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from odar.calibration.prompt_comparison import compare_prompts, summarise
 from odar.recording.collect import Job
 from odar.recording.schema import Attempt
 from odar.types import Step, Usage
 from support.benchmarks import Sums
 from support.scripted import completion
+from support.scripts import script
 from test_engine import engine, settings
+
+measure_prompts = script("measure_prompts")
 
 
 def answers_by_prompt(request, index):
@@ -28,7 +30,10 @@ async def test_each_prompt_set_is_tried_on_every_question():
         made.append(tried.prompts)
         return engine(fast=answers_by_prompt, slow=answers_by_prompt, prompts=tried.prompts, routing__samples=2)[0]
 
-    found = [row async for row in compare_prompts(settings(), ["default", "tiny"], jobs, make_engine=make)]
+    found = [
+        row
+        async for row in measure_prompts.compare_prompts(settings(), ["default", "tiny"], jobs, make_engine=make)
+    ]
     assert made == ["default", "tiny"]
     assert [(row.prompts, row.step) for row in found] == [(name, step) for name in made for step in Step]
     assert [row.answers for row in found] == [4, 4, 8] * 2
@@ -42,7 +47,7 @@ def test_accuracy_per_100_tokens():
         Attempt(step=Step.ANSWER, model="m", text="4", answer="4", score=score, usage=Usage(10, 0, tokens, None))
         for score, tokens in ((1.0, 30), (0.0, 50), (1.0, 40))
     ]
-    found = summarise("p", Step.ANSWER, attempts)
+    found = measure_prompts.summarise("p", Step.ANSWER, attempts)
     assert (found.accuracy, found.tokens) == (pytest.approx(2 / 3), 40)
     assert found.accuracy_per_100_tokens == pytest.approx(5 / 3)
-    assert summarise("p", Step.SOLVE, []).accuracy_per_100_tokens == 0.0
+    assert measure_prompts.summarise("p", Step.SOLVE, []).accuracy_per_100_tokens == 0.0
