@@ -25,7 +25,7 @@ from odar.errors import InputError
 from odar.inputs import check_length, check_text
 from odar.observer import Observer
 from odar.policy.alignment import AlignmentRow, Source
-from odar.policy.certificate import InstalledCertificate
+from odar.policy.certificate import InstalledCertificate, describe
 from odar.policy.experts import Dispatcher
 from odar.policy.fusion import Fusion
 from odar.policy.path import Routing
@@ -39,7 +39,7 @@ from odar.settings import Settings
 from odar.store.alignment import AlignmentFile, ServedAlignment
 from odar.store.targets import ServedTargets, targets_file
 from odar.telemetry import telemetry_of
-from odar.types import Assignment, Estimate, Image, Query, Role, Step
+from odar.types import Assignment, Decision, Estimate, Image, Query, Role, Step
 
 LONG_TEXT = 1_500
 """Characters beyond which a text is estimated in a thread. A short one takes a fraction of a millisecond."""
@@ -225,6 +225,15 @@ class Components:
     def alignment_report(self) -> list[AlignmentRow]:
         """Return μ and σ of every source, calibrated and served, and whether they drift; reads a small file."""
         return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
+
+    def certificate_state(self, decision: Decision, target: Target | None) -> str:
+        """Whether the installed certificate holds for one question; reads a small file once a minute."""
+        assert self.certificate is not None
+        own = [f"a target of {target} chose the thresholds"] if target else []
+        own += ["the caller chose the path"] if decision.forced else []
+        pair = (decision.assignment.fast, decision.assignment.slow)
+        own += ["another pair of models"] if pair != tuple(cards[0].name for cards in self.cards.values()) else []
+        return describe(self.certificate, own + self.certificate_problems())
 
     def certificate_problems(self) -> list[str]:
         """Why the installed certificate does not hold: other settings, models or prompts, or drift."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable, Collection, Iterable
@@ -23,13 +22,12 @@ from odar.background import run_in_background, run_in_thread
 from odar.components import Components
 from odar.errors import AllAgentsFailed, DeadlineExceeded, InputError, OdarError, ProviderError
 from odar.observer import observed, observing
-from odar.policy.certificate import describe
 from odar.policy.cut_off import cut_off_counts, cut_off_notes
-from odar.policy.path import PATHS, Routing
+from odar.policy.path import PATHS, Routing, restrict_path
 from odar.policy.session import SessionRequest
 from odar.policy.signals import agreement_of, signals_of
 from odar.policy.target import Target
-from odar.providers.base import OnDelta, prepare_model
+from odar.providers.base import OnDelta
 from odar.store.targets import Aim
 from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image, Path, Query, Role, Trace
 
@@ -62,6 +60,29 @@ class ServingOptions:
 
 
 NOT_SERVING = ServingOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One question on its way through the engine."""
+
+    team: Team
+    assignment: Assignment
+    forced: Path | None
+    stream: StreamedAnswer
+    serving: ServingOptions
+    aim: Aim
+
+    @property
+    def allowed_paths(self) -> list[str]:
+        """The paths that a look at the fast answer may lead to."""
+        most = len(PATHS) if self.serving.max_path is None else PATHS.index(self.serving.max_path) + 1
+        return [path for path in PATHS[:most] if path in self.serving.paths]
+
+    def report(self, decision: Decision) -> None:
+        """Tell the server which path was chosen."""
+        if self.serving.on_decision is not None:
+            self.serving.on_decision(decision)
 
 
 class Odar(Components):
@@ -102,27 +123,20 @@ class Odar(Components):
             ProviderError: no agent produced an answer.
         """
         query, forced = self.checked(question, images, fit=serving.model is None), _path(path)
-        ledger = serving.ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        ledger = serving.ledger or self.ledger(max_calls, max_cost_usd, deadline_s)
         stream = StreamedAnswer(on_text, serving.on_delta, final=serving.final, progress=serving.progress)
-
-        assignment = self._assign(query, serving.model)
-        if serving.session is not None:
-            able = {
-                role: [c.name for c in cards if c.images or not query.images] for role, cards in self.cards.items()
-            }
-            assignment = serving.session.keep_pair(assignment, able)
-        team = (
-            self.team(query, ledger, seed, assignment)
-            if assignment.slow
-            else self.plain_team(query, assignment.fast, ledger, seed)
-        )
+        assignment = self._assign(query, serving)
+        if assignment.slow:
+            team = self.team(query, ledger, seed, assignment)
+        else:
+            team = self.plain_team(query, assignment.fast, ledger, seed)
         team.continues = self.settings.limits.continue_cut_off and not team.plain
         aim = Aim(self.targets, target or self.target, serving.target_scope if target else "settings", self.routing)
         if forced is not None or not assignment.slow:
             aim.target = None
         try:
-            decision, candidates = await self._candidates(team, assignment, forced, stream, serving, aim)
+            decision, candidates = await self._candidates(_Run(team, assignment, forced, stream, serving, aim))
             if serving.session is not None:
                 decision = serving.session.settle(decision, ledger.calls)
             candidates, verdict = await self.judge.decide(candidates, team, decision.path)
@@ -152,78 +166,88 @@ class Odar(Components):
         )
         return Answer(winner.answer, winner.text, trace)
 
-    async def _candidates(
-        self,
-        team: Team,
-        assignment: Assignment,
-        forced: Path | None,
-        stream: StreamedAnswer,
-        serving: ServingOptions,
-        aim: Aim,
-    ) -> tuple[Decision, list[Candidate]]:
+    def _assign(self, query: Query, serving: ServingOptions) -> Assignment:
+        """Choose expert and models; a model that the caller names is the only one, and a session keeps its pair."""
+        if serving.model is not None:
+            return Assignment(cue="model named by the caller", fast=self.settings.card(serving.model).name)
+        assignment = self.dispatcher.assign(query)
+        if serving.session is None:
+            return assignment
+        able = {role: [c.name for c in cards if c.images or not query.images] for role, cards in self.cards.items()}
+        return serving.session.keep_pair(assignment, able)
+
+    async def _candidates(self, run: _Run) -> tuple[Decision, list[Candidate]]:
         """Choose the path, possibly after the fast answer (SPEC 5.11), and take it."""
-        query, session = team.query, serving.session
-        await self._prepare(team, Role.FAST)
-        # Asking ahead hides the time of the estimate. Not with a stream, which is asked for in another way, nor for
-        # a key that may not take every path, which may be refused before anything is paid.
-        ahead = self.warm and stream.handler is None and query.options.n == 1 and len(serving.paths) == len(Path)
-        ahead = ahead and (session is None or not session.alone)
+        team, stream = run.team, run.stream
+        await team.prepare(Role.FAST)
         async with FastAnswer(
-            team, ahead=ahead, second_opinion=self._wants_second(team, forced, aim.target)
+            team, ahead=self._asks_ahead(run), second_opinion=self._wants_second(run)
         ) as fast_answer:
-            routing = aim.routing() if aim.target is None else await run_in_thread(aim.routing)
-            limits: tuple[float, ...] = () if forced else routing.limits(assignment.expert)
-            prices = {role: card.price for role, card in team.cards.items()}
-            up, down = (routing, routing) if session is None else session.routings(routing, prices)
-            if up is not down:
-                limits += up.limits(assignment.expert) + down.limits(assignment.expert)
-            estimate = await self._estimate(query, team.ledger, limits)
-            if session is None:
-                decision = self._decide(estimate, assignment, forced, routing)
-            else:
-                decision, routing = session.decide(routing, estimate, assignment, prices), up
-            paths = serving.paths
-            certified = await run_in_thread(partial(self._certified, aim, decision)) if self.certificate else ""
-            decision = dataclasses.replace(decision, target=aim.use, certificate=certified)
-            decision = _for_those_who_see(decision, team)
-            if serving.max_path is not None:
-                paths = [path for path in paths if PATHS.index(Path(path)) <= PATHS.index(serving.max_path)]
-                decision = _at_most(decision, serving.max_path, team)
-            if serving.on_decision is not None:
-                serving.on_decision(decision)
+            decision, routing = await self._choose_path(run)
+            run.report(decision)
             simple = [Role.FAST] if decision.path is Path.SIMPLE else Role
             team.check(*([Role.SLOW] if decision.alone else simple))
-            stream.progress(_progress(decision))
-            if not team.plain and query.options.n == 1 and routing.looks_first(decision):
-                # In a tool loop the fast answer is held back until it is known to be the answer.
-                straight = decision.path is Path.SIMPLE and not (session is not None and session.in_tool_loop)
-                fast = await fast_answer(stream.handler if straight else stream.draft)
-                samples = [*fast, *([fast_answer.second] if fast_answer.second else [])]
-                before, decision = decision, self._reconsider(decision, samples, team, stream, paths, routing)
-                if serving.on_decision is not None and decision.path is not before.path:
-                    serving.on_decision(decision)
-            aim.book(decision)
+            stream.announce(decision)
+            if not team.plain and team.query.options.n == 1 and routing.looks_first(decision):
+                decision = await self._look(run, decision, routing, fast_answer)
+            run.aim.book(decision)
             if decision.path is not Path.SIMPLE:
-                await self._prepare(team, Role.SLOW)
+                await team.prepare(Role.SLOW)
             return decision, await self._take(decision, team, stream, fast_answer)
 
-    def _certified(self, aim: Aim, decision: Decision) -> str:
-        """Whether the installed certificate holds for this question; reads a small file once a minute."""
-        assert self.certificate is not None
-        own = [f"a target of {aim.target} chose the thresholds"] if aim.target else []
-        own += ["the caller chose the path"] if decision.forced else []
-        own += ["another pair of models"] if self._other_pair(decision.assignment) else []
-        return describe(self.certificate, own + self.certificate_problems())
+    async def _choose_path(self, run: _Run) -> tuple[Decision, Routing]:
+        """Choose the path by the question alone; also return the routing for a look at the fast answer."""
+        team, aim, session, assignment = run.team, run.aim, run.serving.session, run.assignment
+        routing = aim.routing() if aim.target is None else await run_in_thread(aim.routing)
+        prices = {role: card.price for role, card in team.cards.items()}
+        scaled = None if session is None else session.routings(routing, prices)
+        used = (*(() if run.forced else (routing,)), *(scaled or ()))
+        limits = tuple(limit for each in used for limit in each.limits(assignment.expert))
+        estimate = await self._estimate(team.query, team.ledger, limits)
+        if session is None or scaled is None:
+            decision = self._decide(estimate, assignment, run.forced, routing)
+        else:
+            decision, routing = session.decide(routing, estimate, assignment, prices), scaled[0]
+        if self.certificate is not None:
+            certified = await run_in_thread(partial(self.certificate_state, decision, aim.target))
+            decision = dataclasses.replace(decision, certificate=certified)
+        decision, notes = restrict_path(
+            dataclasses.replace(decision, target=aim.use),
+            [role for role, card in team.cards.items() if card.images or not team.query.images],
+            run.serving.max_path,
+        )
+        team.notes += notes
+        return decision, routing
 
-    def _other_pair(self, assignment: Assignment) -> bool:
-        default = tuple(cards[0].name for cards in self.cards.values())
-        return (assignment.fast, assignment.slow) != default
+    async def _look(self, run: _Run, decision: Decision, routing: Routing, fast_answer: FastAnswer) -> Decision:
+        """Wait for the fast answer and choose the path again."""
+        session, stream = run.serving.session, run.stream
+        # In a tool loop the fast answer is held back until it is known to be the answer.
+        straight = decision.path is Path.SIMPLE and not (session is not None and session.in_tool_loop)
+        fast = await fast_answer(stream.handler if straight else stream.draft)
+        samples = [*fast, *([fast_answer.second] if fast_answer.second else [])]
+        after = self._reconsider(decision, samples, run.team, stream, run.allowed_paths, routing)
+        if after.path is not decision.path:
+            run.report(after)
+        return after
 
-    def _assign(self, query: Query, model: str | None) -> Assignment:
-        """Choose expert and models; a model that the caller names is the only one."""
-        if model is None:
-            return self.dispatcher.assign(query)
-        return Assignment(cue="model named by the caller", fast=self.settings.card(model).name)
+    def _asks_ahead(self, run: _Run) -> bool:
+        """Return whether the fast model is asked while the difficulty is estimated, which hides that time.
+
+        Not with a stream, which is asked for in another way. Not for a key that may not take every path: it may be
+        refused before anything is paid.
+        """
+        session, every_path = run.serving.session, len(run.serving.paths) == len(Path)
+        single = run.stream.handler is None and run.team.query.options.n == 1
+        return self.warm and single and every_path and (session is None or not session.alone)
+
+    def _wants_second(self, run: _Run) -> bool:
+        """Return whether a second fast sample is bought: only the look at the fast answer uses it."""
+        target, routing = run.aim.target, self.routing
+        if target is not None and not target.allows_second_opinion:
+            return False
+        looks = routing.looks and routing.enabled and run.forced is None and not run.team.plain
+        return looks and self.settings.routing.second_opinion and run.team.query.options.n == 1
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger, limits: tuple[float, ...]) -> Estimate:
@@ -245,13 +269,6 @@ class Odar(Components):
         if assignment.slow:
             return routing.decide(estimate, assignment, path)
         return Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
-
-    def _wants_second(self, team: Team, forced: Path | None, target: Target | None) -> bool:
-        """Return whether a second fast sample is bought: only the look at the fast answer uses it."""
-        if target is not None and not target.allows_second_opinion:
-            return False
-        looks = self.routing.looks and self.routing.enabled and forced is None and not team.plain
-        return looks and self.settings.routing.second_opinion and team.query.options.n == 1
 
     @observed("posterior")
     def _reconsider(
@@ -298,7 +315,7 @@ class Odar(Components):
             case Path.SIMPLE:
                 candidates = await fast_answer(stream.handler, n)
                 if not candidates and not team.plain and not stream.committed:
-                    await self._prepare(team, Role.SLOW)
+                    await team.prepare(Role.SLOW)
                     candidates = await team.solve(n, stream.handler)
             case Path.MEDIUM:
                 proposals = await fast_answer(stream.draft)
@@ -316,13 +333,6 @@ class Odar(Components):
                 raise causes[0]
             raise AllAgentsFailed(map(str, team.failures), causes)
         return candidates
-
-    async def _prepare(self, team: Team, role: Role) -> None:
-        """Download and load the role's model before its first use; the deadline does not run meanwhile."""
-        started, card = team.ledger.clock(), team.cards[role]
-        with contextlib.suppress(OdarError):  # a provider that cannot be opened is reported by the call
-            await prepare_model(self.providers[card.provider], card.id)
-        team.ledger.exclude(team.ledger.clock() - started)
 
     def ask(self, question: str | Query, **options: Any) -> Answer:
         """`aask` for code that is not async; works inside a running event loop too."""
@@ -344,44 +354,6 @@ def _default() -> Odar:
     odar = Odar()
     atexit.register(odar.close)
     return odar
-
-
-def _for_those_who_see(decision: Decision, team: Team) -> Decision:
-    """Return the decision with the agent that sees alone, if the question has images and only one agent does."""
-    blind = [role for role in team.cards if team.query.images and not team.cards[role].images]
-    if team.plain or len(blind) != 1:
-        return decision
-    seeing = Role.SLOW if blind[0] is Role.FAST else Role.FAST
-    note = f"{team.cards[blind[0]].name} cannot see images; the {seeing} agent answers alone"
-    team.notes.append(note)
-    reason = f"{decision.reason}; {note}"
-    if blind[0] is Role.SLOW:
-        return dataclasses.replace(decision, path=Path.SIMPLE, reason=reason, forced=True, alone=False)
-    path = Path.MEDIUM if decision.path is Path.SIMPLE else decision.path
-    return dataclasses.replace(decision, path=path, reason=reason, alone=True)
-
-
-def _progress(decision: Decision) -> str:
-    """What is about to be done, for somebody who waits for the answer; empty on the Simple path."""
-    fast, slow = decision.assignment.fast, decision.assignment.slow
-    if decision.alone:
-        work = f"{slow} continues."
-    else:
-        work = f"{fast} drafts an answer, {slow} checks it."
-        if decision.path is Path.HARD:
-            work = f"{fast} drafts an answer, up to {decision.samples} of {slow} are compared with it."
-    return (
-        "" if decision.path is Path.SIMPLE else f"Difficulty {decision.difficulty:.2f}, {decision.path}: {work}\n\n"
-    )
-
-
-def _at_most(decision: Decision, max_path: Path, team: Team) -> Decision:
-    """Return the decision, with the most expensive path that is allowed; the trace says so."""
-    if PATHS.index(decision.path) <= PATHS.index(max_path):
-        return decision
-    note = f"the {decision.path} path does not fit the budget; the {max_path} path was taken"
-    team.notes.append(note)
-    return dataclasses.replace(decision, path=max_path, reason=f"{decision.reason}; {note}")
 
 
 def _path(path: Path | str | None) -> Path | None:

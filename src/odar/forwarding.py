@@ -14,151 +14,51 @@ from typing import Any
 from odar.conversation import Options
 
 FORWARDED: Mapping[str, frozenset[str]] = {
-    "openai": frozenset(
-        {
-            "frequency_penalty",
-            "logit_bias",
-            "presence_penalty",
-            "prompt_cache_key",
-            "safety_identifier",
-            "verbosity",
-        }
-    ),
+    "openai": frozenset({
+        "frequency_penalty", "logit_bias", "presence_penalty", "prompt_cache_key", "safety_identifier",
+        "verbosity",
+    }),
     "anthropic": frozenset({"context_management", "thinking", "top_k"}),
-}
+}  # fmt: skip
 """By protocol: what a client may say to every server that speaks it."""
 PASSED_THROUGH: Mapping[str, frozenset[str]] = {
-    "completions": frozenset(
-        {
-            "best_of",
-            "echo",
-            "frequency_penalty",
-            "logit_bias",
-            "logprobs",
-            "max_tokens",
-            "model",
-            "n",
-            "presence_penalty",
-            "prompt",
-            "seed",
-            "stop",
-            "suffix",
-            "temperature",
-            "top_p",
-            "user",
-        }
-    ),
+    "completions": frozenset({
+        "best_of", "echo", "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n",
+        "presence_penalty", "prompt", "seed", "stop", "suffix", "temperature", "top_p", "user",
+    }),
     "embeddings": frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
-}
+}  # fmt: skip
 """By endpoint: the whole of what is sent on of a request that is not a conversation."""
 _READ_HERE = frozenset({"odar", "stream", "stream_options"})
 """Fields of such a request that are meant for the gateway."""
 BETAS = (
-    "advanced-tool-use-",
-    "claude-code-",
-    "context-management-",
-    "effort-",
-    "extended-cache-ttl-",
-    "fine-grained-tool-streaming-",
-    "interleaved-thinking-",
-    "mid-conversation-system-",
-    "output-128k-",
-    "prompt-caching-",
-    "structured-outputs-",
-    "thinking-token-count-",
-    "token-efficient-tools-",
-    "tool-examples-",
-)
+    "advanced-tool-use-", "claude-code-", "context-management-", "effort-", "extended-cache-ttl-",
+    "fine-grained-tool-streaming-", "interleaved-thinking-", "mid-conversation-system-", "output-128k-",
+    "prompt-caching-", "structured-outputs-", "thinking-token-count-", "token-efficient-tools-", "tool-examples-",
+)  # fmt: skip
 """How the preview features begin that a client may switch on at an Anthropic server; others are left out."""
 _HOSTED = (
-    "bash",
-    "code_execution",
-    "code_interpreter",
-    "computer",
-    "custom",
-    "file_search",
-    "image_generation",
-    "local_shell",
-    "mcp",
-    "memory",
-    "namespace",
-    "shell",
-    "text_editor",
-    "tool_search",
-    "web_fetch",
-    "web_search",
-)
+    "bash", "code_execution", "code_interpreter", "computer", "custom", "file_search", "image_generation",
+    "local_shell", "mcp", "memory", "namespace", "shell", "text_editor", "tool_search", "web_fetch", "web_search",
+)  # fmt: skip
 """Types of tools that a note may repeat."""
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-RESERVED = frozenset(
-    {
-        "best_of",
-        "function_call",
-        "functions",
-        "logprobs",
-        "max_completion_tokens",
-        "max_output_tokens",
-        "max_tokens",
-        "messages",
-        "model",
-        "n",
-        "output_config",
-        "parallel_tool_calls",
-        "prompt",
-        "reasoning_effort",
-        "response_format",
-        "seed",
-        "stop",
-        "stop_sequences",
-        "stream",
-        "stream_options",
-        "system",
-        "temperature",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "top_p",
-        "user",
-    }
-)
+RESERVED = frozenset({
+    "best_of", "function_call", "functions", "logprobs", "max_completion_tokens", "max_output_tokens",
+    "max_tokens", "messages", "model", "n", "output_config", "parallel_tool_calls", "prompt", "reasoning_effort",
+    "response_format", "seed", "stop", "stop_sequences", "stream", "stream_options", "system", "temperature",
+    "tool_choice", "tools", "top_logprobs", "top_p", "user",
+})  # fmt: skip
 """What ODAR sets itself; no setting lets a client say it past ODAR."""
-PRICED_OTHERWISE = frozenset(
-    {
-        "audio",
-        "cache_control",
-        "container",
-        "fallbacks",
-        "inference_geo",
-        "mcp_servers",
-        "modalities",
-        "models",
-        "plugins",
-        "prediction",
-        "provider",
-        "route",
-        "service_tier",
-        "speed",
-        "web_search_options",
-    }
-)
+PRICED_OTHERWISE = frozenset({
+    "audio", "cache_control", "container", "fallbacks", "inference_geo", "mcp_servers", "modalities", "models",
+    "plugins", "prediction", "provider", "route", "service_tier", "speed", "web_search_options",
+})  # fmt: skip
 """Fields under which the catalogue's price does not hold: another tier, another model, a tool with a price."""
-_OTHERS = frozenset(
-    {
-        "chat_template_kwargs",
-        "enable_thinking",
-        "extra_body",
-        "guided_json",
-        "metadata",
-        "min_p",
-        "options",
-        "repetition_penalty",
-        "store",
-        "structured_outputs",
-        "think",
-        "top_k",
-        "transforms",
-    }
-)
+_OTHERS = frozenset({
+    "chat_template_kwargs", "enable_thinking", "extra_body", "guided_json", "metadata", "min_p", "options",
+    "repetition_penalty", "store", "structured_outputs", "think", "top_k", "transforms",
+})  # fmt: skip
 _NAMEABLE = frozenset().union(*FORWARDED.values(), RESERVED, PRICED_OTHERWISE, _OTHERS)
 """Names that a note may repeat; any other is the client's own text, and is only counted."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from odar.catalogue import ModelCard, Price
@@ -315,16 +315,8 @@ class Settings:
         if model in self.models:
             return _card(model, self.models[model])
         if model.startswith("gguf:"):
-            return ModelCard(
-                name=model,
-                provider="local",
-                id=model,
-                context=4096,
-                logprobs=True,
-                prompt_logprobs=True,
-                n=True,
-                price=Price(0, 0, 0),
-            )
+            can: dict[str, Any] = {"context": 4096, "logprobs": True, "prompt_logprobs": True, "n": True}
+            return ModelCard(model, "local", model, price=Price(0, 0, 0), **can)
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "local":
             return ModelCard(
@@ -412,20 +404,5 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
         # A cached-input price nobody wrote down is taken as the full one: the bill may be too high, never too low.
         cached = price.input if price.cached is None else price.cached
         known = Price(price.input, cached, price.output, price.written, price.written_1h, price.up_to)
-    return ModelCard(
-        name=name,
-        provider=entry.provider,
-        id=entry.id or name,
-        context=entry.context,
-        images=entry.images,
-        logprobs=entry.logprobs,
-        prompt_logprobs=entry.prompt_logprobs,
-        n=entry.n,
-        price=known,
-        price_date=entry.price_date,
-        max_tokens_field=entry.max_tokens_field,
-        drop=entry.drop,
-        extra=entry.extra,
-        efforts=entry.efforts,
-        scores=entry.scores,
-    )
+    same = {each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")}
+    return ModelCard(name=name, id=entry.id or name, price=known, **same)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -167,48 +166,12 @@ class TestReply:
 
 
 class TestSamples:
-    async def test_they_run_at_the_same_time(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
-        server.behave(faults.anthropic_ok(delay_s=0.2))
+    async def test_there_is_one_a_request(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
+        """The API has no `n`; an agent asks for the others by requests of their own."""
         reply = await anthropic.complete(ask(n=5))
-        assert [completion.text for completion in reply.completions] == ["Answer: 4"] * 5
-        assert reply.usage == Usage(80, 20, 25, 0, written=10)
-        assert (len(server.requests), server.most_busy) == (5, 5)
-        assert all("n" not in request.json for request in server.requests)
-
-    async def test_some_may_fail(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
-        server.enqueue(*[faults.anthropic_error(400, "invalid_request_error")] * 2)
-        reply = await anthropic.complete(ask(n=3))
-        assert (len(reply.completions), reply.usage.input) == (1, 16)
-
-    async def test_a_slow_one_is_given_up_at_the_deadline(
-        self, server: FaultServer, anthropic: AnthropicProvider
-    ) -> None:
-        server.enqueue(faults.hang())
-        reply = await anthropic.complete(ask(n=3, timeout_s=0.3))
-        assert len(reply.completions) == 2
-        await server.until_idle()
-
-    async def test_all_failing_is_the_first_failure(
-        self, server: FaultServer, anthropic: AnthropicProvider
-    ) -> None:
-        server.behave(faults.anthropic_error(401, "authentication_error"))
-        with pytest.raises(ProviderError, match="set UP_API_KEY"):
-            await anthropic.complete(ask(n=3))
-
-    async def test_retries_add_up(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
-        server.enqueue(*[faults.anthropic_error(529, "overloaded_error")] * 2)
-        assert (await anthropic.complete(ask(n=2))).retries == 2
-
-    async def test_cancelling_cancels_them_all(self, server: FaultServer, anthropic: AnthropicProvider) -> None:
-        server.behave(faults.hang())
-        call = asyncio.create_task(anthropic.complete(ask(n=3)))
-        async with asyncio.timeout(1):
-            while server.busy < 3:
-                await asyncio.sleep(0.005)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        await server.until_idle(0.2, connections=0)
+        assert [completion.text for completion in reply.completions] == ["Answer: 4"]
+        assert reply.usage == Usage(16, 4, 5, 0, written=2)
+        assert ["n" in request.json for request in server.requests] == [False]
 
 
 class TestStreaming:

@@ -10,8 +10,7 @@ from odar.errors import ProviderError
 from odar.providers.anthropic import AnthropicProvider
 from odar.providers.base import Message, Request, score_text
 from odar.providers.breaker import Breaker, GuardedProvider
-from odar.providers.openai import OpenAIProvider
-from odar.providers.prompt_logprobs import read_scores, score_body
+from odar.providers.openai import OpenAIProvider, read_scores, score_body
 from support.fault_server import FaultServer, answer, no_logprobs, status
 from support.vllm import entry, prompt_payload, scorer
 

@@ -13,7 +13,7 @@ from odar.conversation import Wire
 from odar.errors import OdarError
 from odar.policy.stopping import Stopping
 from odar.providers.base import Delta, OnDelta
-from odar.types import Candidate, Role
+from odar.types import Candidate, Decision, Path, Role
 
 T = TypeVar("T")
 PROGRESS = Wire("odar", {})
@@ -107,6 +107,16 @@ class StreamedAnswer:
         """Say what is being done, in place of the answer that does not exist yet."""
         if text and self._progress is not None:
             self._progress(Delta(thinking=text, wire=PROGRESS))
+
+    def announce(self, decision: Decision) -> None:
+        """Say what the path that was chosen does; nothing on the Simple path."""
+        fast, slow = decision.assignment.fast, decision.assignment.slow
+        work = f"{fast} drafts an answer, {slow} checks it."
+        if decision.path is Path.HARD:
+            work = f"{fast} drafts an answer, up to {decision.samples} of {slow} are compared with it."
+        work = f"{slow} continues." if decision.alone else work
+        if decision.path is not Path.SIMPLE:
+            self.progress(f"Difficulty {decision.difficulty:.2f}, {decision.path}: {work}\n\n")
 
     @property
     def committed(self) -> bool:

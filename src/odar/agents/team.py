@@ -35,7 +35,7 @@ from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer
 from odar.policy.cut_off import wants_continuation
 from odar.policy.response_format import canonical_json, fault_of
-from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling
+from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling, prepare_model
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
 from odar.types import CANCELLED, NO_USAGE, Call, Candidate, Query, Role, Step, Usage
@@ -114,6 +114,13 @@ class Team:
             if self.query.images and not card.images:
                 raise InputError(f"{card.name} cannot see images; choose a {role}.model that can (odar models)")
             _ = self.providers[card.provider]
+
+    async def prepare(self, role: Role) -> None:
+        """Download and load the role's model before its first use; the deadline does not run meanwhile."""
+        started, card = self.ledger.clock(), self.cards[role]
+        with suppress(OdarError):  # a provider that cannot be opened is reported by the call
+            await prepare_model(self.providers[card.provider], card.id)
+        self.ledger.exclude(self.ledger.clock() - started)
 
     def terms(self, role: Role, card: ModelCard | None = None) -> Terms:
         """On what terms this agent works for this query, with its own model or another."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from odar.policy.rules import Array, Bools, Ints
-from odar.types import Assignment, Decision, Estimate, Path
+from odar.types import Assignment, Decision, Estimate, Path, Role
 
 if TYPE_CHECKING:
     from odar.settings import RoutingSettings
@@ -198,3 +198,29 @@ class Routing:
             own = np.array([each == expert for each in experts or ()], dtype=bool)
             path = np.where(own, thresholds.paths(difficulty), path) if own.size else path
         return Route(path, difficulty, looked)
+
+
+def restrict_path(
+    decision: Decision, seeing: Collection[Role], max_path: Path | None = None
+) -> tuple[Decision, list[str]]:
+    """Return the decision as it can be carried out, and a note for each change of it.
+
+    Args:
+        decision: the path that is due.
+        seeing: the agents that can see the images of the question; one that sees alone answers alone.
+        max_path: the most expensive path that the budget allows.
+    """
+    notes = []
+    assignment = decision.assignment
+    if len(seeing) == 1 and assignment.slow:
+        blind = assignment.fast if Role.SLOW in seeing else assignment.slow
+        notes.append(f"{blind} cannot see images; the {next(iter(seeing))} agent answers alone")
+        if Role.FAST in seeing:
+            decision = replace(decision, path=Path.SIMPLE, forced=True, alone=False)
+        else:
+            path = Path.MEDIUM if decision.path is Path.SIMPLE else decision.path
+            decision = replace(decision, path=path, alone=True)
+    if max_path is not None and PATHS.index(decision.path) > PATHS.index(max_path):
+        notes.append(f"the {decision.path} path does not fit the budget; the {max_path} path was taken")
+        decision = replace(decision, path=max_path)
+    return replace(decision, reason="; ".join([decision.reason, *notes])), notes

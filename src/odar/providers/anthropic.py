@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from odar.errors import ProviderError
 from odar.providers.anthropic_wire import StreamedMessage, messages_body, read_message
 from odar.providers.base import OnDelta, Reply, Request
 from odar.providers.http import HttpClient, Refusals, RetryPolicy, describe_models, listed_models
-from odar.types import NO_USAGE, Usage
 
 _VERSION = "2023-06-01"
 _THOUGHTS = 2_000
@@ -60,33 +56,8 @@ class AnthropicProvider:
         )
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request; with `on_delta` and n = 1, hand over the text as it comes.
-
-        n > 1 becomes n requests at the same time. What succeeded is returned, and only if none did is the first
-        failure raised. Usage is the sum, unknown where a failure may have been billed too.
-        """
-        if request.n <= 1:
-            return await self._sample(request, on_delta)
-        single = replace(request, n=1)
-        # With return_exceptions, a cancelled gather also waits for its children to be gone.
-        results = await asyncio.gather(
-            *(self._sample(single, None) for _ in range(request.n)), return_exceptions=True
-        )
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, ProviderError):
-                raise result
-        replies = [result for result in results if isinstance(result, Reply)]
-        failures = [result for result in results if isinstance(result, ProviderError)]
-        billed = any(failure.may_be_billed for failure in failures)
-        if not replies:
-            failures[0].may_be_billed = billed
-            raise failures[0]
-        return Reply(
-            completions=tuple(completion for reply in replies for completion in reply.completions),
-            usage=Usage() if billed else sum((reply.usage for reply in replies), NO_USAGE),
-            model=replies[0].model,
-            retries=sum(reply.retries for reply in replies),
-        )
+        """Answer the request with one sample, whatever `n` is; with `on_delta`, hand over the text as it comes."""
+        return await self._refusals.ask(request, lambda request: self._send(request, on_delta))
 
     async def check(self, model: str = "") -> str:
         """How many models the server lists; ProviderError if this one is not among them."""
@@ -95,9 +66,6 @@ class AnthropicProvider:
     async def close(self) -> None:
         """Close the connections. Idempotent."""
         await self._http.close()
-
-    async def _sample(self, request: Request, on_delta: OnDelta | None) -> Reply:
-        return await self._refusals.ask(request, lambda request: self._send(request, on_delta))
 
     async def _send(self, request: Request, on_delta: OnDelta | None) -> Reply:
         body = messages_body(request, stream=on_delta is not None, thoughts=self._thoughts)

@@ -18,7 +18,6 @@ from odar.conversation import Format, Image, Options, Tool, ToolCall, ToolChoice
 from odar.forwarding import merged
 from odar.providers.base import CallDelta, Completion, Delta, Message, Reply, Request, check_translatable
 from odar.providers.response import count, string
-from odar.providers.thinking import Thinking
 from odar.types import Token, Usage
 
 _CONTROL = re.compile(
@@ -142,6 +141,50 @@ class StreamedReply:
         if self._choice is None:
             raise ValueError("no choices")
         return _reply([self._choice], self._last, [None])
+
+
+class Thinking:
+    """Keeps a `<think>…</think>` block at the start of an answer out of its text, however it is cut.
+
+    >>> thinking = Thinking()
+    >>> [thinking.feed(piece) for piece in ("<thi", "nk>2 and 2</thi", "nk>\\n", "\\n4", " is it")]
+    ['', '', '', '4', ' is it']
+    """
+
+    _OPEN, _CLOSE = "<think>", "</think>"
+
+    def __init__(self) -> None:
+        self.seen = False
+        self._inside = False
+        self._answering = False
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """The part of this text that belongs to the answer, as far as is known by now."""
+        if self._answering:
+            return text
+        self._held += text
+        if self._inside:
+            _, closed, rest = self._held.partition(self._CLOSE)
+            if not closed:
+                self._held = self._held[1 - len(self._CLOSE) :]  # the closing tag may be half here
+                return ""
+            self._inside, self._held = False, rest
+        start = self._held.lstrip()
+        if not self.seen and start.startswith(self._OPEN):
+            self.seen = self._inside = True
+            self._held = start.removeprefix(self._OPEN)
+            return self.feed("")
+        if not start or (not self.seen and self._OPEN.startswith(start)):
+            return ""
+        self._answering = True
+        return start if self.seen else self._held
+
+    def end(self) -> str:
+        """What was held back at the end of the text and turned out to be answer."""
+        held = "" if self._answering or self.seen else self._held
+        self._answering = True
+        return held
 
 
 class _Choice:

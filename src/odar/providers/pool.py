@@ -84,9 +84,9 @@ def _open_local(name: str, provider: ProviderSettings, settings: Settings) -> Pr
 
 
 def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
-    from odar.providers.replay import ReplayProvider
+    from odar.providers.replay import ReplayProvider, load
 
-    return ReplayProvider.from_file(name, user_path(provider.recordings, setting=f"providers.{name}.recordings"))
+    return ReplayProvider(name, load(user_path(provider.recordings, setting=f"providers.{name}.recordings")))
 
 
 def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class ObservedProvider(ProviderWrapper):
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:
-    """The guard with its calls observed, refusals of a breaker included; unchanged where nobody watches."""
+    """The guard with its calls observed, refusals of a breaker included; unchanged without an observer."""
     if observer is None:
         return guard
     return lambda provider: ObservedProvider(guard(provider) if guard else provider)

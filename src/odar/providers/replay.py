@@ -7,8 +7,7 @@ A recording is a JSONL file, one object a line, as `record` writes it:
      "completions": [{"text": "…", "finish": "stop", "tokens": [["The", -0.01, false], …],
                       "tool_calls": [{"id": "c1", "name": "weather", "arguments": "{}"}, …]}, …],
      "usage": {"input": 12, "cached": 0, "output": 3, "reasoning": 0},     numbers or null
-     "served_by": "gpt-4.1-2025-04-14",    the model as the server named it
-     "seconds": 1.25}                      how long it took, or null
+     "served_by": "gpt-4.1-2025-04-14"}    the model as the server named it
 
 Only model and completions are required, and of a completion only its text. Several recordings of the same
 request are played in the order in which they stand; those with a digest come before those without.
@@ -16,7 +15,6 @@ request are played in the order in which they stand; those with a digest come be
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import defaultdict, deque
@@ -26,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.conversation import ToolCall
-from odar.errors import InputError, ProviderError, ProviderTimeout
+from odar.errors import InputError, ProviderError
 from odar.formats import load_json
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request
 from odar.types import Token, Usage
@@ -40,7 +38,6 @@ class RecordedReply:
     reply: Reply
     messages: str | None = None
     """Digest of the conversation; None answers any request to the model."""
-    seconds: float | None = None
 
 
 class ReplayProvider:
@@ -49,56 +46,36 @@ class ReplayProvider:
     Args:
         name: the name it is configured under.
         recordings: what to play.
-        pace: 1.0 takes the time the recording took, 0.5 half of it, 0.0 none.
-        repeat: start over after the last recording of a request, instead of failing.
 
     >>> four = RecordedReply("m", Reply((Completion("4"),)))
-    >>> provider = ReplayProvider("tape", [four])
+    >>> provider = ReplayProvider("replay", [four])
     >>> asyncio.run(provider.complete(Request("m", (Message("user", "2 + 2?"),)))).completions[0].text
     '4'
     """
 
-    def __init__(
-        self, name: str, recordings: Iterable[RecordedReply], *, pace: float = 0.0, repeat: bool = False
-    ) -> None:
+    def __init__(self, name: str, recordings: Iterable[RecordedReply]) -> None:
         self.name = name
-        self._pace = pace
-        self._repeat = repeat
-        self._tape: dict[tuple[str, str | None], deque[RecordedReply]] = defaultdict(deque)
+        self._left: dict[tuple[str, str | None], deque[RecordedReply]] = defaultdict(deque)
         for recording in recordings:
-            self._tape[recording.model, recording.messages].append(recording)
-
-    @classmethod
-    def from_file(cls, name: str, path: Path, *, pace: float = 0.0, repeat: bool = False) -> ReplayProvider:
-        """Play a JSONL file; raises InputError where it cannot be read."""
-        return cls(name, load(path), pace=pace, repeat=repeat)
+            self._left[recording.model, recording.messages].append(recording)
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """The recorded reply, cut to `n` completions."""
-        recording = self._next(request)
-        seconds = self._pace * (recording.seconds or 0.0)
-        await asyncio.sleep(min(seconds, request.timeout_s))
-        if seconds > request.timeout_s:
-            raise ProviderTimeout(
-                f"{self.name}: no answer within {request.timeout_s:g} s (the recording took {seconds:g} s)",
-                provider=self.name,
-                retryable=True,
-            )
-        reply = recording.reply
+        reply = self._next(request)
         if on_delta is not None and request.n == 1 and reply.completions:
             on_delta(Delta(reply.completions[0].text))
         return Reply(reply.completions[: request.n], reply.usage, reply.model, reply.retries)
 
     async def check(self, model: str = "") -> str:
         """How many recordings are left to play."""
-        return f"{sum(map(len, self._tape.values()))} recordings"
+        return f"{sum(map(len, self._left.values()))} recordings"
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no connection."""
 
-    def _next(self, request: Request) -> RecordedReply:
+    def _next(self, request: Request) -> Reply:
         exact = digest(request.messages)
-        queue = self._tape.get((request.model, exact)) or self._tape.get((request.model, None))
+        queue = self._left.get((request.model, exact)) or self._left.get((request.model, None))
         if not queue:
             asked = f"model {request.model!r} and messages {exact}"
             raise ProviderError(
@@ -106,10 +83,7 @@ class ReplayProvider:
                 provider=self.name,
                 code="no_recording",
             )
-        recording = queue.popleft()
-        if self._repeat:
-            queue.append(recording)
-        return recording
+        return queue.popleft().reply
 
 
 def digest(messages: Sequence[Message]) -> str:
@@ -125,12 +99,12 @@ def digest(messages: Sequence[Message]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-def record(request: Request, reply: Reply, seconds: float | None = None) -> str:
+def record(request: Request, reply: Reply) -> str:
     """One line of a recording, without its line break.
 
     >>> request = Request("m", (Message("user", "2 + 2?"),))
-    >>> parse(record(request, Reply((Completion("4"),)), seconds=0.5)).seconds
-    0.5
+    >>> parse(record(request, Reply((Completion("4"),)))).reply.completions[0].text
+    '4'
     """
     line = {
         "model": request.model,
@@ -138,7 +112,6 @@ def record(request: Request, reply: Reply, seconds: float | None = None) -> str:
         "completions": [asdict(completion) for completion in reply.completions],
         "usage": asdict(reply.usage),
         "served_by": reply.model,
-        "seconds": seconds,
     }
     return json.dumps(line, ensure_ascii=False)
 
@@ -148,7 +121,7 @@ def parse(line: str) -> RecordedReply:
     entry: dict[str, Any] = load_json(line)
     completions = tuple(map(_completion, entry["completions"]))
     reply = Reply(completions, Usage(**entry.get("usage") or {}), entry.get("served_by", ""))
-    return RecordedReply(entry["model"], reply, entry.get("messages"), entry.get("seconds"))
+    return RecordedReply(entry["model"], reply, entry.get("messages"))
 
 
 def _completion(entry: dict[str, Any]) -> Completion:

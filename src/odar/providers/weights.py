@@ -90,11 +90,6 @@ class Weights:
         """The model's main file."""
         return self.files[0].path
 
-    @property
-    def is_chat_model(self) -> bool:
-        """Whether llama.cpp can run it."""
-        return self.files[0].name.endswith(".gguf")
-
     def __str__(self) -> str:
         memory = f"{self.memory_mb / 1000:.1f} GB" if self.memory_mb >= 1000 else f"{self.memory_mb} MB"
         return (
@@ -168,7 +163,7 @@ def weights_status(weights: Weights) -> WeightsStatus:
     """Whether the files are present and official; hashes them only if they changed since the last check."""
     path = weights.path
     try:
-        if all(_is_verified(file) for file in weights.files):
+        if _are_verified(weights):
             return WeightsStatus("present", path, weights.size)
         existing = [file.path.stat().st_size for file in weights.files if file.path.exists()]
         if existing:

@@ -140,72 +140,6 @@ class Progress:
         return self.cost_usd / self.done * (self.total - self.done) if self.done else 0.0
 
 
-@dataclass(slots=True)
-class Tally:
-    """Sums over the rows of a run's items, kept up as rows come."""
-
-    total: int
-    done: int = 0
-    failed: int = 0
-    asked: int = 0
-    again: int = 0
-    again_usd: float | None = 0.0
-    _known_usd: float = 0.0
-    _unknown: int = 0
-
-    @classmethod
-    def of(cls, items: Sequence[Item], journal: Journal) -> Tally:
-        """The rows that are there."""
-        tally = cls(len(items))
-        for item in items:
-            tally.add(journal.entries.get(item.key))
-        return tally
-
-    def add(self, entry: RowInfo | None, sign: int = 1) -> None:
-        """Count a row; with a sign of −1, no longer."""
-        if entry is not None:
-            self.done += sign
-            self.failed += sign * entry.failed
-            self._known_usd += sign * (entry.cost_usd or 0.0)
-            self._unknown += sign * (entry.cost_usd is None)
-
-    def progress(self, stopped: str | None = None) -> Progress:
-        """Where the run stands."""
-        cost = None if self._unknown else self._known_usd
-        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped, self.again, self.again_usd)
-
-
-@dataclass(slots=True)
-class Budget:
-    """Money over all runs into one file. Held back at the most an item can cost, settled at what it did cost.
-
-    >>> budget = Budget(1.0)
-    >>> budget.hold(0.6); budget.fits(0.6)
-    False
-    >>> budget.settle(0.6, 0.1); budget.fits(0.6)
-    True
-    """
-
-    cap_usd: float | None
-    committed_usd: float = 0.0
-    lost_usd: float = 0.0
-    """What requests that were lost with their workers may have cost: in no row, and perhaps billed."""
-
-    def fits(self, worst_usd: float | None) -> bool:
-        """Whether an item that can cost so much may start."""
-        most = self.committed_usd + self.lost_usd + (worst_usd or 0.0)
-        return self.cap_usd is None or most <= self.cap_usd + 1e-12
-
-    def hold(self, worst_usd: float | None) -> None:
-        """Commit the most."""
-        self.committed_usd += worst_usd or 0.0
-
-    def settle(self, worst_usd: float | None, cost_usd: float | None) -> None:
-        """Commit what it did cost instead; where nobody knows, it may have been the most."""
-        if cost_usd is not None:
-            self.committed_usd += cost_usd - (worst_usd or 0.0)
-
-
 async def run(
     items: Sequence[Item],
     open_executor: Callable[[], AbstractAsyncContextManager[Executor]],
@@ -228,37 +162,76 @@ async def run(
         BudgetExceeded: there is a budget, and it is unknown what an item may cost.
         InputError: the journal holds rows of other items under the same ids.
     """
-    todo, tally, stopped = journal.missing(items), Tally.of(items, journal), None
+    todo, state, stopped = (
+        journal.missing(items),
+        _Run(journal, len(items), budget_usd, spent_usd, on_progress),
+        None,
+    )
+    if todo and budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
+        raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
+    for item in items:
+        if (entry := journal.entries.get(item.key)) is not None:  # failed attempts have cost something too
+            state.count(entry)
+            state.committed_usd += (item.worst_cost_usd or 0.0) if entry.cost_usd is None else entry.cost_usd
     if todo:
-        budget = _budget(items, todo, journal, Budget(budget_usd, spent_usd))
         async with open_executor() as executor:
-            stopped = await _Run(executor, journal, budget, tally, on_progress).all(todo, concurrency)
+            stopped = await state.do_all(executor, todo, concurrency)
     journal.put_in_order(items)
-    return tally.progress(stopped)
+    return state.progress(stopped)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run under way."""
+    """One run under way: sums over the rows, and the money that is committed.
 
-    executor: Executor
+    Of an item under way the most that it can cost is committed, of a finished one what it did cost; where that is
+    unknown, it may have been the most.
+    """
+
     journal: Journal
-    budget: Budget
-    tally: Tally
+    total: int
+    budget_usd: float | None
+    committed_usd: float
     on_progress: Callable[[Progress], None]
+    done: int = 0
+    failed: int = 0
+    asked: int = 0
+    again: int = 0
+    again_usd: float | None = 0.0
+    known_usd: float = 0.0
+    unknown: int = 0
+    """Rows of unknown cost."""
 
-    async def all(self, todo: Sequence[Item], concurrency: int) -> str | None:
-        """Do the items, so many at a time; returns why it stopped before the end, if it did."""
+    def count(self, entry: RowInfo, sign: int = 1) -> None:
+        """Count a row; with a sign of −1, no longer."""
+        self.done += sign
+        self.failed += sign * entry.failed
+        self.known_usd += sign * (entry.cost_usd or 0.0)
+        self.unknown += sign * (entry.cost_usd is None)
+
+    def progress(self, stopped: str | None = None) -> Progress:
+        """How far the run is."""
+        cost = None if self.unknown else self.known_usd
+        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped, self.again, self.again_usd)
+
+    async def do_all(self, executor: Executor, todo: Sequence[Item], concurrency: int) -> str | None:
+        """Do the items, so many at a time; return why it stopped before the end, if it did."""
+
+        def fits(item: Item) -> bool:
+            # Requests that were lost with their workers are in no row, and perhaps billed.
+            most = self.committed_usd + (executor.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
+            return self.budget_usd is None or most <= self.budget_usd + 1e-12
+
         running: set[asyncio.Task[None]] = set()
         try:
             for item in todo:
-                while len(running) >= concurrency or (running and not self._fits(item)):
+                while len(running) >= concurrency or (running and not fits(item)):
                     running = await _after_the_next(running)
-                if not self._fits(item):
-                    return f"the budget of ${self.budget.cap_usd:g} does not cover what {item.key!r} may cost"
-                self.budget.hold(item.worst_cost_usd)
-                ticket = await self.executor.limiter.take(item.needs)
-                running.add(asyncio.create_task(self._one(item, ticket)))
+                if not fits(item):
+                    return f"the budget of ${self.budget_usd:g} does not cover what {item.key!r} may cost"
+                self.committed_usd += item.worst_cost_usd or 0.0
+                ticket = await executor.limiter.take(item.needs)
+                running.add(asyncio.create_task(self._one(executor, item, ticket)))
             while running:
                 running = await _after_the_next(running)
         finally:
@@ -267,37 +240,23 @@ class _Run:
             await asyncio.gather(*running, return_exceptions=True)
         return None
 
-    def _fits(self, item: Item) -> bool:
-        self.budget.lost_usd = self.executor.again_usd or 0.0
-        return self.budget.fits(item.worst_cost_usd)
-
-    async def _one(self, item: Item, ticket: int) -> None:
+    async def _one(self, executor: Executor, item: Item, ticket: int) -> None:
         before, used = self.journal.entries.get(item.key), item.needs
         try:
-            outcome = await self.executor.do(item, self.journal.memo(item))
+            outcome = await executor.do(item, self.journal.memo(item))
             used = outcome.used
             await save(self.journal.write, outcome.row)
         finally:
-            await self.executor.limiter.settle(ticket, used)
+            await executor.limiter.settle(ticket, used)
         after = self.journal.entries[item.key]
-        self.tally.add(before, -1)
-        self.tally.add(after)
-        self.tally.asked += 1
-        self.tally.again, self.tally.again_usd = self.executor.again, self.executor.again_usd
-        self.budget.settle(item.worst_cost_usd, after.cost_usd)
-        self.on_progress(self.tally.progress())
-
-
-def _budget(items: Sequence[Item], todo: Sequence[Item], journal: Journal, budget: Budget) -> Budget:
-    if budget.cap_usd is None:
-        return budget
-    if any(item.worst_cost_usd is None for item in todo):
-        raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
-    for item in items:
-        if (entry := journal.entries.get(item.key)) is not None:  # failed attempts have cost something too
-            budget.hold(item.worst_cost_usd)
-            budget.settle(item.worst_cost_usd, entry.cost_usd)
-    return budget
+        if before is not None:
+            self.count(before, -1)
+        self.count(after)
+        self.asked += 1
+        self.again, self.again_usd = executor.again, executor.again_usd
+        if after.cost_usd is not None:
+            self.committed_usd += after.cost_usd - (item.worst_cost_usd or 0.0)
+        self.on_progress(self.progress())
 
 
 async def _after_the_next(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
