@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 
 import pytest
 
@@ -89,10 +88,8 @@ async def test_the_verifier_gets_the_fast_answer_and_the_solver_does_not():
 
 async def test_hard_asks_both_agents_at_once():
     odar, fast, slow = engine()
-    fast.delay_s = slow.delay_s = 0.2
-    started = time.perf_counter()
-    await odar.aask("What is 2 + 2?", path="hard")
-    assert time.perf_counter() - started < 0.35
+    slow.meet = fast.meet = asyncio.Barrier(2)  # each waits for the other's request
+    assert (await odar.aask("What is 2 + 2?", path="hard")).answer == "4"
 
 
 async def test_a_server_without_n_gets_separate_concurrent_calls_with_their_own_seeds():
@@ -236,9 +233,7 @@ async def test_a_request_cannot_loosen_the_configured_limits():
 async def test_what_is_finished_at_the_deadline_is_used():
     odar, _, slow = engine()
     slow.delay_s = 30
-    started = time.perf_counter()
     answer = await odar.aask("What is 2 + 2?", path="hard", deadline_s=0.2)
-    assert time.perf_counter() - started < 2
     assert answer.answer == "4"
     assert answer.degraded
     assert slow.in_flight == 0

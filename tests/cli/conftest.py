@@ -49,6 +49,12 @@ def provider(tmp_path, monkeypatch):
     return provider
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    """Fits of the difficulty estimator end sooner, a little before they converge."""
+    monkeypatch.setattr("odar.difficulty.training.STEPS", 2000)
+
+
 @pytest.fixture
 def odar(capsys, monkeypatch):
     """Runs a command line and returns exit code, output and errors."""

@@ -58,7 +58,7 @@ def test_what_is_worse_is_not_written(odar, provider, tmp_path):
     from odar.difficulty.estimator import shipped_estimator
     from odar.types import Query
 
-    texts = [json.loads(line)["query"] for line in rows(60).split("\n")]
+    texts = [json.loads(line)["query"] for line in rows(40).split("\n")]
     known = [shipped_estimator().estimate(Query(text)).exact for text in texts]
     lines = [json.dumps({"query": t, "difficulty": d}) for t, d in zip(texts, known, strict=True)]
     random.Random(1).shuffle(lines)

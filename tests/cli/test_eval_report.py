@@ -28,19 +28,6 @@ def test_no_panel_is_said(odar, tmp_path):
     assert (result.code, "no such recording" in result.err) == (2, True)
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_line(odar, tmp_path):
-    synthetic_panel(tmp_path, 30)
-    (tmp_path / "file").write_text("")
-    for options in (
-        ("--out", tmp_path / "file" / "r.html"),
-        ("--out", tmp_path / "r.html", "--figures", tmp_path / "file"),
-    ):
-        result = odar("eval", "report", str(tmp_path / "recording.parquet"), *map(str, options))
-        assert result.code == 2
-        assert result.err.startswith("odar: the report cannot be written: ")
-        assert len(result.err.strip().splitlines()) == 1
-
-
 def test_a_damaged_panel_is_named(odar, tmp_path):
     (tmp_path / "recording.parquet").write_bytes(b"PAR1 and then something else")
     for command in ("report", "replay"):
@@ -93,6 +80,19 @@ def test_a_report_says_what_cannot_be_measured(odar, tmp_path, answers, said):
     page = tmp_path / "r.html"
     assert odar("eval", "report", str(tmp_path / "recording.parquet"), "--out", str(page)).code == 0
     assert said in page.read_text(encoding="utf-8")
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(odar, tmp_path):
+    handmade_panel(tmp_path, PANELS["one item"], [FLAT])
+    (tmp_path / "file").write_text("")
+    for options in (
+        ("--out", tmp_path / "file" / "r.html"),
+        ("--out", tmp_path / "r.html", "--figures", tmp_path / "file"),
+    ):
+        result = odar("eval", "report", str(tmp_path / "recording.parquet"), *map(str, options))
+        assert result.code == 2
+        assert result.err.startswith("odar: the report cannot be written: ")
+        assert len(result.err.strip().splitlines()) == 1
 
 
 def test_panels_that_share_nothing_cannot_be_compared(odar, tmp_path):

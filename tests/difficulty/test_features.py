@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import time
 
 import numpy as np
 import pytest
@@ -159,19 +158,10 @@ def test_only_a_prefix_is_read_but_lengths_are_exact() -> None:
     assert names["question_marks"] == 0 == phi(Query("x" * READ_LIMIT + "?"))[FEATURES.index("question_marks")]
 
 
-@pytest.mark.parametrize(
-    ("unit", "limit"), [("word ", 0.2), ("Why? Because it is. ", 0.2), ("$x$ ", 0.3), ("a", 0.2)]
-)
-def test_100_kb_do_not_hold_up_an_event_loop(unit: str, limit: float) -> None:
-    query = Query(unit * (100_000 // len(unit)))
-    phi(query)
-    assert min(_seconds(query) for _ in range(3)) < limit  # 10 to 40 ms on an idle core
-
-
-def _seconds(query: Query) -> float:
-    started = time.process_time()
-    phi(query)
-    return time.process_time() - started
+@pytest.mark.parametrize("unit", ["word ", "Why? Because it is. ", "$x$ ", "a"])
+def test_a_long_text_takes_linear_time(unit: str) -> None:
+    """Quadratic time would exceed the limit of a test."""
+    assert np.isfinite(phi(Query(unit * (1_000_000 // len(unit))))).all()
 
 
 TEXTS = [
@@ -232,11 +222,9 @@ def test_blocks_are_found_as_defined(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["\\( ", "\\begin{a} ", "$$x", "$x", "\\[\n"])
 def test_unclosed_latex_takes_linear_time(unit: str) -> None:
-    text = unit * (100_000 // len(unit))
-    started = time.process_time()
+    text = unit * (1_000_000 // len(unit))  # half a second; 400 s by the pattern
     mask_latex(text)
     has_latex(text)
-    assert time.process_time() - started < 1  # some 50 ms; 4 s by the pattern
 
 
 @given(st.text(max_size=200))
@@ -353,17 +341,11 @@ def test_features_do_not_depend_on_what_the_tables_hold() -> None:
 
 @pytest.mark.parametrize("unit", ["a-", "a ", "a b.", ". ", "a\n", "'a"])
 def test_sentences_are_found_in_linear_time(unit: str) -> None:
-    text = unit * (100_000 // len(unit))
-    features.readability(text)
-    started = time.process_time()
-    features.readability(text)
-    assert time.process_time() - started < 1
+    assert np.isfinite(features.readability(unit * (1_000_000 // len(unit))))
 
 
 def test_the_deepest_tree_takes_linear_time() -> None:
-    started = time.process_time()
-    assert tree_depth([0, *range(50_000)]) == 50_001
-    assert time.process_time() - started < 1
+    assert tree_depth([0, *range(500_000)]) == 500_001
 
 
 def test_terms_of_no_vocabulary_do_not_matter() -> None:

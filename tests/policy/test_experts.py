@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import time
 import tomllib
 from importlib import resources
 
@@ -119,17 +118,9 @@ def test_any_keywords_are_found_as_defined(keywords, text):
 
 
 @pytest.mark.parametrize("unit", ["word ", "$", "1 ", "is ", " ", "c+", "\\sqr"])
-def test_a_long_text_does_not_hold_up_an_event_loop(unit):
-    query = Query(unit * (100_000 // len(unit)))
-    route_expert(query)
-    fastest = min(_seconds(query) for _ in range(5))
-    assert fastest < 0.05  # 2 to 4 ms on an idle core
-
-
-def _seconds(query: Query) -> float:
-    started = time.process_time()
-    route_expert(query)
-    return time.process_time() - started
+def test_a_long_text_takes_linear_time(unit):
+    """Quadratic time would exceed the limit of a test."""
+    assert route_expert(Query(unit * (2_000_000 // len(unit)))).expert in Expert
 
 
 DEFAULT = ModelCard("default", "p", "default", scores={"math": 0.6})

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -38,15 +37,13 @@ def works_by_default(server: FaultServer) -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", FAULTS)
-async def test_every_fault_is_the_right_error_in_time(
+async def test_every_fault_is_the_right_error(
     name: str, streaming: bool, server: FaultServer, anthropic: AnthropicProvider
 ) -> None:
     behaviour, kind, retryable = FAULTS[name]
     server.behave(behaviour)
-    started = time.monotonic()
     with pytest.raises(ProviderError) as caught:
         await anthropic.complete(ask(timeout_s=0.4), (lambda _: None) if streaming else None)
-    assert time.monotonic() - started < 0.8
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
     assert KEY not in str(caught.value) + repr(caught.value) + (caught.value.body or "")
     await server.until_idle()

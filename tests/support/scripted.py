@@ -31,6 +31,8 @@ class ScriptedProvider:
     in_flight: int = 0
     most_in_flight: int = 0
     closed: bool = False
+    meet: asyncio.Barrier | None = None
+    """Where a request waits for others, if set."""
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         index = len(self.requests)
@@ -38,6 +40,8 @@ class ScriptedProvider:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
+            if self.meet is not None:
+                await self.meet.wait()
             await asyncio.sleep(self.delay_s)
         finally:
             self.in_flight -= 1
