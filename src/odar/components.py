@@ -70,7 +70,7 @@ class InProcessEstimator:
         """
         try:
             await self._loading.wait()  # once: questions that arrive meanwhile must not each load the parser
-            if len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT:
+            if self.at_once(query):
                 return estimate_turn(self._estimator, query, thresholds)
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, estimate_turn, self._estimator, query, thresholds)
@@ -78,6 +78,10 @@ class InProcessEstimator:
             raise
         except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
             return self._fallback(query, error)
+
+    def at_once(self, query: Query) -> bool:
+        """Whether the estimate takes no time worth mentioning, so that nothing else is done meanwhile."""
+        return self._loading.done and len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT
 
     def _fallback(self, query: Query, error: BaseException) -> Estimate:
         name, kind = self._estimator.name, type(error).__name__

@@ -171,7 +171,7 @@ class Odar(Components):
         if serving.model is not None:
             return Assignment(cue="model named by the caller", fast=self.settings.card(serving.model).name)
         assignment = self.dispatcher.assign(query)
-        if serving.session is None:
+        if serving.session is None or not serving.session.session.requests:
             return assignment
         able = {role: [c.name for c in cards if c.images or not query.images] for role, cards in self.cards.items()}
         return serving.session.keep_pair(assignment, able)
@@ -239,7 +239,10 @@ class Odar(Components):
         """
         session, every_path = run.serving.session, len(run.serving.paths) == len(Path)
         single = run.stream.handler is None and run.team.query.options.n == 1
-        return self.warm and single and every_path and (session is None or not session.alone)
+        if not self.warm or not single or not every_path or (session is not None and session.alone):
+            return False
+        waits = run.aim.target is not None or self.certificate is not None
+        return waits or not self.estimates.at_once(run.team.query)
 
     def _wants_second(self, run: _Run) -> bool:
         """Return whether a second fast sample is bought: only the look at the fast answer uses it."""
@@ -252,6 +255,8 @@ class Odar(Components):
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger, limits: tuple[float, ...]) -> Estimate:
         """Estimate d(x), given the turns before the question, as exactly as these limits need it."""
+        if ledger.time_left() > 0 and self.estimates.at_once(query):
+            return await self.estimates(query, limits)
         try:
             async with asyncio.timeout(ledger.time_left()) as limit:
                 estimate = await self.estimates(query, limits)

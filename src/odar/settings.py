@@ -237,6 +237,9 @@ class ProviderSettings:
     base_url: str = setting("where it listens", "")
     api_key_env: str | None = setting("environment variable that holds the key", None)
     api_key_file: str | None = setting("file that holds the key; readable by you alone", None)
+    ca_file: str = setting("PEM file of the CAs to trust in place of the system's; SSL_CERT_FILE works too", "")
+    client_cert: str = setting("PEM file of the certificate that identifies this client to the server", "")
+    client_key: str = setting("PEM file of its private key; leave it out if client_cert holds it too", "")
     recordings: str = setting("for kind replay: the JSONL file to play back", "")
     forward: tuple[str, ...] = setting(
         "further fields of gateway clients' requests that are sent on, such as top_k or chat_template_kwargs", ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from odar.gateway.drift_metrics import DriftMetrics
+from odar.gateway.metrics import DriftMetrics
 from odar.policy.alignment import AlignmentRow
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,9 +12,10 @@ import pytest
 
 from odar.providers import connections as module
 from odar.providers.connection import Connection
-from odar.providers.connections import Address, Connections, Unconnected
+from odar.providers.connections import Address, Connections, TlsFiles, Unconnected
 from support import fault_server as faults
 from support.fault_server import FaultServer
+from support.proxy_server import self_signed
 from support.wire import Wire
 
 
@@ -147,24 +147,7 @@ async def test_the_second_address_where_the_first_refuses(
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key and a certificate of our own for localhost."""
-    file = tmp_path_factory.mktemp("tls") / "both.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-    ]
-    names = ["subjectAltName=DNS:localhost", "-keyout", str(file), "-out", f"{file}.crt"]
-    subprocess.run([*command, *names], check=True, capture_output=True)
-    file.write_text(file.read_text() + Path(f"{file}.crt").read_text())
-    return file
+    return self_signed(tmp_path_factory.mktemp("tls"), "localhost")
 
 
 @pytest.fixture
@@ -184,9 +167,8 @@ async def secure(certificate: Path) -> AsyncIterator[int]:
     server.close()
 
 
-async def test_a_server_that_is_trusted(secure: int, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_trust", lambda: ssl.create_default_context(cafile=f"{certificate}.crt"))
-    pool = Connections(Address.parse(f"https://localhost:{secure}/v1"))
+async def test_a_server_that_is_trusted(secure: int, certificate: Path) -> None:
+    pool = Connections(Address.parse(f"https://localhost:{secure}/v1"), TlsFiles(f"{certificate}.crt"))
     for _ in range(2):
         async with pool.asked("GET", "/x", {}) as answer:
             assert await answer.all() == b"secret"
@@ -200,10 +182,9 @@ async def test_a_server_that_is_not(secure: int) -> None:
     assert not caught.value.retryable
 
 
-async def test_a_server_by_another_name(secure: int, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_trust", lambda: ssl.create_default_context(cafile=f"{certificate}.crt"))
+async def test_a_server_by_another_name(secure: int, certificate: Path) -> None:
     with pytest.raises(Unconnected, match="no trusted TLS connection to 127"):
-        await get(Connections(Address.parse(f"https://127.0.0.1:{secure}/v1")))
+        await get(Connections(Address.parse(f"https://127.0.0.1:{secure}/v1"), TlsFiles(f"{certificate}.crt")))
 
 
 async def test_a_server_that_speaks_no_tls(server: FaultServer) -> None:

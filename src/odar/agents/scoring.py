@@ -194,7 +194,10 @@ class Judge:
                 team.failures.append(Failure(Role.SLOW, error, f"surrogate {self.surrogate.card.name}"))
         verdict = await self._choose(seen, team.query.text)
         # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
-        weighed = [dataclasses.replace(own, energy=view.energy) for own, view in zip(weighed, seen, strict=True)]
+        weighed = [
+            own if own.energy is view.energy else dataclasses.replace(own, energy=view.energy)
+            for own, view in zip(weighed, seen, strict=True)
+        ]
         self.scorer.observe(weighed, team)
         if self.llm is not None and path is Path.HARD and not team.plain and team.query.options.n == 1:
             return await self.llm.decide(weighed, verdict, team)

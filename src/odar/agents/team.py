@@ -292,19 +292,18 @@ class Team:
             self.failures.append(Failure(step.role, error))
             return []
         usable = self._usable(reply.completions[: request.n], step, card)
-        return list(await asyncio.gather(*(self._whole(each, step, card, request, on_delta) for each in usable)))
+        wholes = [self._whole(each, step, card, request, on_delta) for each in usable]
+        return [await wholes[0]] if len(wholes) == 1 else list(await asyncio.gather(*wholes))
 
     async def _whole(
         self, completion: Completion, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
+        if not self.continues or completion.finish != "length":
+            return completion
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
         stated = self._reading(step, completion.text).stated
-        if (
-            not self.continues
-            or kind == "replay"
-            or not wants_continuation(completion.finish, stated, request.options)
-        ):
+        if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
             return completion
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
         turns = (so_far,) if kind == "local" else (so_far, Message("user", _GO_ON))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast
 
 from odar.difficulty.text import READ_LIMIT, lengths
 from odar.files import user_path
@@ -41,7 +41,6 @@ class Estimator(Protocol):
         ...
 
 
-@runtime_checkable
 class LazyEstimator(Estimator, Protocol):
     """An estimator that can give bounds for d first, and the exact value at a higher cost."""
 
@@ -129,8 +128,9 @@ def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float
     With `thresholds`, the dependency parse is made only where d could lie on either side of one of them.
     """
     asked = turns(query)
-    if thresholds is None or not isinstance(estimator, LazyEstimator):
+    if thresholds is None or not hasattr(estimator, "unparsed"):
         return combine_turns(query, [estimator.estimate(turn) for turn in asked])
+    estimator = cast(LazyEstimator, estimator)
     unparsed = [estimator.unparsed(turn) for turn in asked]
     estimate = combine_turns(query, unparsed)
     if not estimate.crosses(thresholds):

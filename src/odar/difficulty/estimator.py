@@ -88,6 +88,14 @@ class _Term(NamedTuple):
     weight: float
 
 
+class _Linear(NamedTuple):
+    terms: list[_Term]
+    middle: list[float]
+    """Values of f9, f10 and f13 in the middle of their bounds: the range that `Scaling` clips them to."""
+    reach: float
+    """How far the parse can move the logit from the middle, at most."""
+
+
 class LearnedEstimator:
     """Logistic unit on the 24 features, trained by Adam on MSE + λ‖W‖² (SPEC 2.6).
 
@@ -134,8 +142,8 @@ class LearnedEstimator:
         self.seeds = seeds
         self.start = start
         self.parse_penalty = parse_penalty
-        self.extractor = extractor
-        self._terms: list[_Term] = []
+        self.extractor = extractor or FeatureExtractor()
+        self._linear: _Linear | None = None
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
         """Learn from features (n, 24) and targets d* in [0, 1] (SPEC 2.5)."""
@@ -161,7 +169,7 @@ class LearnedEstimator:
             for s, f in zip(self.seeds, fits, strict=True)
         ]
         self.about_: dict[str, Any] = {}
-        self._terms = []
+        self._linear = None
         return self
 
     def predict(self, x: ArrayLike) -> Array:
@@ -174,22 +182,17 @@ class LearnedEstimator:
         This is `Estimate.difficulty`, the number that posterior and targets use.
         """
         features = np.array(x, float)
-        features[:, PARSED] = self.middle()
+        features[:, PARSED] = self._unit().middle
         return self.predict(features)
 
     def crossing(self, x: ArrayLike, thresholds: Sequence[float]) -> NDArray[np.bool_]:
         """Which rows of features would be parsed, because the bounds of d have a threshold between them."""
         features = np.array(x, float)
-        features[:, PARSED] = self.middle()
+        features[:, PARSED] = self._unit().middle
         logit = self.scaling_(features) @ self.weights_ + self.bias_
-        low, high = (self._mapped(logit + sign * self._reach())[:, None] for sign in (-1, 1))
+        low, high = (self._mapped(logit + sign * self._unit().reach)[:, None] for sign in (-1, 1))
         limits = np.asarray(thresholds, float)
         return cast("NDArray[np.bool_]", ((low < limits) & (limits <= high)).any(axis=1))
-
-    def middle(self) -> list[float]:
-        """Values of f9, f10 and f13 in the middle of their bounds: the range that `Scaling` clips them to."""
-        terms = self._terms = self._terms or self._by_feature()
-        return [math.expm1((terms[i].low + terms[i].high) / 2) for i in PARSED]
 
     def estimate(self, query: Query) -> Estimate:
         """d(x) = σ(W·φ(x) + b) with all 24 features, and (feature, value, W·φ) for each (SPEC 2.1).
@@ -204,11 +207,11 @@ class LearnedEstimator:
 
         `difficulty` is d at the middle of the bounds; the shares of f9, f10 and f13 are those of the middle.
         """
-        x = (self.extractor or FeatureExtractor()).unparsed(query)
-        for place, value in zip(PARSED, self.middle(), strict=True):
+        unit, x = self._unit(), self.extractor.unparsed(query)
+        for place, value in zip(PARSED, unit.middle, strict=True):
             x[place] = value
         shares = self._shares(x)
-        logit, reach = sum(shares) + self.bias_, self._reach()
+        logit, reach = sum(shares) + self.bias_, unit.reach
         return Estimate(
             difficulty=self._difficulty(logit),
             estimator=self.name,
@@ -219,7 +222,7 @@ class LearnedEstimator:
     def parsed(self, query: Query, estimate: Estimate) -> Estimate:
         """The estimate of `unparsed` after the parse: with the exact d and the shares of all 24 features."""
         known = [value for _, value, _ in estimate.contributions]
-        x = (self.extractor or FeatureExtractor()).parse(query, known)
+        x = self.extractor.parse(query, known)
         shares = self._shares(x)
         return replace(
             estimate,
@@ -241,23 +244,23 @@ class LearnedEstimator:
 
     def _shares(self, x: Sequence[float]) -> list[float]:
         """W·φ of each feature. One by one: for so few numbers numpy takes longer."""
-        self._terms = self._terms or self._by_feature()
         return [  # comparisons: `min` and `max` would be half of the time
             ((low if scaled < low else high if scaled > high else scaled) - mean) / scale * weight
-            for value, (is_count, low, high, mean, scale, weight) in zip(x, self._terms, strict=True)
+            for value, (is_count, low, high, mean, scale, weight) in zip(x, self._unit().terms, strict=True)
             for scaled in [math.log1p(value if value > 0.0 else 0.0) if is_count else value]
         ]
 
-    def _by_feature(self) -> list[_Term]:
-        scaling = self.scaling_
-        columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
-        return list(map(_Term._make, zip(*(column.tolist() for column in columns), strict=True)))
-
-    def _reach(self) -> float:
-        """How far the parse can move the logit from the middle, at most."""
-        terms = self._terms = self._terms or self._by_feature()
-        spans = (abs(terms[i].weight) * (terms[i].high - terms[i].low) / terms[i].scale for i in PARSED)
-        return sum(spans) / 2 + _ROUNDING
+    def _unit(self) -> _Linear:
+        """The weights as plain numbers, made once."""
+        if self._linear is None:
+            scaling = self.scaling_
+            columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
+            terms = list(map(_Term._make, zip(*(column.tolist() for column in columns), strict=True)))
+            parsed = [terms[i] for i in PARSED]
+            spans = (abs(term.weight) * (term.high - term.low) / term.scale for term in parsed)
+            middle = [math.expm1((term.low + term.high) / 2) for term in parsed]
+            self._linear = _Linear(terms, middle, sum(spans) / 2 + _ROUNDING)
+        return self._linear
 
     def document(self) -> dict[str, Any]:
         """Weights, scaling and what made them as plain data."""

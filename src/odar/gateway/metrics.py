@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from odar.conversation import NO_OPTIONS
-from odar.gateway.drift_metrics import DriftMetrics
 from odar.gateway.gate import Gate
 from odar.gateway.http_protocol import ConnectionLimits
 from odar.gateway.ports import Entry
-from odar.gateway.store_metrics import StoreMetrics
 from odar.policy.alignment import AlignmentRow
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import Breaker, State
 from odar.store.overview import RoutedTotals, savings
 from odar.store.targets import TargetReport
 from odar.store.writer import Health
+from odar.types import Path
 
-M = TypeVar("M", Counter, Histogram)
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 OTHER = "other"
 """In place of a model's name that no setting holds: a client chose it."""
@@ -43,32 +40,15 @@ class Metrics:
     def __init__(self, gate: Gate, models: Iterable[str] = ()) -> None:
         self._models = frozenset(models)
         self.registry = CollectorRegistry()
-        self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
         self._tasks = 0
         self._rendering = asyncio.Lock()
         """One scrape at a time: a crowd of them must not take every thread."""
-        self._requests = Counter(
-            "odar_requests", "Requests by outcome.", ("endpoint", "path", "status"), registry=self.registry
-        )
+        self._counters = _Counters()
+        self.registry.register(self._counters)
         self._seconds = Histogram(
             "odar_request_seconds", "Time per request.", ("path",), buckets=_BUCKETS, registry=self.registry
         )
-        self._calls = Counter("odar_calls", "Model invocations.", ("provider", "model"), registry=self.registry)
-        self._failures = Counter(
-            "odar_call_failures", "Model invocations that failed.", ("provider", "model"), registry=self.registry
-        )
-        self._tokens = Counter("odar_tokens", "Tokens as reported.", ("model", "kind"), registry=self.registry)
-        self._sessions = Counter(
-            "odar_session_requests", "Requests of sessions: start, stay, escalate, return.", ("event",),
-            registry=self.registry,
-        )  # fmt: skip
-        self._cost = Counter("odar_cost_usd", "US dollars, where prices are known.", registry=self.registry)
-        self._unpriced = Counter("odar_unpriced_calls", "Calls whose cost is unknown.", registry=self.registry)
-        self._degraded = Counter("odar_degraded", "Answers marked degraded.", registry=self.registry)
-        self._answers = Counter("odar_answers", "Answers by agent.", ("agent",), registry=self.registry)
-        self._cut_off = Counter(
-            "odar_cut_off_answers", "Answers that ended at max_tokens.", ("agent",), registry=self.registry
-        )
+        self._seconds_of = {path: self._seconds.labels(path) for path in (*Path, "none")}
         self._routed = RoutedTotals()
         self.registry.register(_SavingsMetrics(self._routed))
         self._breakers = Gauge(
@@ -108,42 +88,34 @@ class Metrics:
 
     def count(self, entry: Entry) -> None:
         """Count one request."""
-        trace, calls = entry.trace, entry.trace.calls if entry.trace else entry.calls
+        add, trace, calls = self._counters.add, entry.trace, entry.trace.calls if entry.trace else entry.calls
         path = trace.decision.path.value if trace else "none"
-        self._of(self._requests, entry.endpoint, path, str(entry.status)).inc()
-        self._of(self._seconds, path).observe(entry.seconds)
+        add("odar_requests", 1, entry.endpoint, path, str(entry.status))
+        self._seconds_of[path].observe(entry.seconds)
         if trace is not None and trace.decision.session is not None:
-            self._of(self._sessions, trace.decision.session.event).inc()
+            add("odar_session_requests", 1, trace.decision.session.event)
         for call in calls:
             model = call.model if call.model in self._models else OTHER
-            self._of(self._calls, call.provider, model).inc(call.samples)
+            add("odar_calls", call.samples, call.provider, model)
             if call.failed:
-                self._of(self._failures, call.provider, model).inc()
-            self._of(self._tokens, model, "input").inc(call.usage.input or 0)
-            self._of(self._tokens, model, "cached").inc(call.usage.cached or 0)
-            self._of(self._tokens, model, "output").inc(call.usage.output or 0)
+                add("odar_call_failures", 1, call.provider, model)
+            add("odar_tokens", call.usage.input or 0, model, "input")
+            add("odar_tokens", call.usage.cached or 0, model, "cached")
+            add("odar_tokens", call.usage.output or 0, model, "output")
             if call.cost_usd is None:
-                self._unpriced.inc()
+                add("odar_unpriced_calls", 1)
             else:
-                self._cost.inc(call.cost_usd)
+                add("odar_cost_usd", call.cost_usd)
         if trace is None:
             return
         self._routed.count(trace)
         for role, (answers, cut) in cut_off_counts(
             trace.candidates, entry.query.options if entry.query else NO_OPTIONS
         ).items():
-            self._of(self._answers, role.value).inc(answers)
-            self._of(self._cut_off, role.value).inc(cut)
+            add("odar_answers", answers, role.value)
+            add("odar_cut_off_answers", cut, role.value)
         if trace.degradations:
-            self._degraded.inc()
-
-    def _of(self, metric: M, *labels: str) -> M:
-        """A metric with its labels; looked up here, because the client library takes ten times as long."""
-        key = (metric, labels)
-        if key not in self._children:
-            self._children[key] = metric.labels(*labels)
-        child: M = self._children[key]
-        return child
+            add("odar_degraded", 1)
 
     async def render(self) -> bytes:
         """Everything in Prometheus' text format; in a thread, because a figure may wait for the lock of a file."""
@@ -154,6 +126,41 @@ class Metrics:
     def text(self) -> bytes:
         """The same at once, for callers that may wait."""
         return generate_latest(self.registry)
+
+
+_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "odar_requests": ("Requests by outcome.", ("endpoint", "path", "status")),
+    "odar_session_requests": ("Requests of sessions: start, stay, escalate, return.", ("event",)),
+    "odar_calls": ("Model invocations.", ("provider", "model")),
+    "odar_call_failures": ("Model invocations that failed.", ("provider", "model")),
+    "odar_tokens": ("Tokens as reported.", ("model", "kind")),
+    "odar_cost_usd": ("US dollars, where prices are known.", ()),
+    "odar_unpriced_calls": ("Calls whose cost is unknown.", ()),
+    "odar_degraded": ("Answers marked degraded.", ()),
+    "odar_answers": ("Answers by agent.", ("agent",)),
+    "odar_cut_off_answers": ("Answers that ended at max_tokens.", ("agent",)),
+}
+"""What each request adds to, with its help text and labels."""
+
+
+class _Counters(Collector):
+    """Counters of the event loop. One thread adds, so no locks are needed."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[tuple[str, ...], float]] = {
+            name: {} if labels else {(): 0.0} for name, (_, labels) in _COUNTERS.items()
+        }
+
+    def add(self, name: str, amount: float, *labels: str) -> None:
+        values = self._values[name]
+        values[labels] = values.get(labels, 0.0) + amount
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (text, labels) in _COUNTERS.items():
+            family = CounterMetricFamily(name, text, labels=labels)
+            for values, total in self._values[name].copy().items():
+                family.add_metric(values, total)
+            yield family
 
 
 class _TargetMetrics(Collector):
@@ -223,3 +230,51 @@ class _ConnectionMetrics(Collector):
         for reason, count in sorted(self._limits.refused.items()):
             refused.add_metric([reason], count)
         yield refused
+
+
+class DriftMetrics(Collector):
+    """Drift by model and step; where several settings were served, the one that is farthest off."""
+
+    def __init__(self, report: Callable[[], list[AlignmentRow]]) -> None:
+        self._report = report
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures of this moment."""
+        labels = ("model", "step")
+        z = GaugeMetricFamily("odar_energy_drift_z", "Served against calibrated energies.", labels=labels)
+        drifting = GaugeMetricFamily("odar_energy_drifting", "1 where they drift apart.", labels=labels)
+        farthest: dict[tuple[str, str], AlignmentRow] = {}
+        for row in sorted(self._report(), key=_distance):
+            farthest[row.model, row.step] = row
+        for (model, step), row in farthest.items():
+            if row.drift_z is not None:
+                z.add_metric([model, step], row.drift_z)
+                drifting.add_metric([model, step], float(row.drifting))
+        return [z, drifting]
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing yet: asking now would read the file before anybody wants it."""
+        return []
+
+
+def _distance(row: AlignmentRow) -> tuple[bool, float]:
+    """A σ that changed is drift too, whatever the difference of the means; nothing to compare is nearest."""
+    return row.drifting, -1.0 if row.drift_z is None else abs(row.drift_z)
+
+
+class StoreMetrics(Collector):
+    """The writer's queue, what it wrote, and what it had to give up."""
+
+    def __init__(self, health: Callable[[], Health]) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures of this moment."""
+        health = self._health()
+        yield GaugeMetricFamily("odar_store_up", "1 while the database takes what is written.", value=health.ok)
+        yield GaugeMetricFamily("odar_store_queue", "Traces that wait to be written.", value=health.queued)
+        yield CounterMetricFamily("odar_store_written", "Traces written.", value=health.stored)
+        lost = CounterMetricFamily("odar_store_lost", "Traces that were not written.", labels=("why",))
+        lost.add_metric(["shed"], health.dropped)
+        lost.add_metric(["rejected"], health.rejected)
+        yield lost

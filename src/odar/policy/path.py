@@ -126,6 +126,8 @@ class Routing:
         >>> Routing(Thresholds(0.3, 0.7)).scaled(0.5).thresholds
         Thresholds(tau1=0.15, tau2=0.35, expert='')
         """
+        if ratio == 1.0:
+            return self
 
         def times(each: Thresholds) -> Thresholds:
             return replace(each, tau1=min(1.0, each.tau1 * ratio), tau2=min(1.0, each.tau2 * ratio))

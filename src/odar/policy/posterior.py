@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -21,7 +21,7 @@ import numpy as np
 
 from odar.errors import InputError
 from odar.formats import check_format
-from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, Array, QuantileTables, SignalArrays
+from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, Array, QuantileTables, SignalArrays, interpolate
 from odar.types import Look
 
 FORMAT = "odar-posterior/3"
@@ -75,27 +75,34 @@ class PosteriorDifficulty:
         self, answer: AnswerSignals, tables: QuantileTables | None = None, origin: str = "shipped"
     ) -> tuple[float | None, Look]:
         """`predict` for one answer, with what made it; None if the answer shows nothing and the prior decides."""
-        kind, weights = answer.kind, self._vector(answer.kind)
+        kind = answer.kind
         known = self.tables if tables is None else tables.over(self.tables)
-        terms = self.terms(SignalArrays.of([answer]), kind, known)
-        score = self.score(kind, terms) if answer.stated else np.ones(1)
-        difficulty, values = float(self._difficulty(kind, score)[0]), terms[0]
-        used = np.flatnonzero(~np.isnan(values) & (weights > 0))
-        total = float(weights[used].sum())
-        raw = {name: getattr(answer, name) for name in (*RANKED, "agreement")}
+        ranks = {name: known.rank_one(kind, name, getattr(answer, name)) for name in RANKED}
+        weights = self.weights[kind.value]
+        used = [
+            (term, value, weights[term])
+            for term, value in zip(TERMS, _terms_of_one(answer, ranks), strict=True)
+            if value is not None and weights.get(term, 0.0) > 0
+        ]
+        total = sum(weight for _, _, weight in used)
+        score = None
+        if not answer.stated:
+            score = 1.0
+        elif any(term not in PRIOR_TERMS for term, _, _ in used):
+            score = sum(value * weight for _, value, weight in used) / total
         shown = []
-        for name, value in raw.items():
+        for name in (*RANKED, "agreement"):
+            value, rank = getattr(answer, name), ranks.get(name)
             if value is not None:
-                rank = float(known.rank(kind, name, [value])[0])
-                shown.append((name, float(value), None if math.isnan(rank) else round(rank, 4)))
+                shown.append((name, float(value), None if rank is None else round(rank, 4)))
         look = Look(
             kind=kind.value,
             stated=answer.stated,
             signals=tuple(shown),
-            terms=tuple((TERMS[i], round(float(values[i]), 4), round(float(weights[i]) / total, 4)) for i in used),
+            terms=tuple((term, round(value, 4), round(weight / total, 4)) for term, value, weight in used),
             quantiles=origin,
         )
-        return None if math.isnan(difficulty) else difficulty, look
+        return None if score is None else interpolate(score, *self._scale(kind)), look
 
     def terms(self, signals: SignalArrays, kind: AnswerKind, tables: QuantileTables | None = None) -> Array:
         """(n, `TERMS`) values in [0, 1] of answers of one kind; NaN where unknown."""
@@ -122,8 +129,11 @@ class PosteriorDifficulty:
             return cast(Array, np.where(of_answer > 0, np.nan_to_num(terms) @ weights / total, math.nan))
 
     def _difficulty(self, kind: AnswerKind, score: Array) -> Array:
-        low, high = self.knots[kind.value]
-        return cast(Array, np.interp(score, (0.0, low, high, 1.0), (0.0, *PAPER_THRESHOLDS, MAX_DIFFICULTY)))
+        return cast(Array, np.interp(score, *self._scale(kind)))
+
+    def _scale(self, kind: AnswerKind) -> tuple[Sequence[float], Sequence[float]]:
+        """Scores and the difficulties that they stand for, ascending."""
+        return (0.0, *self.knots[kind.value], 1.0), (0.0, *PAPER_THRESHOLDS, MAX_DIFFICULTY)
 
     def _vector(self, kind: AnswerKind) -> Array:
         return np.array([self.weights[kind.value].get(term, 0.0) for term in TERMS])
@@ -172,6 +182,25 @@ class PosteriorDifficulty:
     def load(cls) -> PosteriorDifficulty:
         """The shipped weights and tables."""
         return _shipped()
+
+
+def _terms_of_one(answer: AnswerSignals, ranks: Mapping[str, float | None]) -> tuple[float | None, ...]:
+    """`PosteriorDifficulty.terms` of one answer: numbers, and None where they are unknown."""
+    sure_answer, sure_text, length = ranks["answer_logprob"], ranks["mean_logprob"], ranks["length"]
+    unsure_answer = None if sure_answer is None else 1 - sure_answer
+    unsure_text = None if sure_text is None else 1 - sure_text
+    if answer.kind is AnswerKind.DIRECT and unsure_answer is None:
+        unsure_answer = unsure_text
+    capped = 1.0 if unsure_text is None else min(unsure_text, UNSURE_CAP) / UNSURE_CAP
+    return (
+        unsure_answer,
+        unsure_text,
+        length,
+        None if length is None else length * capped,
+        ranks["prior"],
+        min(1.0, max(0.0, (answer.prior - EASY[0]) / (EASY[1] - EASY[0]))),
+        None if answer.agreement is None else 1 - answer.agreement,
+    )
 
 
 @cache

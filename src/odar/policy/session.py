@@ -127,11 +127,12 @@ class SessionRequest:
         self, routing: Routing, estimate: Estimate, assignment: Assignment, prices: Mapping[Role, Price | None]
     ) -> Decision:
         """Choose the path of this request: by difficulty for a new turn, else as the loop began."""
-        session, ratio = self.session, self.ratio(prices)
-        up, down = self.routings(routing, prices)
+        session = self.session
         if not session.requests or not routing.enabled:
             usual = routing.decide(estimate, assignment)
             return replace(usual, session=SessionUse("start", usual.path is not Path.SIMPLE))
+        ratio = self.ratio(prices)
+        up, down = self.routings(routing, prices)
         decision = up.decide(estimate, assignment)
         use = SessionUse("stay", ratio=ratio, requests=session.requests, switches=session.switches)
         if not self.in_tool_loop:

@@ -8,6 +8,7 @@ from typing import Any
 
 from odar.providers.anthropic_wire import StreamedMessage, messages_body, read_message
 from odar.providers.base import OnDelta, Reply, Request
+from odar.providers.connections import SYSTEM_TLS, TlsFiles
 from odar.providers.http import HttpClient, Refusals, RetryPolicy, describe_models, listed_models
 
 _VERSION = "2023-06-01"
@@ -25,6 +26,7 @@ class AnthropicProvider:
         retry: when to try again.
         headers: further headers.
         key_hint: what to tell a user whose key is refused.
+        tls: certificates to trust and to identify ourselves with.
 
     >>> AnthropicProvider("anthropic").name
     'anthropic'
@@ -39,6 +41,7 @@ class AnthropicProvider:
         retry: RetryPolicy | None = None,
         headers: Mapping[str, str] | None = None,
         key_hint: str = "",
+        tls: TlsFiles = SYSTEM_TLS,
     ) -> None:
         self.name = name
         self._refusals = Refusals()
@@ -53,6 +56,7 @@ class AnthropicProvider:
             secrets=[key],
             retry=retry,
             key_hint=key_hint,
+            tls=tls,
         )
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:

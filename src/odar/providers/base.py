@@ -176,19 +176,14 @@ async def forward_body(provider: Provider, address: str, body: Mapping[str, Any]
     return await provider.forward(address, body, request)
 
 
-@runtime_checkable
-class Preparable(Protocol):
-    """A provider whose models may have to be downloaded and loaded before their first call."""
-
-    async def prepare(self, model: str) -> None:
-        """Download and load the model; no error, because the call that follows reports it."""
-        ...
-
-
 async def prepare_model(provider: Provider, model: str) -> None:
-    """Have the provider download what the model needs before its first call, if it needs anything."""
-    if isinstance(provider, Preparable):
-        await provider.prepare(model)
+    """Download and load the model before its first call, if the provider has a method `prepare` for that.
+
+    It raises nothing: the call that follows reports what is wrong.
+    """
+    prepare = getattr(provider, "prepare", None)
+    if prepare is not None:
+        await prepare(model)
 
 
 class Provider(Protocol):

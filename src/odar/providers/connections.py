@@ -1,15 +1,16 @@
-"""Connections to one server: opened when needed, kept for a while, never queued for."""
+"""Connections to one server, direct or through a proxy: opened when needed, kept for a while, never queued for."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from odar.providers.connection import Answer, Connection
@@ -21,6 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 _SAFE = "%/:@!$&'()*+,;=~-._"  # what may stand in a path as it is; a blank or a line break may not
 KEPT_S = 15.0
 """An idle connection is kept so long; servers close theirs after some time, and tell nobody before."""
+_MAX_TUNNEL_HEAD = 16 * 2**10
 _NEXT_ADDRESS_S = 0.25
 """A name may stand for several addresses: when the first is silent, the next is tried too (RFC 8305)."""
 
@@ -83,6 +85,64 @@ class Address(NamedTuple):
         return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode() + body
 
 
+class TlsFiles(NamedTuple):
+    """PEM files for connections to a server; empty for the system's CAs and no client certificate."""
+
+    ca_file: str = ""
+    client_cert: str = ""
+    client_key: str = ""
+    """Empty if `client_cert` holds the key too."""
+
+
+SYSTEM_TLS = TlsFiles()
+
+
+@cache
+def tls_context(files: TlsFiles) -> SSLContext:
+    """Return what TLS connections are made with. OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR if no CA is named.
+
+    Raises:
+        OSError: a file cannot be read, or holds something else (`ssl.SSLError`).
+    """
+    import ssl
+
+    context = ssl.create_default_context(cafile=files.ca_file or None)
+    if files.client_cert:  # a password, or OpenSSL would ask for that of an encrypted key on the terminal
+        context.load_cert_chain(files.client_cert, files.client_key or None, password="")
+    return context
+
+
+def proxy_for(address: Address) -> Address | None:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY name for a server; None for this machine.
+
+    Raises:
+        Unconnected: the variable holds something else than an http:// address.
+    """
+    from urllib import request
+
+    proxies = request.getproxies_environment()
+    scheme = "https" if address.secure else "http"
+    name = scheme if proxies.get(scheme) else "all"
+    url = proxies.get(name)
+    bypass: Any = request.proxy_bypass_environment  # type: ignore[attr-defined]  # unknown to typeshed
+    if not url or _is_loopback(address.host) or bypass(f"{address.host}:{address.port}", proxies):
+        return None
+    try:
+        proxy = Address.parse(url if "://" in url else f"http://{url}")
+    except ValueError:
+        proxy = None
+    if proxy is None or proxy.secure:
+        raise Unconnected(f"{name.upper()}_PROXY is not an http:// address of a proxy", retryable=False)
+    return proxy
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 class Unconnected(Exception):
     """No connection came about."""
 
@@ -92,11 +152,25 @@ class Unconnected(Exception):
 
 
 class Connections:
-    """The connections of one event loop to one address."""
+    """The connections of one event loop to one address, through a proxy if the environment names one for it.
 
-    def __init__(self, address: Address) -> None:
+    Raises:
+        Unconnected: what the environment names is no proxy.
+    """
+
+    def __init__(self, address: Address, tls: TlsFiles = SYSTEM_TLS) -> None:
         self.loop = asyncio.get_running_loop()
         self.address = address
+        self.proxy = proxy_for(address)
+        self._tls = tls
+        self._proxy_headers: dict[str, str] = {}
+        if self.proxy is not None and self.proxy.credentials:
+            self._proxy_headers["proxy-authorization"] = f"Basic {self.proxy.credentials}"
+        self._target = address
+        self._headers: dict[str, str] = {}
+        if self.proxy is not None and not address.secure:  # it reads the request, which names the server
+            self._target = address._replace(path=f"http://{address.authority}{address.path}")
+            self._headers = self._proxy_headers
         self._idle: deque[tuple[float, Connection]] = deque()
         """The one used last at the end: it is the likeliest to live."""
         self._sweeping: asyncio.TimerHandle | None = None
@@ -114,7 +188,7 @@ class Connections:
         """
         connection = await self.take()
         try:
-            answer = connection.ask(self.address.request(method, path, headers, body))
+            answer = connection.ask(self._target.request(method, path, {**headers, **self._headers}, body))
             await answer.head()
             yield answer
         finally:
@@ -162,26 +236,54 @@ class Connections:
 
         from aiohappyeyeballs import start_connection
 
-        host, port = self.address.host, self.address.port
-        secure = self.address.secure
+        secure, server = self.address.secure, f"{self.address.host}:{self.address.port}"
+        host, port = (self.proxy or self.address)[:2]
         try:
             found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             raw = await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1, loop=self.loop)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.proxy is not None and secure:
+                await self._tunnel(raw)
+            context = tls_context(self._tls) if secure else None
             _, connection = await self.loop.create_connection(
-                Connection, sock=raw, ssl=_trust() if secure else None, server_hostname=host if secure else None
+                Connection, sock=raw, ssl=context, server_hostname=self.address.host if secure else None
             )
         except SSLError:
-            raise Unconnected(f"no trusted TLS connection to {host}:{port}", retryable=False) from None
+            remedy = "name its CA in SSL_CERT_FILE or in the provider's ca_file"
+            raise Unconnected(f"no trusted TLS connection to {server}; {remedy}", retryable=False) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: a name that is none
             why = getattr(error, "strerror", None) or type(error).__name__
-            raise Unconnected(f"cannot connect to {host}:{port} ({why}); check base_url") from None
+            what = f"the proxy {host}:{port}" if self.proxy else server
+            check = "the proxy variables" if self.proxy else "base_url"
+            raise Unconnected(f"cannot connect to {what} ({why}); check {check}") from None
         return connection
 
+    async def _tunnel(self, raw: socket.socket) -> None:
+        """Have the proxy connect the socket to the server (CONNECT); close the socket if it does not.
 
-@cache
-def _trust() -> SSLContext:
-    """Whom to trust; reading the certificates takes a while."""
-    import ssl
-
-    return ssl.create_default_context()
+        Raises:
+            Unconnected: the proxy refuses.
+            OSError: it closes the connection, or does not speak HTTP.
+        """
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        server = f"{host}:{self.address.port}"
+        lines = [f"{name}: {value}" for name, value in {"host": server, **self._proxy_headers}.items()]
+        head = b""
+        try:
+            request = "\r\n".join([f"CONNECT {server} HTTP/1.1", *lines, "", ""])
+            await self.loop.sock_sendall(raw, request.encode())
+            while not head.endswith(b"\r\n\r\n"):  # the server speaks only after us, so nothing follows the head
+                piece = await self.loop.sock_recv(raw, 4096)
+                head += piece
+                if not piece or len(head) > _MAX_TUNNEL_HEAD:
+                    raise ConnectionError
+            status = int(head[9:12]) if head.startswith(b"HTTP/1.") and head[9:12].isdigit() else 0
+            if not 200 <= status < 300:
+                remedy = (
+                    "check user and password in HTTPS_PROXY" if status == 407 else "check HTTPS_PROXY and NO_PROXY"
+                )
+                answer = f"answers {status}" if status else "does not answer in HTTP"
+                raise Unconnected(f"the proxy {answer} for {server}; {remedy}", retryable=status >= 500)
+        except BaseException:
+            raw.close()
+            raise

@@ -17,7 +17,7 @@ from odar.formats import dump_json
 from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Completion, Delta, OnDelta, Reply, Request
 from odar.providers.connection import Broken, NotHttp
-from odar.providers.connections import Address, Connections, Unconnected
+from odar.providers.connections import SYSTEM_TLS, Address, Connections, TlsFiles, Unconnected
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response, string
 from odar.secrets import is_secret, secrets_in
@@ -72,6 +72,7 @@ class HttpClient:
         secrets: values that must never show in an error.
         retry: when to try again.
         key_hint: what to do about a refused key.
+        tls: certificates to trust and to identify ourselves with.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class HttpClient:
         secrets: Sequence[str] = (),
         retry: RetryPolicy | None = None,
         key_hint: str = "",
+        tls: TlsFiles = SYSTEM_TLS,
     ) -> None:
         for header, value in headers.items():
             if not (header + value).isprintable():
@@ -91,6 +93,7 @@ class HttpClient:
         self._headers = _HEADERS | {header.lower(): value for header, value in headers.items()}
         self._failures = Failures(name, key_hint, (*secrets, *_secrets_of(headers), *secrets_in(base_url)))
         self._retry = retry or RetryPolicy()
+        self._tls = tls
         self._connections: Connections | None = None
 
     async def complete(
@@ -233,7 +236,7 @@ class HttpClient:
                 address = Address.parse(self._base_url)
             except ValueError:
                 raise Unconnected("base_url is not a valid http(s) address", retryable=False) from None
-            self._connections = Connections(address)
+            self._connections = Connections(address, self._tls)
         return self._connections
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from odar.conversation import Message
 from odar.providers.base import Completion, OnDelta, Reply, Request, Sampling
+from odar.providers.connections import SYSTEM_TLS, TlsFiles
 from odar.providers.http import HttpClient, Refusals, RetryPolicy, describe_models, listed_models
 from odar.providers.openai_wire import StreamedReply, chat_body, logprob_of, read_forwarded, read_reply, read_usage
 from odar.types import Token
@@ -32,6 +33,7 @@ class OpenAIProvider:
         retry: when to try again.
         headers: further headers.
         key_hint: what to tell a user whose key is refused.
+        tls: certificates to trust and to identify ourselves with.
 
     >>> OpenAIProvider("local", "http://localhost:8080/v1").name
     'local'
@@ -46,13 +48,20 @@ class OpenAIProvider:
         retry: RetryPolicy | None = None,
         headers: Mapping[str, str] | None = None,
         key_hint: str = "",
+        tls: TlsFiles = SYSTEM_TLS,
     ) -> None:
         self.name = name
         self._refusals = Refusals()
         key = (api_key or "").strip()  # a key read from a file often ends in a line break
         auth = {"authorization": f"Bearer {key}"} if key else {}
         self._http = HttpClient(
-            name, base_url, headers={**auth, **(headers or {})}, secrets=[key], retry=retry, key_hint=key_hint
+            name,
+            base_url,
+            headers={**auth, **(headers or {})},
+            secrets=[key],
+            retry=retry,
+            key_hint=key_hint,
+            tls=tls,
         )
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:

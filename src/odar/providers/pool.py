@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odar.errors import SettingsError, UnknownName
 from odar.files import user_path
@@ -23,6 +23,9 @@ from odar.providers.base import (
 from odar.registry import Registry
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
+
+if TYPE_CHECKING:
+    from odar.providers.connections import TlsFiles
 
 Opener = Callable[[str, ProviderSettings, Settings], Provider]
 Guard = Callable[[Provider], Provider]
@@ -90,7 +93,7 @@ def _open_replay(name: str, provider: ProviderSettings, settings: Settings) -> P
 
 
 def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
-    """Key, retries and what to say when the key is refused."""
+    """Key, retries, certificates, and what to say when the key is refused."""
     from odar.providers.http import RetryPolicy
 
     key = api_key(name, provider)
@@ -99,7 +102,27 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
     own = settings.retry
     retry = RetryPolicy(own.attempts, own.base_s, own.max_s, own.max_retry_after_s)
     source = provider.api_key_env or (provider.api_key_file and f"providers.{name}.api_key_file")
-    return {"api_key": key, "retry": retry, "key_hint": f"check {source}" if source else ""}
+    hint = f"check {source}" if source else ""
+    return {"api_key": key, "retry": retry, "key_hint": hint, "tls": _tls_files(name, provider)}
+
+
+def _tls_files(name: str, provider: ProviderSettings) -> TlsFiles:
+    """The provider's certificate files, read once: what cannot be used is the operator's to correct."""
+    from odar.providers.connections import TlsFiles, tls_context
+
+    given = {key: getattr(provider, key) for key in TlsFiles._fields}
+    paths = {key: str(user_path(file, setting=f"providers.{name}.{key}")) for key, file in given.items() if file}
+    files = TlsFiles(**paths)
+    if files.client_key and not files.client_cert:
+        raise SettingsError(f"providers.{name}.client_key needs providers.{name}.client_cert")
+    if paths:
+        try:
+            tls_context(files)
+        except (OSError, ValueError) as error:
+            named = " and ".join(f"providers.{name}.{key} = {path}" for key, path in paths.items())
+            why = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
+            raise SettingsError(f"{named}: no PEM certificates that can be used ({why})") from None
+    return files
 
 
 class ObservedProvider(ProviderWrapper):
