@@ -20,7 +20,7 @@ FAST_TESTS := tests/policy tests/golden tests/agents tests/test_config.py tests/
 RAY_TESTS := tests/recording/test_cluster.py tests/recording/test_cluster_limits.py tests/recording/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
-.PHONY: ask test test-fast test-extras check chromium bench audit coverage dist smoke chaos attack test-clients fuzz mutants lint-deploy docs site docs-reference clean
+.PHONY: ask test test-fast test-extras check chromium bench audit coverage dist smoke chaos attack test-clients fuzz mutants lint-deploy docs site docs-reference docs-recordings clean
 
 ask: export QUESTION = $(value Q)
 ask: $(VENV)/.run
@@ -122,6 +122,14 @@ site: $(VENV)/.dev $(DOCS)/.tools
 # The pages and figures that are made from the code, and committed.
 docs-reference: $(VENV)/.dev
 	PYTHONPATH=scripts $(BIN)/python -m docsite reference
+
+# What comes from the committed recordings, offline and in about a minute: the whole report, docs/results.md and
+# docs/paper.md. Recorded pairs of large models on the results page come from DATA, and stay as they are without it.
+DATA ?= $(wildcard ../shared/data)
+docs-recordings: $(VENV)/.dev
+	$(BIN)/odar eval report docs/data/embedded-*.jsonl.gz runs/local-pair/recording.jsonl.gz --out docs/reports/recordings.html
+	$(BIN)/python scripts/results.py $(if $(DATA),--data $(DATA))
+	PYTHONPATH=scripts $(BIN)/python -m docsite paper
 
 # Breaks the code in one place at a time: a test must notice each.
 mutants: $(VENV)/.dev

@@ -129,17 +129,19 @@ def routing(data: str, as_json: bool) -> None:
     routellm_gsm8k is never trained on. The MMLU-Pro pair is part of the estimator's training mixture, so the
     prior's row there flatters; the posterior is cross-validated on top of it.
     """
-    from odar.difficulty.estimator import shipped_estimator
-    from odar.evals.routing_bench import load_mmlu_pair, load_routellm, measure
+    from bench_routing import load_mmlu_pair, load_routellm, measure
 
-    folder, estimator = Path(data), shipped_estimator()
-    rows = [row for load in (load_routellm, load_mmlu_pair) for row in measure(load(folder), estimator)]
+    from odar.difficulty.estimator import shipped_estimator
+
+    recorded = [load(Path(data)) for load in (load_routellm, load_mmlu_pair)]
+    found = {outcomes.name: measure(outcomes, shipped_estimator()) for outcomes in recorded}
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
+        body = [{"data": name, **asdict(row)} for name, rows in found.items() for row in rows]
+        click.echo(json.dumps(body, ensure_ascii=False))
         return
-    for name in dict.fromkeys(row.data for row in rows):
+    for name, rows in found.items():
         click.echo(f"{name:29} {'APGR [95%]':>21} {'CPT50':>6} {'CPT80':>6} {'AUROC':>6}")
-        for row in (row for row in rows if row.data == name):
+        for row in rows:
             click.echo(f"  {row.router:27} {row.apgr!s:>21} {row.cpt50:>6.0%} {row.cpt80:>6.0%} {row.auroc:>6.3f}")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 WHEEL_MB = 15.0
 NEEDED = (
     "odar/catalogue.toml",
+    "odar/evals/benchmarks/benchmarks.toml",
     "odar/profiles/local.toml",
     "odar/profiles/tiny.toml",
     "odar/providers/weights.toml",

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from bench_routing import load_routellm
 
-from odar.evals.routing_bench import load_routellm, router_row
+from odar.evals.router_quality import router_row
 
 SEEDS = (42, 123, 456)
 
@@ -20,8 +21,8 @@ def main() -> None:
     data = load_routellm(Path(sys.argv[1]))
     lengths = np.array([len(prompt) for prompt in data.prompts], dtype=float)
     chance = [np.random.default_rng(seed).random(len(lengths)) for seed in SEEDS]
-    random = [router_row(data, "random", score, np.random.default_rng(0)) for score in chance]
-    length = router_row(data, "length", lengths, np.random.default_rng(0))
+    random = [router_row("random", score, data.weak, data.strong, np.random.default_rng(0)) for score in chance]
+    length = router_row("length", lengths, data.weak, data.strong, np.random.default_rng(0))
     found = float(np.mean([row.apgr.value for row in random]))
     each = ", ".join(f"{row.apgr.value:.3f}" for row in random)
     print(f"{len(lengths)} questions that are not contaminated")

@@ -14,47 +14,63 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.evidence import evidence_of, fit_statistics, is_complete_item
-from odar.calibration.install import table
+from odar.calibration.evidence import evidence_of, fit_statistics
 from odar.calibration_file import Calibration
 from odar.config import load_settings
-from odar.engine import Odar
 from odar.evals.replay.arrays import PanelArrays, load_arrays, with_calibration
 from odar.evals.replay.policies import run
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import PolicyOutcome, always, odar
-from odar.policy.path import HARD, MEDIUM, SIMPLE
+from odar.evals.replay.simulate import Setting, always, odar, posterior_of, prior_of
+from odar.policy.alignment import Source, StatisticsTable
+from odar.policy.path import HARD, MEDIUM, SIMPLE, Routing, Thresholds
+from odar.policy.rules import Array
 from odar.policy.target import ThresholdPath
 from odar.recording.files import open_recording
 from odar.recording.schema import RecordedItem
+from odar.types import Step
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDING = ROOT / "runs/local-pair/recording.jsonl.gz"
 PAGE = ROOT / "docs/results.md"
 FIGURE = ROOT / "docs/images/results.svg"
 MAX_CALLS = 3.0
-"""Thresholds are chosen for accuracy within this many calls per question: half of always-hard's six."""
+"""Half of the six calls that the Hard path may take."""
+TARGETS = (2.0, 4.0)
+"""Further targets, in mean calls per question."""
+GOAL = 0.9
+"""The share of always-hard's gain that ODAR should keep within MAX_CALLS."""
 GRID = tuple(round(0.05 * i, 2) for i in range(20))
+MODES = ("posterior", "prior")
 PRICES = {"qwen2.5-coder-0.5b": 0.049, "qwen2.5-coder-1.5b": 0.154}
 """US dollars per million tokens, in proportion to the parameters (0.49 and 1.54 billion): the models are free."""
-STEPS = 101
 RESAMPLES = 4000
+FIELDS = ("score", "calls", "cost")
 
 
 @dataclass(frozen=True)
 class Half:
-    """One half of the recording under settings that were fitted to the other half."""
+    """One half of the recording under settings that do not depend on it."""
 
     arrays: PanelArrays
     setting: Setting
-    path: ThresholdPath
+    by_path: Mapping[str, Array]
+    """(N, 3): score, calls and cost of each item on each path."""
+    prior: Array
+    posterior: Array
+    chosen: Mapping[str, tuple[float, float]]
+    """By mode: the thresholds that were most accurate within MAX_CALLS on the other half."""
+
+    def paths(self, mode: str, thresholds: tuple[float, float]) -> Array:
+        """The path of each item."""
+        look, hard = mode == "posterior", self.setting.clearly_hard
+        routing = Routing(Thresholds(*thresholds), self.setting.n, look, hard)
+        return routing.route(self.prior, self.posterior, self.arrays.items.expert).path
 
 
 @dataclass(frozen=True)
@@ -62,238 +78,307 @@ class Rows:
     """One policy over some items."""
 
     name: str
-    score: np.ndarray
-    calls: np.ndarray
-    cost: np.ndarray
-    mix: tuple[float, float, float] | None = None
+    score: Array
+    calls: Array
+    cost: Array
+    mix: Array | None = None
 
 
-def items_of(split: str) -> list[RecordedItem]:
-    """The complete items of one half."""
-    return [item for item in open_recording(RECORDING).items(split) if is_complete_item(item)]
+def halves_of(recording: Path) -> dict[str, Half]:
+    """Both halves, each under statistics and thresholds that were fitted to the other."""
+    settings = load_settings(profile="local", calibration="")
+    items = {split: list(open_recording(recording).items(split)) for split in ("calibrate", "judge")}
+    plain = {split: priced(load_arrays(recording, split=split), items[split]) for split in items}
+    tables = {split: statistics(plain[split], items[split], settings.fusion.varentropy_weight) for split in items}
+    own = {split: half(plain[split], tables[split], settings) for split in items}
+    thresholds = {split: {mode: best_thresholds(own[split], mode) for mode in MODES} for split in items}
+    other = {"judge": "calibrate", "calibrate": "judge"}
+    found = {split: half(plain[split], tables[other[split]], settings) for split in items}
+    return {split: replace(each, chosen=thresholds[other[split]]) for split, each in found.items()}
 
 
-def fitted_to(split: str, mode: str = "posterior") -> Calibration:
-    """Statistics, quantiles and thresholds of the profile `local` from this half alone.
-
-    The thresholds are the most accurate ones of a grid with at most `MAX_CALLS` calls on average.
-    """
-    engine, items = Odar(load_settings(profile="local", calibration="")), items_of(split)
-    evidence = evidence_of(items, engine.settings.fusion.varentropy_weight)
-    measured = Calibration(table(engine, fit_statistics(evidence)))
-    arrays = at_nominal_prices(load_arrays(RECORDING, split=split), items)
-    arrays = PanelArrays(with_calibration(arrays.header, measured), arrays.items, arrays.answers)
-    setting = replace(Setting.of(arrays.header), mode=mode, first_wave=engine.settings.fusion.first_wave)
-    best = (-1.0, 0.0, 0.0, 0.0)
-    for tau1, tau2 in ((a, b) for a in GRID for b in GRID if a <= b):
-        found = odar(arrays, replace(setting, tau1=tau1, tau2=tau2))
-        if found.calls.mean() <= MAX_CALLS:
-            best = max(best, (float(found.score.mean()), -float(found.calls.mean()), tau1, tau2))
-    chosen = {"routing.tau1": best[2], "routing.tau2": best[3], "routing.mode": mode}
-    return replace(measured, settings=chosen)
-
-
-def at_nominal_prices(arrays: PanelArrays, items: Sequence[RecordedItem]) -> PanelArrays:
-    """The recording with tokens priced by the size of the model."""
-    price = np.array([PRICES[source["model"]] / 1e6 for source in arrays.header.sources])[arrays.answers.source]
+def priced(arrays: PanelArrays, items: Sequence[RecordedItem]) -> PanelArrays:
+    """The recording with tokens priced by the size of the model; other models keep their recorded prices."""
+    models = [source["model"] for source in arrays.header.sources]
+    if not set(models) <= set(PRICES):
+        return arrays
+    price = np.array([PRICES[model] / 1e6 for model in models])[arrays.answers.source]
     prompts = np.array([[attempt.usage.input or 0 for attempt in item.attempts] for item in items])
     answers = replace(arrays.answers, output_usd=price * arrays.answers.output, prompt_usd=price * prompts)
-    return PanelArrays(arrays.header, arrays.items, answers)
+    return replace(arrays, answers=answers)
 
 
-def half(split: str, calibration: Calibration) -> Half:
-    """One half under a calibration, at nominal prices."""
-    arrays = at_nominal_prices(load_arrays(RECORDING, split=split), items_of(split))
-    arrays = PanelArrays(with_calibration(arrays.header, calibration), arrays.items, arrays.answers)
-    first_wave = load_settings(profile="local").fusion.first_wave
-    setting = replace(Setting.of(arrays.header), first_wave=first_wave)
-    return Half(arrays, setting, ThresholdPath.through((setting.tau1, setting.tau2)))
+def statistics(arrays: PanelArrays, items: Sequence[RecordedItem], weight: float) -> StatisticsTable:
+    """μ, σ and quantiles of each source of the recording, from the answers of these items."""
+    fitted = dict(
+        zip((Step.ANSWER, Step.VERIFY, Step.SOLVE), fit_statistics(evidence_of(items, weight)), strict=True)
+    )
+    names = ("model", "prompt_md5", "temperature", "top_p", "max_tokens")
+    entries = {}
+    for source in arrays.header.sources:
+        if (known := fitted[Step(source["step"])]) is not None:
+            entries[Source(**{name: source[name] for name in names}, varentropy_weight=weight)] = known
+    return StatisticsTable(entries)
 
 
-def with_first_wave(each: Half) -> PanelArrays:
-    """The arrays with the profile's first wave in their header, where policies by name read it."""
-    fusion = {**each.arrays.header.settings["fusion"], "first_wave": each.setting.first_wave}
-    header = replace(each.arrays.header, settings={**each.arrays.header.settings, "fusion": fusion})
-    return PanelArrays(header, each.arrays.items, each.arrays.answers)
-
-
-def joined(name: str, parts: Sequence[PolicyOutcome]) -> Rows:
-    """One policy over the items of several halves."""
-    join = [
-        np.concatenate([getattr(each, field) for each in parts]) for field in ("score", "calls", "cost", "path")
-    ]
-    mix = np.bincount(join[3], minlength=3) / len(join[3]) if join[3].min() >= 0 else None
-    return Rows(name, join[0], join[1], join[2], None if mix is None else tuple(map(float, mix)))
-
-
-def at(halves: Sequence[Half], t: float) -> list[PolicyOutcome]:
-    """ODAR at one point of the path from always Simple (t = 0) to always Hard (t = 1)."""
-    found = []
-    for each in halves:
-        tau1, tau2 = each.path.thresholds(t)
-        found.append(odar(each.arrays, replace(each.setting, tau1=tau1, tau2=tau2)))
+def half(arrays: PanelArrays, table: StatisticsTable, settings) -> Half:
+    """One half under these statistics and the settings of the profile."""
+    current = {name: asdict(getattr(settings, name)) for name in ("routing", "fusion")}
+    header = replace(arrays.header, settings={**arrays.header.settings, **current})
+    arrays = replace(arrays, header=with_calibration(header, Calibration(table)))
+    setting = Setting.of(arrays.header)
+    runs = [always(arrays, setting, path, "") for path in (SIMPLE, MEDIUM, HARD)]
+    by_path = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
+    prior = prior_of(arrays, setting)
+    found = Half(arrays, setting, by_path, prior, posterior_of(arrays, setting, prior), {})
+    shipped = rows_of([found], lambda each: each.paths(setting.mode, (setting.tau1, setting.tau2)), "")
+    assert np.array_equal(shipped.score, odar(arrays, setting).score), "choosing a path is all that routing does"
     return found
 
 
-def at_target(halves: Sequence[Half], mean: Callable[[Rows], float], target: float, name: str) -> Rows:
-    """ODAR where a mean (of calls or dollars) comes closest to a target; no score is looked at."""
-    curve = [joined(name, at(halves, t)) for t in np.linspace(0, 1, STEPS)]
-    return min(curve, key=lambda rows: abs(mean(rows) - target))
+def best_thresholds(each: Half, mode: str) -> tuple[float, float]:
+    """The most accurate thresholds of a grid with at most MAX_CALLS calls on average; the cheapest of equals."""
+    found = []
+    for pair in ((a, b) for a in GRID for b in GRID if a <= b):
+        rows = rows_of([each], lambda half, pair=pair: half.paths(mode, pair), "")
+        if rows.calls.mean() <= MAX_CALLS:
+            found.append((float(rows.score.mean()), -float(rows.calls.mean()), pair))
+    return max(found)[2] if found else (1.0, 1.0)
 
 
-def matched(halves: Sequence[Half], chosen: Rows, name: str, *, by_length: bool) -> Rows:
-    """The mix of paths of `chosen`, by the length of the question, or at random (the exact expectation)."""
-    assert chosen.mix is not None
-    paths = [[always(each.arrays, each.setting, path, name) for path in (SIMPLE, MEDIUM, HARD)] for each in halves]
-    table = {
-        field: np.concatenate([np.stack([getattr(run, field) for run in runs], axis=1) for runs in paths])
-        for field in ("score", "calls", "cost")
-    }
+def rows_of(halves: Sequence[Half], choose: Callable[[Half], Array], name: str) -> Rows:
+    """The items of some halves on the paths that `choose` gives each."""
+    paths = [choose(each) for each in halves]
+    columns = [
+        np.concatenate(
+            [each.by_path[field][np.arange(len(path)), path] for each, path in zip(halves, paths, strict=True)]
+        )
+        for field in FIELDS
+    ]
+    return Rows(name, *columns, np.bincount(np.concatenate(paths), minlength=3) / len(columns[0]))
+
+
+def policy(halves: Sequence[Half], spec: str, name: str = "") -> Rows:
+    """A policy of `odar eval replay` over the items of some halves."""
+    runs = [run(each.arrays, spec) for each in halves]
+    columns = [np.concatenate([getattr(each, field) for each in runs]) for field in FIELDS]
+    path = np.concatenate([each.path for each in runs])
+    return Rows(name or spec, *columns, np.bincount(path, minlength=3) / len(path) if path.min() >= 0 else None)
+
+
+def curve(halves: Sequence[Half], mode: str) -> list[Rows]:
+    """ODAR from always Simple to always Hard, through the thresholds that were chosen on the other half."""
+    paths = [ThresholdPath.through(each.chosen[mode]) for each in halves]
+    found = []
+    for t in np.linspace(0, 1, 101):
+        thresholds = {id(each): path.thresholds(t) for each, path in zip(halves, paths, strict=True)}
+        found.append(rows_of(halves, lambda each, at=thresholds: each.paths(mode, at[id(each)]), ""))
+    return found
+
+
+def nearest(rows: Sequence[Rows], field: str, target: float, name: str) -> Rows:
+    """The point of a curve whose mean calls or cost comes closest to a target; no score is looked at."""
+    return replace(min(rows, key=lambda each: abs(getattr(each, field).mean() - target)), name=name)
+
+
+def matched(halves: Sequence[Half], ours: Rows, name: str, *, by_length: bool) -> Rows:
+    """ODAR's mix of paths given out by the length of the question, or at random (the exact expectation)."""
+    table = {field: np.concatenate([each.by_path[field] for each in halves]) for field in FIELDS}
+    weights = np.tile(ours.mix, (len(table["score"]), 1))
     if by_length:
         lengths = np.concatenate([[len(text) for text in each.arrays.items.query] for each in halves])
-        order = np.argsort(np.argsort(lengths, kind="stable"))
-        edges = np.cumsum(np.round(np.array(chosen.mix) * len(lengths)))[:2]
-        weights = np.eye(3)[np.searchsorted(edges, order, side="right")]
-    else:
-        weights = np.tile(chosen.mix, (len(table["score"]), 1))
-    values = {field: (column * weights).sum(axis=1) for field, column in table.items()}
-    return Rows(name, values["score"], values["calls"], values["cost"], chosen.mix)
+        rank = np.argsort(np.argsort(lengths, kind="stable"))
+        edges = np.cumsum(np.round(ours.mix * len(lengths)))[:2]
+        weights = np.eye(3)[np.searchsorted(edges, rank, side="right")]
+    return Rows(name, *((table[field] * weights).sum(axis=1) for field in FIELDS), ours.mix)
 
 
-def share_kept(odar_rows: Rows, hard: Rows, fast: Rows) -> Interval:
+def share_kept(ours: Rows, hard: Rows, fast: Rows) -> Interval:
     """Share of always-hard's gain over single-fast that ODAR keeps; the ratio is resampled by question."""
-    rng = np.random.default_rng(0)
-    gains = np.stack([odar_rows.score - fast.score, hard.score - fast.score])
-    draws = rng.integers(0, gains.shape[1], (RESAMPLES, gains.shape[1]))
+    gains = np.stack([ours.score - fast.score, hard.score - fast.score])
+    draws = np.random.default_rng(0).integers(0, gains.shape[1], (RESAMPLES, gains.shape[1]))
     kept, whole = gains[0][draws].mean(axis=1), gains[1][draws].mean(axis=1)
-    ratio = np.where(whole > 0, kept / np.where(whole > 0, whole, 1), np.nan)
-    low, high = np.nanpercentile(ratio, [2.5, 97.5])
+    if gains[1].mean() <= 0 or (whole <= 0).mean() > 0.025:
+        return Interval(float("nan"), float("nan"), float("nan"))  # a ratio to a gain that may be nothing
+    low, high = np.percentile(kept[whole > 0] / whole[whole > 0], [2.5, 97.5])
     return Interval(float(gains[0].mean() / gains[1].mean()), float(low), float(high))
 
 
-def table_of(halves: Sequence[Half], prior: Sequence[Half]) -> tuple[list[Rows], dict[str, str]]:
-    """Every policy on the same items, and the comparisons that a reader wants."""
+def difference(first: Rows, second: Rows, own: Array | slice = slice(None)) -> Interval:
+    """The paired difference of two policies with its interval."""
+    return bootstrap_mean((first.score - second.score)[own], shares=False)
 
-    def policy(spec: str) -> Rows:
-        outcomes = []
-        for each in halves:
-            outcomes.append(run(with_first_wave(each), spec))
-        return joined(spec, outcomes)
 
-    fast, slow, hard = policy("single-fast"), policy("single-slow"), policy("always-hard")
-    routing = load_settings(profile="local").routing
-    shipped = [replace(each.setting, tau1=routing.tau1, tau2=routing.tau2) for each in halves]
-    as_shipped = joined("**ODAR**, as shipped", [odar(h.arrays, s) for h, s in zip(halves, shipped, strict=True)])
-    default = joined("**ODAR**, within three calls", [odar(each.arrays, each.setting) for each in halves])
-    calls = lambda rows: float(rows.calls.mean())  # noqa: E731
-    dollars = lambda rows: float(rows.cost.mean())  # noqa: E731
-    half_calls = at_target(halves, calls, calls(hard) / 2, "**ODAR**, half of always-hard's calls")
-    same_dollars = at_target(halves, dollars, dollars(slow), "**ODAR**, the dollars of single-slow")
-    random = matched(halves, default, "random, ODAR's mix of paths", by_length=False)
-    length = matched(halves, default, "length of the question, ODAR's mix", by_length=True)
-    by_prior = joined("ODAR, routed by the question alone", [odar(each.arrays, each.setting) for each in prior])
+def verdict(found: Interval) -> str:
+    """What an interval of a difference shows."""
+    return "**better**" if found.low > 0 else "**worse**" if found.high < 0 else "no difference shown"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Every policy on the same items."""
+
+    fast: Rows
+    slow: Rows
+    hard: Rows
+    default: Rows
+    within: Rows
+    by_question: Rows
+    equal_dollars: Rows
+    targets: Sequence[Rows]
+    baselines: Sequence[Rows]
+    oracles: Sequence[Rows]
+    random: Rows
+    length: Rows
+    curves: Mapping[str, Sequence[Rows]]
+    sets: Array
+
+
+def study(halves: Sequence[Half]) -> Study:
+    """Run every policy on some halves."""
+    curves = {mode: curve(halves, mode) for mode in MODES}
+    slow, ours = policy(halves, "single-slow"), curves["posterior"]
+    within = rows_of(
+        halves, lambda each: each.paths("posterior", each.chosen["posterior"]), "**ODAR within 3 calls**"
+    )
+    shipped = halves[0].setting
+    return Study(
+        fast=policy(halves, "single-fast"),
+        slow=slow,
+        hard=policy(halves, "always-hard"),
+        default=policy(halves, "odar", f"**ODAR, default** (τ {shipped.tau1:g} and {shipped.tau2:g})"),
+        within=within,
+        by_question=rows_of(
+            halves,
+            lambda each: each.paths("prior", each.chosen["prior"]),
+            "ODAR within 3 calls, by the question alone",
+        ),
+        equal_dollars=nearest(ours, "cost", float(slow.cost.mean()), "ODAR at single-slow's dollars"),
+        targets=[nearest(ours, "calls", target, f"ODAR, target {target:g} calls") for target in TARGETS],
+        baselines=[policy(halves, spec) for spec in ("self-consistency:k=5", "best-of-n:n=5", "always-medium")],
+        oracles=[policy(halves, "oracle-router"), policy(halves, "oracle")],
+        random=matched(halves, within, "random, mix of ODAR within 3 calls", by_length=False),
+        length=matched(halves, within, "by length, mix of ODAR within 3 calls", by_length=True),
+        curves=curves,
+        sets=np.concatenate([[key.set for key in each.arrays.items.keys] for each in halves]),
+    )
+
+
+def tables(found: Study, halves: Sequence[Half]) -> list[str]:
+    """The policies, the comparisons and every set, as Markdown."""
+    fast, slow, hard, within = found.fast, found.slow, found.hard, found.within
     rows = [
-        fast, slow, policy("self-consistency:k=5"), policy("best-of-n:n=5"), policy("always-medium"), hard,
-        random, length, by_prior, default, half_calls, same_dollars, as_shipped, policy("oracle-router"),
+        fast, slow, *found.baselines, hard, found.random, found.length, within, found.by_question, found.default,
+        *found.targets, found.equal_dollars, *found.oracles,
     ]  # fmt: skip
-    random_half = matched(halves, half_calls, "", by_length=False)
-    length_half = matched(halves, half_calls, "", by_length=True)
-    said = {
-        "ODAR − random, within three calls": difference(default, random),
-        "ODAR − length, within three calls": difference(default, length),
-        "ODAR − random, at half of the calls": difference(half_calls, random_half),
-        "ODAR − length, at half of the calls": difference(half_calls, length_half),
-        "ODAR − single-slow, at equal dollars": difference(same_dollars, slow),
-        "ODAR − always-hard, as shipped": difference(as_shipped, hard),
-        KEPT + ", as shipped": f"{share_kept(as_shipped, hard, fast)} at {calls(as_shipped):.2f} calls",
-        KEPT + " within three calls": f"{share_kept(default, hard, fast)} at {calls(default):.2f} calls",
-        "the same, routed by the question alone": f"{share_kept(by_prior, hard, fast)} at {calls(by_prior):.2f} calls",
-        KEPT
-        + " at half of its calls": f"{share_kept(half_calls, hard, fast)} at {calls(half_calls):.2f} of {calls(hard):.2f} calls",
-    }
-    return rows, said
-
-
-KEPT = "share of always-hard's gain kept"
-
-
-def verdict(signed: str) -> str:
-    """Whether an interval such as "+0.010 [-0.020, +0.040]" holds 0."""
-    low, high = (float(part) for part in signed.partition("[")[2].rstrip("]").split(","))
-    return "above" if low > 0 else "below" if high < 0 else "no significant difference"
-
-
-def difference(first: Rows, second: Rows) -> str:
-    """The paired difference with its interval."""
-    return bootstrap_mean(first.score - second.score, shares=False).signed()
-
-
-def markdown(rows: Sequence[Rows]) -> list[str]:
-    """The policies as a table."""
     lines = ["| policy | accuracy | calls | $ per 1,000 | simple / medium / hard |", "|---|---|---|---|---|"]
     for row in rows:
         mix = "–" if row.mix is None else " / ".join(f"{share:.0%}" for share in row.mix)
-        lines.append(
-            f"| {row.name} | {bootstrap_mean(row.score)} | {row.calls.mean():.2f} | {1000 * row.cost.mean():.4f} | {mix} |"
-        )
-    return lines
+        figures = f"{row.calls.mean():.2f} | {1000 * row.cost.mean():.4f} | {mix}"
+        lines.append(f"| {row.name} | {bootstrap_mean(row.score)} | {figures} |")
+    lines += ["", "| at equal calls or dollars | difference in accuracy | |", "|---|---|---|"]
+    pairs = [("ODAR within 3 calls − random, same mix", within, found.random),
+             ("ODAR within 3 calls − by length, same mix", within, found.length),
+             ("by the question alone − random, same mix", found.by_question,
+              matched(halves, found.by_question, "", by_length=False)),
+             ("ODAR at single-slow's dollars − single-slow", found.equal_dollars, slow),
+             ("ODAR, default − always-hard", found.default, hard)]  # fmt: skip
+    for name, first, second in pairs:
+        gap = difference(first, second)
+        lines.append(f"| {name} | {gap.signed()} | {verdict(gap)} |")
+    lines += ["", "| share of always-hard's gain kept | share | calls |", "|---|---|---|"]
+    for row in (within, found.by_question, found.default, *found.targets):
+        kept = share_kept(row, hard, fast)
+        text = "–" if np.isnan(kept.value) else str(kept)
+        lines.append(f"| {row.name} | {text} | {row.calls.mean():.2f} of {hard.calls.mean():.2f} |")
+    return [*lines, "", *by_set(found)]
 
 
-def by_set(halves: Sequence[Half]) -> list[str]:
-    """Accuracy by set: each agent, always-hard and ODAR."""
-    names = [key.set for each in halves for key in each.arrays.items.keys]
-    columns = [
-        joined(spec, [run(with_first_wave(each), spec) for each in halves])
-        for spec in ("single-fast", "single-slow", "always-medium", "always-hard")
-    ] + [joined("ODAR within three calls", [odar(each.arrays, each.setting) for each in halves])]
-    lines = ["| set | items | " + " | ".join(each.name for each in columns) + " | ODAR's calls |"]
-    lines.append("|---" * (len(columns) + 3) + "|")
-    for name in sorted(set(names)):
-        own = np.array([each == name for each in names])
+def by_set(found: Study) -> list[str]:
+    """Every set: each agent, always-hard, ODAR, and whether ODAR's choice of questions was better than chance."""
+    columns = [found.fast, found.slow, found.hard, found.within]
+    lines = [
+        "| set | items | fast | slow | always-hard | ODAR within 3 calls | its calls | ODAR − fast | ODAR − random |"
+    ]
+    lines.append("|---" * 9 + "|")
+    for name in sorted(set(found.sets)):
+        own = found.sets == name
         figures = " | ".join(f"{column.score[own].mean():.3f}" for column in columns)
-        lines.append(f"| {name} | {own.sum()} | {figures} | {columns[-1].calls[own].mean():.2f} |")
+        gaps = [difference(found.within, other, own) for other in (found.fast, found.random)]
+        shown = " | ".join(gap.signed() if own.sum() >= 10 else "too few items" for gap in gaps)
+        lines.append(f"| {name} | {own.sum()} | {figures} | {found.within.calls[own].mean():.2f} | {shown} |")
     return lines
 
 
-def curve(halves: Sequence[Half]) -> list[tuple[float, float]]:
-    """Mean calls and accuracy of ODAR along the path from always Simple to always Hard."""
-    points = [joined("", at(halves, t)) for t in np.linspace(0, 1, STEPS)]
-    return sorted({(float(rows.calls.mean()), float(rows.score.mean())) for rows in points})
+def summary(found: Study) -> list[str]:
+    """What the cross-fitted figures show, in words."""
+    kept, alone, default = (
+        share_kept(row, found.hard, found.fast) for row in (found.within, found.by_question, found.default)
+    )
+    random, length = (difference(found.within, other) for other in (found.random, found.length))
+    reached = "reached" if max(kept.value, alone.value) >= GOAL else "**not reached**"
+    worse = [
+        name
+        for name in sorted(set(found.sets))
+        if found.slow.score[found.sets == name].mean() <= found.fast.score[found.sets == name].mean()
+    ]
+    where = f"It cannot pay on {', '.join(worse)}: there the slow model is not better." if worse else ""
+    return [
+        "",
+        f"**In short**, cross-fitted over {len(found.sets)} items: within three calls ODAR keeps {kept} of always-hard's gain over the fast model",
+        f"at {found.within.calls.mean():.2f} calls; routed by the question alone, {alone} at {found.by_question.calls.mean():.2f}. The goal of {GOAL} at three calls is {reached}.",
+        f"Against the same mix of paths at random it is {random.signed()} ({verdict(random)}), against the same mix by length of the question",
+        f"{length.signed()} ({verdict(length)}). As shipped it keeps {default} at {found.default.calls.mean():.2f} calls. {where}",
+        "Reasons are in the [lab notes](lab-notes.md).",
+    ]
 
 
-def draw(halves: Sequence[Half], rows: Sequence[Rows]) -> None:
-    """Accuracy against calls, legible on light and dark pages."""
+def draw(found: Study) -> None:
+    """Accuracy against calls and against dollars, legible on light and dark pages."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    mpl.rcParams.update({"svg.hashsalt": "odar", "font.size": 11})
-    grey, blue = "#808080", "#2f7ed8"
-    figure, axes = plt.subplots(figsize=(6.4, 4.0))
-    axes.plot(*zip(*curve(halves), strict=True), color=blue, linewidth=2, label="ODAR, any target")
-    fast, hard = rows[0], next(row for row in rows if row.name == "always-hard")
-    ends = [(row.calls.mean(), row.score.mean()) for row in (fast, hard)]
-    axes.plot(*zip(*ends, strict=True), color=grey, linestyle=":", label="random between the ends")
-    for row in rows:
-        if row.name in ("single-fast", "single-slow", "always-medium", "always-hard", "self-consistency:k=5"):
-            axes.plot(row.calls.mean(), row.score.mean(), "o", color=grey)
+    mpl.rcParams.update({"svg.hashsalt": "odar", "svg.fonttype": "none", "font.size": 11})
+    grey, blue, green = "#808080", "#2f7ed8", "#3a9d5d"
+    figure, both = plt.subplots(2, 1, figsize=(6.4, 7.6))
+    shown = [found.fast, found.slow, found.hard, *found.baselines, found.oracles[0]]
+    for axes, field, unit, label in zip(
+        both, ("calls", "cost"), (1, 1000), ("calls per question", "nominal $ per 1,000 questions"), strict=True
+    ):
+        for mode, colour, name in (
+            ("posterior", blue, "ODAR, any target"),
+            ("prior", green, "ODAR by the question alone"),
+        ):
+            points = sorted({(unit * getattr(row, field).mean(), row.score.mean()) for row in found.curves[mode]})
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=2, label=name)
+        ends = [(unit * getattr(row, field).mean(), row.score.mean()) for row in (found.fast, found.hard)]
+        axes.plot(*zip(*ends, strict=True), color=grey, linestyle=":", label="random between the ends")
+        default = unit * getattr(found.default, field).mean(), found.default.score.mean()
+        axes.plot(*default, "D", color=blue)
+        axes.annotate("default", default, (5, -12), textcoords="offset points", color=blue)
+        for row in shown:
+            point = unit * getattr(row, field).mean(), row.score.mean()
+            axes.plot(*point, "o", color=grey)
             axes.annotate(
-                row.name, (row.calls.mean(), row.score.mean()), (4, -12), textcoords="offset points", color=grey
+                row.name.partition(":")[0], point, (5, 4), textcoords="offset points", color=grey, fontsize=9
             )
-    axes.set_xlabel("calls per question", color=grey)
-    axes.set_ylabel("accuracy", color=grey)
-    axes.tick_params(colors=grey)
-    for side in axes.spines.values():
-        side.set_color(grey)
-    axes.legend(frameon=False, labelcolor=grey)
+        axes.margins(x=0.14, y=0.12)
+        axes.set_xlabel(label, color=grey)
+        axes.set_ylabel("accuracy", color=grey)
+        axes.tick_params(colors=grey)
+        for side in axes.spines.values():
+            side.set_color(grey)
+        axes.patch.set_alpha(0)
+    both[0].legend(frameon=False, labelcolor=grey, loc="lower right")
     figure.patch.set_alpha(0)
-    axes.patch.set_alpha(0)
     figure.tight_layout()
     figure.savefig(FIGURE, metadata={"Date": None})
     plt.close(figure)
 
 
+LARGE_TITLE = "## Recorded pairs of large models"
 LARGE = (
     (
         "MMLU-Pro, gpt-4.1-nano → gpt-4.1",
@@ -306,7 +391,7 @@ LARGE = (
         "--fast-model gpt-4o-mini-2024-07-18 --slow-model claude-3-5-sonnet-20241022 --score-by math",
     ),
     (
-        "free text, Llama-3.1-8B → GPT-5 (token F1)",
+        "Free text, Llama-3.1-8B → GPT-5, token F1",
         "--fast {d}/freetext_cascade/outcomes.jsonl.gz --slow {d}/freetext_cascade/outcomes.jsonl.gz --map id=row "
         "--fast-map text=fast.1.text --fast-map mean_logprob=fast.1.mean_logprob --slow-map text=slow.0.text --score-by f1",
     ),
@@ -315,43 +400,57 @@ LARGE = (
 
 
 def large_pairs(data: Path) -> list[str]:
-    """A table for each recorded pair of large models, by `odar eval import`."""
+    """A table for each recorded pair of large models and each set, by `odar eval import`."""
     lines: list[str] = []
     for title, arguments in LARGE:
         command = ["eval", "import", *arguments.format(d=data).split()]
-        found = subprocess.run(  # the same command that a reader types
+        done = subprocess.run(  # the same command that a reader types
             [sys.executable, "-c", "from odar.cli.main import main; main()", *command, "--json"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if found.returncode:
-            print(f"{title}: {found.stderr.strip()[:300]}", file=sys.stderr)
-            continue
-        body = json.loads(found.stdout)
-        rows = {row["name"]: row for row in body["rows"]}
-        fast, slow = (rows[name]["accuracy"]["value"] for name in ("always fast", "always slow"))
-        lines += ["", f"### {title}", "", f"{body['items']:,} questions.", ""]
-        lines += [
-            "| | accuracy | gain over fast | share of the gain | calls | $ per 1,000 |",
-            "|---|---|---|---|---|---|",
-        ]
-        for name, row in rows.items():
-            accuracy, gain = Interval(**row["accuracy"]), Interval(**row["gain"])
-            kept = f"{(accuracy.value - fast) / (slow - fast):.0%}" if slow > fast else "–"
-            dollars = "unknown" if row["cost_usd"] is None else f"{1000 * row['cost_usd']:.3f}"
-            lines.append(f"| {name} | {accuracy} | {gain.signed()} | {kept} | {row['calls']:.2f} | {dollars} |")
-        ranks = ", ".join(f"{name} {value:.3f}" for name, value in body["apgr"].items())
-        shown = arguments.format(d="DIR")
-        lines += ["", f"APGR: {ranks}.", "", f"`odar eval import {shown}`"]
+        if done.returncode:
+            raise SystemExit(f"{title}: {done.stderr.strip()[:300]}")
+        body = json.loads(done.stdout)
+        lines += ["", f"### {title}", "", f"`odar eval import {arguments.format(d='DIR')}`"]
+        sets = body["sets"] or {"": body}
+        if len(sets) > 1:
+            lines += ["", "Each set on its own: they have different scales, so a pooled mean would mislead."]
+        for name, found in sets.items():
+            lines += ["", f"{name}{', ' * bool(name)}{found['items']:,} questions:", "", *pair_table(found)]
     return lines
 
 
-def page(data: Path | None) -> str:
+def pair_table(body: Mapping) -> list[str]:
+    """One pair on one set: accuracy, what is kept of the slow model's gain, and against random escalation."""
+    rows = {row["name"]: row for row in body["rows"]}
+    fast, slow = (rows[name]["accuracy"]["value"] for name in ("always fast", "always slow"))
+    lines = [
+        "| | accuracy | share of the gain | calls | $ per 1,000 | against random, same calls |",
+        "|---|---|---|---|---|---|",
+    ]
+    verdicts = set()
+    for name, row in rows.items():
+        accuracy, gap = Interval(**row["accuracy"]), Interval(**row["over_random"])
+        kept = f"{(accuracy.value - fast) / (slow - fast):.0%}" if slow > fast else "–"
+        dollars = "unknown" if row["cost_usd"] is None else f"{1000 * row['cost_usd']:.3f}"
+        if name.startswith("ODAR posterior"):
+            verdicts.add(verdict(gap))
+        against = gap.signed() if name.startswith("ODAR") or name == "oracle" else "–"
+        lines.append(f"| {name} | {accuracy} | {kept} | {row['calls']:.2f} | {dollars} | {against} |")
+    if slow <= fast:
+        said = "It does not pay: the slow model is not better on this set."
+    else:
+        said = f"Against random escalation at the same calls, ODAR posterior is: {', '.join(sorted(verdicts))}."
+    ranks = ", ".join(f"{name} {value:.3f}" for name, value in body["apgr"].items())
+    return [*lines, "", said + (f" APGR: {ranks}." if ranks else "")]
+
+
+def page(recording: Path, data: Path | None) -> str:
     """The whole page."""
-    fits = {split: fitted_to(split) for split in ("calibrate", "judge")}
-    judged = [half("judge", fits["calibrate"])]
-    crossed = [*judged, half("calibrate", fits["judge"])]
-    others = {"judge": "calibrate", "calibrate": "judge"}
-    prior = [half(split, fitted_to(other, "prior")) for split, other in others.items()]
+    halves = halves_of(recording)
+    judged, crossed = [halves["judge"]], [halves["judge"], halves["calibrate"]]
+    both = study(crossed)
+    draw(both)
     lines = [
         "# Results",
         "",
@@ -360,55 +459,41 @@ def page(data: Path | None) -> str:
         "",
         "## The local pair",
         "",
-        "Qwen2.5-Coder-0.5B-Instruct (fast) and Qwen2.5-Coder-1.5B-Instruct (slow), both Q4_K_M, with the prompts and budgets of the profile `local`.",
-        "Thresholds are the most accurate ones within three calls per question, half of the six that the Hard path may take. Dollars are nominal: the models are free, so tokens are priced in proportion",
-        "to parameters ($0.049 and $0.154 per million).",
+        'Qwen2.5-Coder-0.5B-Instruct (fast) and Qwen2.5-Coder-1.5B-Instruct (slow), both Q4_K_M, with the prompts and budgets of the profile `local`. "Within 3 calls": the most',
+        "accurate thresholds with at most three calls per question on the other half, half of the six that the Hard path may take; it stops early, so always-hard takes fewer.",
+        "Targets are points of the curve in the figure. Dollars are nominal: the models are free, so tokens are priced in proportion to parameters ($0.049 and $0.154 per million).",
+        *summary(both),
+        "",
+        "![Accuracy against calls and dollars](images/results.svg)",
     ]
-    start = len(lines)
-    for title, halves, about in (
+    parts = (
         (
             "Judged half",
+            study(judged),
             judged,
-            "Fitted to the calibration half, judged on the other. Prompt of the Medium path and size of the first wave were chosen while looking at both halves, so these figures are optimistic.",
+            "Statistics and thresholds are fitted to the calibration half, as the profile ships them.",
         ),
-        ("Both halves, cross-fitted", crossed, "Each half under settings fitted to the other half."),
-    ):
-        rows, said = table_of(halves, prior[: len(halves)])
+        (
+            "Both halves, cross-fitted",
+            both,
+            crossed,
+            "Each half under statistics and thresholds that were fitted to the other half.",
+        ),
+    )
+    for title, found, own, about in parts:
+        lines += ["", f"### {title}", "", f"{about} {len(found.sets)} items.", "", *tables(found, own)]
+    if data is None:  # what was written with --data stays
+        _, title, rest = PAGE.read_text(encoding="utf-8").partition(LARGE_TITLE) if PAGE.exists() else ("", "", "")
+        lines += ["", title + rest.rstrip()] if title else []
+    else:
         lines += [
             "",
-            f"### {title}",
+            LARGE_TITLE,
             "",
-            f"{about} {sum(len(each.arrays) for each in halves)} items.",
-            "",
-            *markdown(rows),
-            "",
+            "One fast and one slow answer each: where ODAR escalates, the slow answer is returned and both calls are paid. There are no further samples, so self-consistency, best-of-5",
+            "and the Medium path cannot be shown. Nothing is fitted to these scores; the posterior is the shipped one.",
+            *large_pairs(data),
         ]
-        lines += ["| comparison | difference or share |", "|---|---|"] + [
-            f"| {name} | {figure} |" for name, figure in said.items()
-        ]
-        lines += ["", *by_set(halves)]
-        if halves is crossed:
-            random, length = (said[f"ODAR − {name}, within three calls"] for name in ("random", "length"))
-            summary = [
-                "",
-                f"**In short**, cross-fitted: within three calls ODAR differs from the same mix of paths at random by {random}",
-                f"({verdict(random)}), and from the same mix by length of the question by {length} ({verdict(length)}). Of always-hard's",
-                f"gain over the fast model it keeps {said[KEPT + ' within three calls']}; routed by the question alone,",
-                f"{said['the same, routed by the question alone']}; as shipped, with thresholds for ordinary questions rather than",
-                f"for few calls, {said[KEPT + ', as shipped']}. Our goal is 0.9 at half of the calls. Reasons are in the",
-                "[lab notes](lab-notes.md).",
-            ]
-            lines[start:start] = summary
-            draw(halves, rows)
-    lines += ["", "![Accuracy against calls](images/results.svg)"]
-    if data is not None:
-        lines += [
-            "",
-            "## Recorded pairs of large models",
-            "",
-            "One fast and one slow answer each: where ODAR escalates, the slow answer is returned and both calls are paid.",
-        ]
-        lines += ["Nothing is fitted to these scores; the posterior is the shipped one.", *large_pairs(data)]
     return "\n".join(lines) + "\n"
 
 
@@ -416,11 +501,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recording", type=Path, default=RECORDING)
     parser.add_argument("--data", type=Path, help="folder with the recorded pairs of large models")
-    parser.add_argument("--stdout", action="store_true", help="print the page instead of writing it")
-    arguments = parser.parse_args()
-    RECORDING = arguments.recording
-    text = page(arguments.data)
-    if arguments.stdout:
-        print(text)
-    else:
-        PAGE.write_text(text, encoding="utf-8")
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page; its figure goes to docs/images")
+    options = parser.parse_args()
+    options.out.write_text(page(options.recording, options.data), encoding="utf-8")

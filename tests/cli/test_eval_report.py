@@ -131,7 +131,7 @@ def test_the_studies_are_commands_too(odar, tmp_path):
     rows = json.loads(odar("eval", "adversarial", place, "--json").out)
     assert [(row["benchmark"], row["attack"]) for row in rows][:2] == [
         ("alpha", "injection"),
-        ("beta", "injection"),
+        ("alpha", "masking"),
     ]
     moved = odar("eval", "transfer", place)
     assert moved.code == 0 and "Mathematics" in moved.out and "Coding" in moved.out

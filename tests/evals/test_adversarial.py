@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
-from odar.evals.adversarial import ATTACKS, attack_rows, attacked, by_model, inject, mask
+from odar.evals.adversarial import ATTACKS, attack_rows, inject, mask
 from odar.evals.benchmarks.base import BENCHMARKS, Task
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import odar
+from odar.evals.replay.simulate import Setting, odar
 from odar.types import Query
 from support.panels import synthetic_panel
 
@@ -33,7 +32,7 @@ def test_injection_keeps_the_question_word_for_word():
     assert HARD.query.text in rewritten.query.text
     assert len(rewritten.query.text) > 2 * len(HARD.query.text)
     assert (rewritten.id, rewritten.gold) == (HARD.id, HARD.gold)
-    assert rewritten.meta == {"k": 1, "attack": "injection", "rewritten_by": "rule"}
+    assert rewritten.meta == {"k": 1, "attack": "injection"}
 
 
 def test_masking_says_it_in_plain_words():
@@ -78,22 +77,6 @@ def test_rules_lose_no_number(words):
         assert set(numbers.findall(original)) <= set(numbers.findall(rewrite(task(original)).query.text))
 
 
-def test_a_model_may_rewrite_if_it_loses_nothing():
-    asked = []
-
-    def model(prompt: str) -> str:
-        asked.append(prompt)
-        return " How many are 2 and 2, pray? "
-
-    rewritten = by_model("injection", model)(task("What is 2 + 2?"), 0)
-    assert rewritten.query.text == "How many are 2 and 2, pray?"
-    assert rewritten.meta["rewritten_by"] == "model"
-    assert "What is 2 + 2?" in asked[0] and "harder" in asked[0]
-    for forgetful in ("How many are 2 and two?", ""):
-        kept = by_model("masking", lambda _, text=forgetful: text)(task("What is 2 + 2?"), 0)
-        assert kept.meta["rewritten_by"] == "rule"
-
-
 def test_a_benchmark_under_attack():
     plain, disguised = BENCHMARKS["starter"], BENCHMARKS["starter+injection"]
     assert (disguised.name, disguised.category, disguised.metric) == ("starter+injection", "Starter", "accuracy")
@@ -108,9 +91,6 @@ def test_unknown_names():
         BENCHMARKS["starter+flattery"]
     with pytest.raises(UnknownName, match="benchmark 'gsm9k'; did you mean 'gsm8k'"):
         BENCHMARKS["gsm9k+masking"]
-    assert attacked(BENCHMARKS["starter"], "masking", seed=7).seed == 7
-    with pytest.raises(UnknownName, match="attack"):
-        by_model("flattery", str)
 
 
 def attacked_panel(tmp_path, benchmarks):
@@ -119,7 +99,8 @@ def attacked_panel(tmp_path, benchmarks):
 
 def test_without_recorded_answers_the_attack_moves_the_router_alone(tmp_path):
     arrays = attacked_panel(tmp_path, (("alpha", "Mathematics"),))
-    (row,) = attack_rows(arrays, "injection")
+    row, masked = attack_rows(arrays)
+    assert (row.attack, masked.attack) == ("injection", "masking")
     assert (row.benchmark, row.items, row.recorded) == ("alpha", 40, False)
     assert row.difficulty[1] > row.difficulty[0] + 0.3  # it looks harder
     assert row.calls[1] > row.calls[0] and row.same_path < 1
@@ -130,8 +111,8 @@ def test_recorded_answers_to_rewritten_questions_are_compared_pair_by_pair(tmp_p
     arrays = attacked_panel(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
     keys = [key._replace(id=str(i // 2)) for i, key in enumerate(arrays.items.keys)]
     arrays = replace(arrays, items=replace(arrays.items, keys=keys))
-    (row,) = attack_rows(arrays, "masking")
+    rerouted, row = attack_rows(arrays)
     assert (row.items, row.recorded) == (20, True)
     clean = odar(arrays.rows(arrays.of_set("gsm8k")), Setting.of(arrays.header))
     assert row.accuracy[0] == pytest.approx(clean.score.mean())
-    assert attack_rows(arrays, "injection")[0].recorded is False
+    assert (rerouted.attack, rerouted.recorded) == ("injection", False)

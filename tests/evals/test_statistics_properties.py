@@ -58,12 +58,11 @@ counts = st.integers(0, 30)
 
 
 @given(counts, counts, counts, counts, counts, counts)
-@pytest.mark.parametrize("exact", [True, False])
-def test_only_items_on_which_they_differ_count(exact, b, c, both, neither, more, others):
+def test_only_items_on_which_they_differ_count(b, c, both, neither, more, others):
     assume(both + neither + b + c and more + others + b + c)
-    first = mcnemar(*pair(both, b, c, neither), exact=exact)
-    assert first == pytest.approx(mcnemar(*pair(more, b, c, others), exact=exact))
-    assert first == pytest.approx(mcnemar(*pair(both, c, b, neither), exact=exact))
+    first = mcnemar(*pair(both, b, c, neither))
+    assert first == pytest.approx(mcnemar(*pair(more, b, c, others)))
+    assert first == pytest.approx(mcnemar(*pair(both, c, b, neither)))
     assert 0 <= first <= 1
 
 
@@ -111,13 +110,6 @@ def test_intervals_over_folds_move_and_grow_with_the_data(values, folds, shift, 
     assert plain.low <= plain.value <= plain.high
     renamed = fold_interval(values, [f"fold {9 - number}" for number in numbers])
     assert renamed == pytest.approx(plain)
-
-
-@given(scores, st.floats(0.5, 0.94))
-def test_who_wants_to_be_surer_gets_a_wider_interval(values, level):
-    numbers = [i % 2 for i in range(len(values))]
-    sure, surer = fold_interval(values, numbers, level), fold_interval(values, numbers)
-    assert surer.low <= sure.low + 1e-12 and sure.high <= surer.high + 1e-12
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), min_size=1, max_size=30))

@@ -7,8 +7,8 @@ import pytest
 
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.setting import Setting
-from odar.evals.taxonomy import KINDS, fields_of, taxonomy
+from odar.evals.replay.simulate import Setting
+from odar.evals.report.findings import KINDS, fields_of, taxonomy
 from odar.policy.fusion import VERIFY
 from support.panels import synthetic_panel
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from bench import command
 from bench_fusion import Panel, load_panel, luck, measure_group, pairs, random_groups
+from bench_routing import PAIR
 from load_generator import Load, Row
 
 from odar.cli.main import main
 from odar.errors import InputError
-from odar.evals.routing_bench import PAIR
 from odar.policy.rules import Votes
 from support.fault_server import FaultServer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from odar.catalogue import Price
+from odar.cli.eval_replay import plain
 from odar.cli.options import UserPath, settings_options
 from odar.errors import UnknownName, UsageError
 from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions
@@ -121,16 +122,29 @@ def command(
         files = {Path(name).name: _sha256(Path(name)) for name in (fast, *slow)}
         write_recording(Path(out), imported_header(odar, items, files), items)
     found = summarize_pair(items, odar.posterior, settings.routing.tau1)
+    names = list(dict.fromkeys(item.key.set for item in items))
+    sets = {
+        each: summarize_pair(
+            [item for item in items if item.key.set == each], odar.posterior, settings.routing.tau1
+        )
+        for each in (names if len(names) > 1 else [])
+    }
     left_out = len({(each.set, each.id) for each in quick}) - len(joined)
     if as_json:
-        click.echo(json.dumps({**_plain(asdict(found)), "left_out": left_out, "out": out}, ensure_ascii=False))
+        by_set = {each: plain(asdict(summary)) for each, summary in sets.items()}
+        body = {**plain(asdict(found)), "sets": by_set, "left_out": left_out, "out": out}
+        click.echo(json.dumps(body, ensure_ascii=False))
         return
-    names = [next((each.model for each in answers if each.model), "unnamed") for answers in (quick, deep[0])]
+    models = [next((each.model for each in answers if each.model), "unnamed") for answers in (quick, deep[0])]
     click.echo(
-        f"{found.items} questions, fast {names[0]}, slow {names[1]}"
+        f"{found.items} questions, fast {models[0]}, slow {models[1]}"
         + (f"; {left_out} in one file only" if left_out else "")
     )
-    _print(found)
+    for each, summary in sets.items():  # of different difficulty and scale: a pooled mean would mislead
+        click.echo(f"\n{each}, {summary.items} questions")
+        _print(summary)
+    if not sets:
+        _print(found)
     if out:
         click.echo(f"\nwritten to {out}")
 
@@ -186,11 +200,3 @@ def _price(settings: Settings, given: str | None, answers: Sequence[ImportedAnsw
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _plain(tree: Any) -> Any:
-    if hasattr(tree, "_asdict"):
-        return tree._asdict()
-    if isinstance(tree, Mapping):
-        return {name: _plain(value) for name, value in tree.items()}
-    return [_plain(value) for value in tree] if isinstance(tree, list | tuple) else tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -57,7 +57,7 @@ def replay(
 ) -> None:
     """Replay policies on a RECORDING, with no further call.
 
-    POLICY is odar, a baseline, or a list of them by name: baselines, fusion-rules, ablations, sweep-n,
+    POLICY is odar, a baseline, or a list of them by name: baselines, fusion-rules, ablations, features, sweep-n,
     sweep-lambda, sweep-beta, sweep-tau, curve, all. Options follow a colon.
 
     \b
@@ -230,8 +230,8 @@ def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: 
             "questions": len(questions),
             "candidates": sizes,
             "oracle": ceiling,
-            "rules": [_row(result) for result in results],
-            "stopping": [_row(result) for result in stops],
+            "rules": [plain(asdict(result)) for result in results],
+            "stopping": [plain(asdict(result)) for result in stops],
             "fitted": None if fitted is None else {"beta": _portable(fitted.beta), "skills": fitted.skills},
         }
         click.echo(json.dumps(body, ensure_ascii=False))
@@ -262,9 +262,3 @@ def _show(results: list[RuleResult], fitted: HeldOut | None, stops: list[Stoppin
 def _portable(value: float) -> float | str:
     """JSON has no ∞."""
     return value if math.isfinite(value) else str(value)
-
-
-def _row(result: RuleResult | StoppingResult) -> dict[str, Any]:
-    """A result as plain data, intervals by name."""
-    found = {field.name: getattr(result, field.name) for field in fields(result)}
-    return {name: value._asdict() if isinstance(value, Interval) else value for name, value in found.items()}

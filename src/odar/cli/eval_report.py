@@ -74,11 +74,10 @@ def adversarial(recordings: tuple[str, ...], as_json: bool) -> None:
     odar eval adversarial runs/mine.jsonl
     odar eval collect gsm8k gsm8k+injection --out runs/attacked.jsonl
     """
-    from odar.evals.adversarial import ATTACKS, attack_rows
+    from odar.evals.adversarial import attack_rows
     from odar.evals.replay.arrays import load_panels
 
-    panels = load_panels(recordings).values()
-    rows = [row for arrays in panels for attack in ATTACKS for row in attack_rows(arrays, attack)]
+    rows = [row for arrays in load_panels(recordings).values() for row in attack_rows(arrays)]
     columns: dict[str, Callable[[Any], str]] = {
         "benchmark": lambda row: f"{row.benchmark}+{row.attack}",
         "items": lambda row: str(row.items),

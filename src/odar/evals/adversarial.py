@@ -2,20 +2,18 @@
 
 Complexity injection puts a question into learned prose, with markers of difficulty and an aside that has nothing to
 do with it. Simplicity masking says formulas in words, takes such markers out, and calls the question easy. Both
-keep what is asked: the gold answer stays. By rule they are the same for the same seed; a model may do them instead,
-and where it loses a number of the question, the rule's version is taken. Not for sets that check the wording of a
-response (IFEval): there the wording of the question is part of what is asked.
+keep what is asked: the gold answer stays. They are the same for the same seed. Not for sets that check the wording
+of a response (IFEval): there the wording of the question is part of what is asked.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,15 +21,13 @@ from odar.difficulty.base import ESTIMATORS
 from odar.errors import UnknownName
 from odar.evals.benchmarks.base import About, Benchmark, Task
 from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import odar
+from odar.evals.replay.simulate import Setting, odar
 from odar.evals.statistics import Difference, difference
+from odar.policy.rules import Array
 from odar.types import Query
 
 Rewrite = Callable[[Task, int], Task]
 """A task in disguise, by a seed."""
-Model = Callable[[str], str]
-"""A prompt in, a text out."""
 
 _WORDING_SCORED = ("ifeval", "livebench")
 """Benchmarks that check the wording of a response."""
@@ -101,16 +97,6 @@ _FORMULA = re.compile(
     r"\$\$?(?![\s$])([^$]+?)(?<!\s)\$\$?(?!\d)|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL
 )  # not "$5 and $6"
 _KEPT = re.compile(r"```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)]\s.*$", re.DOTALL)
-_BRIEFS = {
-    "injection": "Rewrite the question below so that it looks much harder than it is: learned vocabulary, long "
-    "sentences, remarks that do not matter.",
-    "masking": "Rewrite the question below so that it looks much easier than it is: short everyday words, no "
-    "formulas, no technical terms that can be avoided.",
-}
-_RULES = (
-    "Its answer must stay exactly the same. Keep every number, name and option. Do not answer it. Reply with the "
-    "rewritten question alone."
-)
 
 
 def inject(task: Task, seed: int = 0) -> Task:
@@ -118,7 +104,7 @@ def inject(task: Task, seed: int = 0) -> Task:
     pick = _random("injection", task, seed)
     frame = pick.choice(_FRAMES).format(topic=pick.choice(_TOPICS))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_ASIDES)} {pick.choice(_CLOSINGS)}"
-    return _rewritten(task, text, "injection", "rule")
+    return _rewritten(task, text, "injection")
 
 
 def mask(task: Task, seed: int = 0) -> Task:
@@ -126,81 +112,45 @@ def mask(task: Task, seed: int = 0) -> Task:
 
     Code, quotations and lettered options are left as they are: an answer may have to repeat them.
     """
-    pieces, kept = _split(task.query.text)
-    plain = [_plain(piece) for piece in pieces]
+    plain, kept = map(_plain, _KEPT.split(task.query.text)), _KEPT.findall(task.query.text)
     text = "".join(part for pair in zip(plain, [*kept, ""], strict=True) for part in pair)
-    return _rewritten(task, f"{_random('masking', task, seed).choice(_CASUAL)} {text}", "masking", "rule")
-
-
-def by_model(attack: str, model: Model) -> Rewrite:
-    """A rewrite by a model; by rule where the model's loses a number of the question, or comes back empty.
-
-    Raises:
-        UnknownName: no such attack.
-    """
-    if attack not in _BRIEFS:
-        raise UnknownName("attack", attack, _BRIEFS)
-
-    def rewrite(task: Task, seed: int = 0) -> Task:
-        text = model(f"{_BRIEFS[attack]} {_RULES}\n\n{task.query.text}").strip()
-        if not text or _numbers(task.query.text) - _numbers(text):
-            return ATTACKS[attack](task, seed)
-        return _rewritten(task, text, attack, "model")
-
-    return rewrite
+    return _rewritten(task, f"{_random('masking', task, seed).choice(_CASUAL)} {text}", "masking")
 
 
 ATTACKS: dict[str, Rewrite] = {"injection": inject, "masking": mask}
-"""The rewrites by rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
     """A benchmark whose every task is rewritten; scored as the original is."""
 
-    benchmark: Benchmark
-    attack: str
+    name: str
+    """As users type it: `gsm8k+injection`."""
+    category: str
+    metric: str
+    about: About
+    original: Benchmark
     rewrite: Rewrite
-    seed: int = 0
-
-    @property
-    def name(self) -> str:
-        """As users type it: `gsm8k+injection`."""
-        return f"{self.benchmark.name}+{self.attack}"
-
-    @property
-    def category(self) -> str:
-        """That of the original."""
-        return self.benchmark.category
-
-    @property
-    def metric(self) -> str:
-        """That of the original."""
-        return self.benchmark.metric
-
-    @property
-    def about(self) -> About:
-        """That of the original."""
-        return self.benchmark.about
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """The rewritten tasks, with the ids of the originals so that the two can be compared pair by pair."""
-        return (self.rewrite(task, self.seed) for task in self.benchmark.load(folder))
+        return (self.rewrite(task, 0) for task in self.original.load(folder))
 
     def score(self, task: Task, response: str, answer: str) -> float:
         """As the original does."""
-        return self.benchmark.score(task, response, answer)
+        return self.original.score(task, response, answer)
 
 
-def attacked(benchmark: Benchmark, attack: str, seed: int = 0) -> Attacked:
-    """A benchmark under an attack by rule.
+def attacked(benchmark: Benchmark, attack: str) -> Attacked:
+    """A benchmark under an attack.
 
     Raises:
         UnknownName: no such attack.
     """
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
-    return Attacked(benchmark, attack, ATTACKS[attack], seed)
+    name, about = f"{benchmark.name}+{attack}", benchmark.about
+    return Attacked(name, benchmark.category, benchmark.metric, about, benchmark, ATTACKS[attack])
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,39 +172,49 @@ class AttackRow:
     change: Difference
 
 
-def attack_rows(arrays: PanelArrays, attack: str) -> list[AttackRow]:
-    """Compare every benchmark of a recording with itself under an attack (the paper's robustness table)."""
+def attack_rows(arrays: PanelArrays) -> list[AttackRow]:
+    """Compare every benchmark of a recording with itself under each attack (the paper's robustness table)."""
     found = []
     for name in arrays.sets():
         if "+" in name or name in _WORDING_SCORED:
             continue
-        clean, disguised = arrays.rows(arrays.of_set(name)), arrays.of_set(f"{name}+{attack}")
-        rows = _recorded(clean, arrays.rows(disguised)) if disguised.any() else _rerouted(clean, attack)
-        if rows is not None:
-            found.append(_attack_row(name, attack, *rows, recorded=bool(disguised.any())))
+        clean = arrays.rows(arrays.of_set(name))
+        estimate = _estimates(clean)
+        for attack in ATTACKS:
+            disguised = arrays.of_set(f"{name}+{attack}")
+            if disguised.any():
+                pair = _shared(clean, arrays.rows(disguised))
+                if pair is not None:
+                    found.append(_attack_row(name, attack, *pair, recorded=True))
+            elif estimate is not None:
+                plain, changed = (replace(clean.items, prior=estimate(each)) for each in ("", attack))
+                both = replace(clean, items=plain), replace(clean, items=changed)
+                found.append(_attack_row(name, attack, *both, recorded=False))
     return found
 
 
-def _recorded(clean: PanelArrays, attacked: PanelArrays) -> tuple[PanelArrays, PanelArrays] | None:
+def _shared(clean: PanelArrays, disguised: PanelArrays) -> tuple[PanelArrays, PanelArrays] | None:
     """The items of both, in the same order."""
-    names = [{(key.id, key.seed): i for i, key in enumerate(each.items.keys)} for each in (clean, attacked)]
+    names = [{(key.id, key.seed): i for i, key in enumerate(each.items.keys)} for each in (clean, disguised)]
     shared = [name for name in names[0] if name in names[1]]
     first, second = (np.array([index[name] for name in shared], dtype=int) for index in names)
-    return (clean.rows(first), attacked.rows(second)) if shared else None
+    return (clean.rows(first), disguised.rows(second)) if shared else None
 
 
-def _rerouted(clean: PanelArrays, attack: str) -> tuple[PanelArrays, PanelArrays] | None:
-    """The recorded answers, with the difficulty of the questions as they are and of the rewritten ones."""
-    if not all(clean.items.query) or Setting.of(clean.header).estimator not in ESTIMATORS.names():
+def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
+    """The difficulty of the questions, as they are or under an attack; None if texts or estimator are unknown."""
+    name = Setting.of(clean.header).estimator
+    if not all(clean.items.query) or name not in ESTIMATORS.names():
         return None
-    estimator = ESTIMATORS[Setting.of(clean.header).estimator]()
+    estimator = ESTIMATORS[name]()
     tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.items.keys, clean.items.query, strict=True)]
-    priors = [
-        np.array([estimator.estimate(task.query).difficulty for task in each])
-        for each in (tasks, [ATTACKS[attack](task, 0) for task in tasks])
-    ]
-    first, second = (replace(clean, items=replace(clean.items, prior=prior)) for prior in priors)
-    return first, second
+
+    @cache
+    def estimate(attack: str) -> Array:
+        asked = [ATTACKS[attack](task, 0) for task in tasks] if attack else tasks
+        return np.array([estimator.estimate(task.query).difficulty for task in asked])
+
+    return estimate
 
 
 def _attack_row(name: str, attack: str, clean: PanelArrays, attacked: PanelArrays, *, recorded: bool) -> AttackRow:
@@ -273,18 +233,12 @@ def _attack_row(name: str, attack: str, clean: PanelArrays, attacked: PanelArray
     )
 
 
-def _rewritten(task: Task, text: str, attack: str, by: str) -> Task:
-    meta: dict[str, Any] = {**task.meta, "attack": attack, "rewritten_by": by}
-    return replace(task, query=replace(task.query, text=text), meta=meta)
+def _rewritten(task: Task, text: str, attack: str) -> Task:
+    return replace(task, query=replace(task.query, text=text), meta={**task.meta, "attack": attack})
 
 
 def _random(attack: str, task: Task, seed: int) -> random.Random:
     return random.Random(f"{attack} {seed} {task.id}")  # noqa: S311 - a stable choice, not a secret
-
-
-def _split(text: str) -> tuple[list[str], list[str]]:
-    """What may be reworded, and what is kept between the pieces."""
-    return _KEPT.split(text), _KEPT.findall(text)
 
 
 def _plain(text: str) -> str:
@@ -304,7 +258,3 @@ def _say(formula: str) -> str:
     for pattern, words in _SPOKEN:
         spoken = re.sub(pattern, words, spoken)
     return f"${formula}$" if _UNSPOKEN.search(spoken) else " ".join(spoken.split())
-
-
-def _numbers(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\d+(?:\.\d+)?", text.replace(",", "")))

@@ -7,7 +7,6 @@ paper.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,17 +17,14 @@ from odar.difficulty.training import EPOCHS, STEPS, cross_predict
 from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import SEEDS, oracle_router, random_matched
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import odar, prior_of, targets_of
+from odar.evals.replay.simulate import Setting, prior_of, route, simulate_paths, targets_of
 from odar.evals.router_quality import auroc, pearson
 from odar.policy.fusion import FAST
 from odar.policy.path import HARD, MEDIUM, Thresholds
-from odar.policy.rules import Array, Bools, Ints
+from odar.policy.rules import Array, Ints
 
 LEAST_ROWS = 50
 """Items of a domain below which no estimator is trained on it, and none is judged on it."""
-
-
 _NO_FIELD = ("Imported", "Own questions")
 """Categories that say nothing about the field: each set is a domain of its own."""
 
@@ -68,32 +64,24 @@ class TransferRow:
 
 
 def feature_rows(arrays: PanelArrays) -> list[FeatureRow]:
-    """Train the estimator again with all features, then without each group.
+    """Compare the shipped estimator with one trained again on all features, and without each group.
 
     Raises:
         InputError: too few items.
     """
     setting = Setting.of(arrays.header).changed({"mode": "prior"})
     target, best = targets_of(arrays), oracle_router(arrays, setting).path
+    names = {"": "as shipped", "none": "all 24, trained again", **{group: f"without {group}" for group in GROUPS}}
     found = []
-    for group in ("none", *GROUPS):
-        changed = setting.changed({"without": group})
-        outcome = odar(arrays, changed)
-        name = "all 24, trained again" if group == "none" else f"without {group}"
-        r = pearson(prior_of(arrays, changed), target)
-        found.append(
-            FeatureRow(name, r, float((outcome.path == best).mean()), _mean(outcome.score), _mean(outcome.calls))
-        )
-    shipped, chance = odar(arrays, setting), random_matched(arrays, setting)
-    r = pearson(prior_of(arrays, setting), target)
-    row = FeatureRow(
-        "as shipped", r, float((shipped.path == best).mean()), _mean(shipped.score), _mean(shipped.calls)
-    )
-    luck = [np.random.default_rng(seed).permutation(shipped.path) == best for seed in SEEDS]
-    last = FeatureRow(
-        "at random, same mix of paths", 0.0, _mean(np.array(luck)), _mean(chance.score), _mean(chance.calls)
-    )
-    return [row, *found, last]
+    for without, name in names.items():
+        prior = prior_of(arrays, setting.changed({"without": without}))
+        outcome = simulate_paths(arrays, setting, route(arrays, setting, prior), name)
+        figures = (outcome.path == best, outcome.score, outcome.calls)
+        found.append(FeatureRow(name, pearson(prior, target), *(float(each.mean()) for each in figures)))
+    chance, paths = random_matched(arrays, setting), route(arrays, setting).path
+    luck = np.mean([np.random.default_rng(seed).permutation(paths) == best for seed in SEEDS])
+    figures = (luck, chance.score, chance.calls)
+    return [*found, FeatureRow("at random, same mix of paths", 0.0, *(float(each.mean()) for each in figures))]
 
 
 def transfer_rows(*panels: PanelArrays, train: str = "Mathematics") -> list[TransferRow]:
@@ -102,18 +90,16 @@ def transfer_rows(*panels: PanelArrays, train: str = "Mathematics") -> list[Tran
     Raises:
         InputError: too few items to train on, or no other domain.
     """
-    domains = [_Domain.of(arrays, train) for arrays in panels]
-    source = [domain for found in domains for domain in found if domain.name == train]
-    others = [domain for found in domains for domain in found if domain.name != train]
+    domains = [domain for arrays in panels for domain in _domains(arrays, train)]
+    source = [domain for domain in domains if domain.name == train]
     rows = sum(len(domain.target) for domain in source)
     if rows < LEAST_ROWS:
         raise InputError(f"{rows} items of {train} cannot teach an estimator; at least {LEAST_ROWS} are needed")
-    others = [domain for domain in others if len(domain.target) >= LEAST_ROWS]
+    others = [domain for domain in domains if domain.name != train and len(domain.target) >= LEAST_ROWS]
     if not others:
         raise InputError(f"no other domain than {train} has {LEAST_ROWS} items")
-    model = _train(
-        np.concatenate([each.features for each in source]), np.concatenate([each.target for each in source])
-    )
+    features, target = (np.concatenate([getattr(each, name) for each in source]) for name in ("features", "target"))
+    model = LearnedEstimator(epochs=_epochs(rows), seeds=SEEDS[:1]).fit(features, target)
     return [_transferred(model, train, domain) for domain in others]
 
 
@@ -137,36 +123,23 @@ class _Domain:
         taken = path if self.verified else np.where(path == MEDIUM, HARD, path)
         return float((taken == self.best).mean())
 
-    @classmethod
-    def of(cls, arrays: PanelArrays, train: str) -> list[_Domain]:
-        clean = np.array(["+" not in key.set for key in arrays.items.keys])
-        if not clean.any() or arrays.items.features.shape[1] == 0:
-            return []
-        arrays, setting = arrays.rows(clean), Setting.of(arrays.header).changed({"mode": "prior"})
-        best, target = oracle_router(arrays, setting).path, targets_of(arrays)
-        wrong = 1 - arrays.answers.score[:, FAST]
-        thresholds = Thresholds(setting.tau1, setting.tau2)
-        pairs = zip(arrays.items.keys, arrays.items.category, strict=True)
-        names = [key.set if key.set == train or category in _NO_FIELD else category for key, category in pairs]
-        found = []
-        for name in dict.fromkeys(names):
-            own: Bools = np.array([each == name for each in names])
-            found.append(
-                cls(
-                    name,
-                    arrays.items.features[own],
-                    target[own],
-                    wrong[own],
-                    best[own],
-                    thresholds,
-                    arrays.verified,
-                )
-            )
-        return found
 
-
-def _train(x: Array, target: Array) -> LearnedEstimator:
-    return LearnedEstimator(epochs=_epochs(len(x)), seeds=SEEDS[:1]).fit(x, target)
+def _domains(arrays: PanelArrays, train: str) -> list[_Domain]:
+    """The domains of a recording without adversarial variants; none if the texts are unknown."""
+    clean = np.array(["+" not in key.set for key in arrays.items.keys])
+    if not clean.any() or arrays.items.features.shape[1] == 0:
+        return []
+    arrays, setting = arrays.rows(clean), Setting.of(arrays.header).changed({"mode": "prior"})
+    best, target, wrong = oracle_router(arrays, setting).path, targets_of(arrays), 1 - arrays.answers.score[:, FAST]
+    thresholds = Thresholds(setting.tau1, setting.tau2)
+    pairs = zip(arrays.items.keys, arrays.items.category, strict=True)
+    names = [key.set if key.set == train or category in _NO_FIELD else category for key, category in pairs]
+    found = []
+    for name in dict.fromkeys(names):
+        own = np.array([each == name for each in names])
+        features = arrays.items.features[own]
+        found.append(_Domain(name, features, target[own], wrong[own], best[own], thresholds, arrays.verified))
+    return found
 
 
 def _epochs(rows: int) -> int:
@@ -187,7 +160,3 @@ def _transferred(model: LearnedEstimator, train: str, domain: _Domain) -> Transf
         own_auroc=auroc(own, domain.wrong >= 0.5) if both else float("nan"),
         transferred_auroc=auroc(moved, domain.wrong >= 0.5) if both else float("nan"),
     )
-
-
-def _mean(values: Sequence[float] | Array) -> float:
-    return float(np.mean(values))

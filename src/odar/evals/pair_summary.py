@@ -33,6 +33,8 @@ class PairRow:
     accuracy: Interval
     gain: Interval
     """Accuracy minus that of the fast model, paired by question."""
+    over_random: Interval
+    """Accuracy minus what the same share of questions, escalated at random, gives on average."""
     calls: float
     cost_usd: float | None
     """None if a price or a token count is unknown."""
@@ -109,6 +111,7 @@ def _row(name: str, pair: _Pair, escalated: Bools, *, fast_first: bool = True) -
         name=name,
         accuracy=bootstrap_mean(right),
         gain=bootstrap_mean(right - pair.fast, shares=False),
+        over_random=bootstrap_mean(right - pair.fast - share * (pair.slow - pair.fast), shares=False),
         calls=1 + share if fast_first else 1.0,
         cost_usd=None if np.isnan(paid).any() else float(paid.mean()),
         slow_share=share,

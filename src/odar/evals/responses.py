@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odar.errors import InputError
-from odar.evals.benchmarks.base import Benchmark, Task
-from odar.evals.benchmarks.dataset import read_rows
+from odar.evals.benchmarks.base import Benchmark, Task, read_rows
 from odar.policy.answers import extract_answer
 
 

@@ -11,6 +11,7 @@ APGR is the area under PGR over ten bins of c; CPT(x) the least share of strong 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -117,6 +118,29 @@ def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
     kept = float((a == b).mean())
     chance = sum(float((a == path).mean() * (b == path).mean()) for path in np.unique(np.r_[a, b]))
     return kept, (kept - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RouterRow:
+    """One router on one set."""
+
+    router: str
+    apgr: Interval
+    cpt50: float
+    cpt80: float
+    auroc: float
+    """How well the score tells the weak model's failures."""
+
+
+def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.random.Generator) -> RouterRow:
+    """Return the figures of one router."""
+    return RouterRow(
+        router=name,
+        apgr=bootstrap(apgr, score, weak, strong, rng=rng, resamples=300),
+        cpt50=cpt(score, weak, strong, 0.5),
+        cpt80=cpt(score, weak, strong, 0.8),
+        auroc=auroc(score, 1 - weak),
+    )
 
 
 def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:

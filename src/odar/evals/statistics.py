@@ -1,6 +1,6 @@
 """How sure we are (SPEC 7.4): intervals over folds, paired differences, tests, and many tests at once.
 
-Everything that scipy or statsmodels has is theirs; they are loaded when first needed.
+Distributions are scipy.special's, loaded when first needed: importing scipy.stats takes longer than a replay.
 """
 
 from __future__ import annotations
@@ -48,30 +48,32 @@ class Difference:
         >>> difference([1, 0] * 24, [1, 0] * 23 + [0, 0]).items_needed(5) > 48
         True
         """
-        from scipy import stats
+        from scipy.special import ndtri
 
-        z = stats.norm.ppf(1 - (1 - LEVEL) / 2) + stats.norm.ppf(POWER)
+        z = ndtri(1 - (1 - LEVEL) / 2) + ndtri(POWER)
         return int(np.ceil(z**2 * self.variance / (points / 100) ** 2))
 
 
-def fold_interval(values: ArrayLike, folds: ArrayLike, level: float = LEVEL) -> Interval:
+def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
     """The mean over folds with its t-based interval; no interval from a single fold.
 
     >>> fold_interval([1, 0, 1, 1], [0, 0, 1, 1]).value
     0.75
     """
-    from scipy import stats
-
     scores, numbers = np.asarray(values, float), np.asarray(folds)
     means = np.array([scores[numbers == fold].mean() for fold in np.unique(numbers)])
     mean = float(means.mean())
     if len(means) < 2:
         return Interval(mean, float("nan"), float("nan"))
-    error = float(means.std(ddof=1) / np.sqrt(len(means)))
-    if error == 0:
-        return Interval(mean, mean, mean)
-    low, high = stats.t.interval(level, len(means) - 1, loc=mean, scale=error)
-    return Interval(mean, float(low), float(high))
+    half = _t_quantile(len(means) - 1) * float(means.std(ddof=1) / np.sqrt(len(means)))
+    return Interval(mean, mean - half, mean + half)
+
+
+def _t_quantile(freedom: int) -> float:
+    """Return the quantile of Student's t for a two-sided 95% interval."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 1 - (1 - LEVEL) / 2))
 
 
 def difference(
@@ -109,11 +111,9 @@ def difference(
 
 def _adjusted_interval(apart: Array, mean: float, variance: float) -> Interval:
     """Return the interval of Bonett and Price, extended to contain the mean itself."""
-    from scipy import stats
-
     n = len(apart)
     centre = float(apart.sum()) / (n + 2)
-    half = float(stats.t.ppf(1 - (1 - LEVEL) / 2, n - 1) * np.sqrt(variance / (n + 2)))
+    half = _t_quantile(n - 1) * float(np.sqrt(variance / (n + 2)))
     return Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
 
 
@@ -135,21 +135,17 @@ def sign_flip(differences: ArrayLike, seed: int = 0, resamples: int = RESAMPLES)
     return (extreme + 1) / (resamples + 1)
 
 
-def mcnemar(first: ArrayLike, second: ArrayLike, *, exact: bool = True) -> float:
-    """McNemar's p for two policies that are right (1) or wrong (0) on the same items.
-
-    Exact by the binomial distribution, or by chi-squared with continuity correction. 1 where they never differ.
+def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
+    """Exact two-sided p-value of McNemar's test for two policies that are right (1) or wrong (0) on the same items.
 
     >>> round(mcnemar([1] * 10 + [0] * 2, [0] * 10 + [1] * 2), 4)
     0.0386
     """
-    from statsmodels.stats.contingency_tables import mcnemar as test
+    from scipy.special import bdtr
 
     a, b = np.asarray(first).astype(bool), np.asarray(second).astype(bool)
-    table = np.array([[(a & b).sum(), (a & ~b).sum()], [(~a & b).sum(), (~a & ~b).sum()]])
-    if table[0, 1] == table[1, 0]:
-        return 1.0  # nothing speaks for either; chi-squared of no difference at all would be 0/0
-    return float(min(1.0, test(table, exact=exact, correction=True).pvalue))
+    better, worse = int((a & ~b).sum()), int((~a & b).sum())
+    return min(1.0, 2 * float(bdtr(min(better, worse), better + worse, 0.5)))
 
 
 def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
@@ -158,11 +154,10 @@ def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
     >>> [round(x, 3) for x in benjamini_hochberg([0.01, 0.02, 0.03]) if x is not None]
     [0.03, 0.03, 0.03]
     """
-    from scipy import stats
-
-    known = [value for value in p if value is not None]
-    adjusted = iter(stats.false_discovery_control(known, method="bh").tolist() if known else [])
-    return [None if value is None else float(next(adjusted)) for value in p]
+    known = sorted((value for value in p if value is not None), reverse=True)
+    scaled = [value * len(known) / (len(known) - i) for i, value in enumerate(known)]
+    adjusted = dict(zip(known, np.minimum.accumulate([1.0, *scaled])[1:].tolist(), strict=True))
+    return [None if value is None else adjusted[value] for value in p]
 
 
 def over_seeds(values: ArrayLike, seeds: ArrayLike) -> tuple[float, float]:

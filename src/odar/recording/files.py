@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
@@ -249,13 +249,25 @@ def _parquet_header(file: Any, path: Path) -> Header:
 
 
 def _parquet_row(item: RecordedItem) -> dict[str, Any]:
-    row = asdict(item)
+    row = _fields_of(item)
     row["key"] = item.key._asdict()
     row["gold"] = json.dumps(item.gold, ensure_ascii=False)
-    for nested, attempt in zip(row["attempts"], item.attempts, strict=True):
-        nested["figures"] = asdict(figures_of(attempt))
-        nested["control"] = [i for i, control in enumerate(attempt.control) if control]
+    row["attempts"] = [_parquet_attempt(attempt) for attempt in item.attempts]
     return row
+
+
+def _parquet_attempt(attempt: Attempt) -> dict[str, Any]:
+    row = _fields_of(attempt)
+    row["usage"] = _fields_of(attempt.usage)
+    row["surrogate"] = _fields_of(attempt.surrogate) if attempt.surrogate else None
+    row["figures"] = _fields_of(figures_of(attempt))
+    row["control"] = [i for i, control in enumerate(attempt.control) if control]
+    return row
+
+
+def _fields_of(record: Any) -> dict[str, Any]:
+    """Return the fields as they are; `asdict` would copy every token."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _parquet_item(row: dict[str, Any]) -> RecordedItem:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from odar.errors import InputError
-from odar.evals.benchmarks.dataset import read_rows
+from odar.evals.benchmarks.base import read_rows
 
 
 def test_every_format(tmp_path):

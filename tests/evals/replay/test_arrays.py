@@ -10,8 +10,7 @@ from odar.calibration_file import Calibration
 from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import align, raw, skills_of
+from odar.evals.replay.simulate import Setting, align, raw, skills_of
 from odar.policy.alignment import StatisticsTable
 from odar.policy.fusion import FAST
 from odar.recording.files import ROWS, open_recording, write_recording

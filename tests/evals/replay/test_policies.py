@@ -6,8 +6,7 @@ import pytest
 from odar.errors import InputError, UnknownName
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import expand, run, run_all, suites
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import NO_PATH
+from odar.evals.replay.simulate import NO_PATH, Setting
 from odar.policy.fusion import FAST, SOLVE
 from odar.policy.rules import RULES, free_energy_rule
 from support.panels import synthetic_panel

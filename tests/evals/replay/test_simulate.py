@@ -7,8 +7,7 @@ import pytest
 
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import NO_PATH, choose
+from odar.evals.replay.simulate import NO_PATH, Setting, choose
 from odar.policy.fusion import SOLVE
 from odar.policy.path import HARD, MEDIUM, SIMPLE
 from support.panels import handmade_panel

@@ -106,9 +106,9 @@ def test_colours_are_left_to_the_page_by_day_and_by_night(written):
     [
         "Every benchmark", "mean of benchmarks", "Every policy", "Accuracy against calls", "Paths by benchmark",
         "How long an answer takes", "Accuracy by benchmark", "More samples", "Ablations", "z-score off", "Oracle gap",
-        "Cost stability", "Errors by kind", "APGR", "CPT(50%)", "Is difficulty what it says?", "By difficulty",
+        "Cost stability", "Errors by kind", "APGR", "CPT(50%)", "By difficulty",
         "label-free strata", "t over folds", "published only", "Stop Spinning", "p of that gain, McNemar",
-        "statsmodels", "odar eval report &lt;x&gt;", "efficiency", "Adversarial rewrites", "Groups of features",
+        "scipy", "odar eval report &lt;x&gt;", "efficiency", "Adversarial rewrites", "Groups of features",
         "Not recorded yet", "homogeneous agents, quick twice", "--set slow.model=quick", "prompts without self-check",
     ],
 )  # fmt: skip

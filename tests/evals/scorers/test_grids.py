@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.exact import grid_match, grids, show
+from odar.evals.scorers.text import grid_match, grids, show
 
 GOLD = [[1, 2], [3, 4]]
 rectangles = st.integers(2, 6).flatmap(

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from odar.evals.scorers import choice, exact, ifeval, livebench, mathematics, programs
+from odar.evals.scorers import choice, ifeval, livebench, mathematics, programs
 from odar.evals.scorers import text as texts
 from odar.policy.answers import last_boxed
 
@@ -26,8 +26,8 @@ SCORERS = {
     "choice": lambda text: choice.choice("A", text, ["x", "y"]),
     "verdict": partial(texts.verdict, True),
     "spans": partial(texts.f1, ["a b"]),
-    "bigbench": partial(exact.bigbench, "(A)"),
-    "grids": partial(exact.grid_match, [[1]]),
+    "bigbench": partial(texts.bigbench, "(A)"),
+    "grids": partial(texts.grid_match, [[1]]),
     "boxed": partial(last_boxed, bare=True),
     "program": programs.extract_program,
     "patch": programs.extract_patch,

@@ -14,12 +14,23 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.choice import LETTERS, choice, chosen, mc1, mc2, truthful_letter
-from odar.evals.scorers.exact import bigbench, grid_match, grids, show
+from odar.evals.scorers.choice import LETTERS, choice, chosen, truthful_letter
 from odar.evals.scorers.ifeval import count_sentences
 from odar.evals.scorers.livebench import livebench
 from odar.evals.scorers.mathematics import number, numeric, within
-from odar.evals.scorers.text import exact_match, f1, levenshtein, normal, order_similarity, similarity, verdict
+from odar.evals.scorers.text import (
+    bigbench,
+    exact_match,
+    f1,
+    grid_match,
+    grids,
+    levenshtein,
+    normal,
+    order_similarity,
+    show,
+    similarity,
+    verdict,
+)
 from odar.policy.answers import last_boxed
 
 Dress = Callable[[str], str]
@@ -115,28 +126,6 @@ def test_an_answer_says_yes_or_no_or_neither_but_not_both(gold, answer):
 def test_a_verdict_in_any_dress(dress, word, gold):
     assert verdict(gold, dress.format(word)) == 1.0
     assert verdict(not gold, dress.format(word)) == 0.0
-
-
-# ── log-probabilities of options ────────────────────────────────────────────────────────────────────────────
-
-logprobs = st.lists(st.floats(-300, 0), min_size=2, max_size=8)
-
-
-@given(logprobs, st.floats(-200, 200), st.data())
-def test_only_differences_of_log_probabilities_count(given_, shift, data):
-    right = sorted(data.draw(st.sets(st.integers(0, len(given_) - 1), min_size=1)))
-    moved = [each + shift for each in given_]
-    assert mc2(right, moved) == pytest.approx(mc2(right, given_), abs=1e-6)
-    if min(abs(a - b) for i, a in enumerate(given_) for b in given_[:i]) > 1e-6:
-        assert mc1(right, moved) == mc1(right, given_)
-
-
-@given(logprobs, st.floats(0, 50), st.data())
-def test_a_true_option_that_becomes_likelier_never_costs(given_, gain, data):
-    right = sorted(data.draw(st.sets(st.integers(0, len(given_) - 1), min_size=1)))
-    raised = [each + gain * (i == right[0]) for i, each in enumerate(given_)]
-    assert mc1(right, raised) >= mc1(right, given_)
-    assert mc2(right, raised) >= mc2(right, given_) - 1e-9
 
 
 # ── short answers ───────────────────────────────────────────────────────────────────────────────────────────

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.choice import choice, chosen, mc1, mc2, truthful_letter
-from odar.evals.scorers.exact import bigbench
+from odar.evals.scorers.choice import choice, chosen, truthful_letter
 from odar.evals.scorers.mathematics import number, numeric, within
-from odar.evals.scorers.text import exact_match, f1, rouge_l, verdict
+from odar.evals.scorers.text import bigbench, exact_match, f1, rouge_l, verdict
 
 OPTIONS = ["a cat", "a dog", "a cat and a dog", "42"]
 
@@ -184,23 +181,6 @@ def test_truthful_by_letter():
     assert truthful_letter([1], "B. Nothing happens", options) == 1.0
     assert truthful_letter([1], "A", options) == 0.0
     assert truthful_letter([1], "B or C: option C, or option B", options) == 0.0
-
-
-def test_mc1_and_mc2_by_hand():
-    lps = [math.log(0.5), math.log(0.25), math.log(0.25)]
-    assert mc1([0], lps) == 1.0
-    assert mc1([1], lps) == 0.0
-    assert mc2([0, 1], lps) == pytest.approx(0.75)
-    assert mc2([1], [lp - 5_000 for lp in lps]) == pytest.approx(0.25)  # does not underflow
-
-
-@given(st.lists(st.floats(-1_000, 0), min_size=2, max_size=8), st.data())
-def test_mc2_is_a_share(lps, data):
-    right = data.draw(st.sets(st.integers(0, len(lps) - 1)))
-    share = mc2(sorted(right), lps)
-    assert -1e-9 <= share <= 1 + 1e-9
-    rest = mc2([i for i in range(len(lps)) if i not in right], lps)
-    assert share + rest == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,20 @@
-"""What every benchmark is, and where to find them by name."""
+"""What a benchmark is, how its rows become tasks, from the hub or a folder, and where to find it by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import resources
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
+from odar.errors import InputError
+from odar.formats import load_json
+from odar.recording.collect import TaskSet
+from odar.recording.files import arrow
 from odar.recording.schema import Task as Task
 from odar.registry import Registry
 
@@ -30,23 +38,8 @@ class About:
     """Whether the response is scored as its reader sees it: our prompts may then ask for no form of their own."""
 
 
-class Benchmark(Protocol):
-    """A named set of tasks with its official metric."""
-
-    @property
-    def name(self) -> str:
-        """As users type it: `gsm8k`."""
-        ...
-
-    @property
-    def category(self) -> str:
-        """One of the paper's eight."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """What a score of 1 means: accuracy, EM, F1, pass@1, similarity, proof."""
-        ...
+class Benchmark(TaskSet, Protocol):
+    """A named set of tasks with its official metric; the category is one of the paper's eight."""
 
     @property
     def about(self) -> About:
@@ -61,25 +54,270 @@ class Benchmark(Protocol):
         """
         ...
 
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """How right a response is, from 0 to 1; `answer` is the final answer that was parsed from it."""
-        ...
 
-
-NAMES = (
-    *("math", "gsm8k", "imo_2025", "mathvista"),
-    *("arc_challenge", "openbookqa", "boolq", "strategyqa"),
-    *("mmlu_pro", "gpqa"),
-    *("hotpotqa", "musique"),
-    *("scienceqa", "aokvqa", "mmmu_pro"),
-    *("bbh", "bbeh", "truthfulqa", "hle"),
-    *("swe_bench", "livebench"),
-    "ifeval",
-    "arc_agi_2",
-    "truthfulqa_text",
-    "starter",
+TABLE: dict[str, dict[str, Any]] = tomllib.loads(
+    resources.files("odar.evals.benchmarks").joinpath("benchmarks.toml").read_text(encoding="utf-8")
 )
-"""Those that ship with ODAR: the 23 of the paper's table in its order (SPEC 7.1), a row a category, and our own."""
+"""What is known of each benchmark that ships with ODAR."""
+NAMES = tuple(TABLE)
+
+
+Row = dict[str, Any]
+_BATCH = 64  # rows at a time: some hold several pictures
+_LARGEST_FIELD = 2**27
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of one file, by its suffix.
+
+    Raises:
+        InputError: no such format, or not what the suffix promises; names the file.
+    """
+    readers = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _json, ".csv": _csv}
+    if path.suffix not in readers:
+        raise InputError(f"{path} is none of {', '.join(sorted(readers))}")
+    try:
+        yield from readers[path.suffix](path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, csv.Error) as error:  # UnicodeDecodeError and pyarrow's ArrowInvalid are ValueErrors too
+        raise InputError(f"{path} is damaged or not {path.suffix[1:]}: {error}") from None
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    with arrow()[1].ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH):
+            yield from batch.to_pylist()
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                row = load_json(line)
+                if not isinstance(row, dict):
+                    raise ValueError(f"line {number} is {type(row).__name__}, not an object")
+                yield row
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """A list of rows, alone or as `examples` (BIG-bench's files)."""
+    body = load_json(path.read_text(encoding="utf-8"))
+    rows = body.get("examples") if isinstance(body, dict) else body
+    if not isinstance(rows, list):
+        raise ValueError("neither a list nor an object with a list of examples")
+    yield from rows
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    before = csv.field_size_limit(_LARGEST_FIELD)
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            yield from csv.DictReader(lines)
+    finally:
+        csv.field_size_limit(before)
+
+
+COPY = "refs/convert/parquet"
+"""The branch with the hub's own Parquet copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """Some splits of a dataset on the hub.
+
+    >>> Hub("openai/gsm8k", ("main",)).patterns("main")
+    ('main/test/*.parquet',)
+    """
+
+    id: str
+    configs: tuple[str, ...] = ("default",)
+    splits: tuple[str, ...] = ("test",)
+    files: tuple[str, ...] = ()
+    """Files of the dataset's own, where the hub has no copy of it: gated ones."""
+    gated: bool = False
+
+    def __str__(self) -> str:
+        configs = self.configs[0] if len(self.configs) == 1 else f"{len(self.configs)} configs"
+        return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
+
+    @property
+    def revision(self) -> str | None:
+        """The branch to read; None is the main one."""
+        return None if self.files else COPY
+
+    def patterns(self, config: str) -> tuple[str, ...]:
+        """The files of a config, as patterns within the repository."""
+        return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
+
+    def fetch(self) -> Path:
+        """Download what is not in the cache yet; gives the folder it is in.
+
+        Raises:
+            InputError: gated, unknown, or out of reach; says what to do.
+        """
+        try:
+            from huggingface_hub import errors, snapshot_download
+        except ModuleNotFoundError:
+            raise InputError(f"loading {self.id} from the hub needs: pip install 'odar[evals]'") from None
+        by_hand = f"where it is reachable, run `{self.command('DIR/NAME')}`, and load from DIR"
+        wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
+        try:
+            found = snapshot_download(self.id, repo_type="dataset", revision=self.revision, allow_patterns=wanted)
+        except errors.GatedRepoError:
+            raise InputError(f"{self.id} is gated: {self.terms}") from None
+        except errors.RevisionNotFoundError:
+            raise InputError(f"the hub no longer has a Parquet copy of {self.id} on {self.revision}") from None
+        except errors.LocalEntryNotFoundError:
+            raise InputError(f"{self.id} is not in the cache and the hub is out of reach: {by_hand}") from None
+        except errors.HfHubHTTPError as error:
+            status = error.response.status_code
+            hint = self.terms if self.gated else by_hand
+            raise InputError(f"the hub refused {self.id} with status {status}: {hint}") from None
+        except Exception as error:  # its HTTP library's errors come through as they are
+            raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {by_hand}") from error
+        return Path(found)
+
+    @property
+    def terms(self) -> str:
+        """What a gated dataset asks for."""
+        return f"accept its terms at huggingface.co/datasets/{self.id}, then set HF_TOKEN"
+
+    def command(self, target: str) -> str:
+        """The command that brings the files into a folder, on a machine that reaches the hub.
+
+        >>> Hub("a/b").command("DIR/b")
+        "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
+        """
+        branch = f" --revision {self.revision}" if self.revision else ""
+        config = self.configs[0] if len(self.configs) == 1 and self.configs != ("default",) else "*"
+        wanted = self.files or tuple(f"{config}/{split}/*" for split in self.splits)
+        includes = "".join(f" --include '{pattern}'" for pattern in wanted)
+        return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
+
+    def find(self, root: Path) -> Iterator[tuple[str, Path]]:
+        """The files under a snapshot, each with its config, in a fixed order."""
+        for config in self.configs:
+            for pattern in self.patterns(config):
+                for path in sorted(root.glob(pattern)):
+                    yield config, path
+
+
+class Place(NamedTuple):
+    """Where a row stands: its config or file, and its number there. As text it is the id of a row that has none."""
+
+    group: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.group}-{self.number}"
+
+
+Decoder = Callable[[Row, Place], Iterator[Task]]
+Scorer = Callable[[Task, str, str], float]
+Figures = Callable[[Task, str, str], Mapping[str, Sequence[float]]]
+"""Further figures of a response, each some scores that are pooled over all responses."""
+
+
+def by_answer(compare: Callable[[Any, str], float]) -> Scorer:
+    """A scorer that compares the gold with the parsed answer, whatever else the response says."""
+    return partial(_compared, compare)
+
+
+def _compared(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+    return compare(task.gold, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A benchmark: where its rows are, how a row becomes tasks, how a response is scored."""
+
+    name: str
+    category: str
+    metric: str
+    hub: Hub
+    tasks: Decoder
+    """The tasks of a row: one as a rule, none for a row that is not part of the benchmark."""
+    scorer: Scorer
+    local: tuple[str, ...] = ()
+    """Files of a folder that hold the rows in another layout than the hub's."""
+    size: int | None = None
+    licence: str = ""
+    needs: str = ""
+    note: str = ""
+    plain: bool = False
+    """As in `About`."""
+    figures: Figures | None = None
+    """What is published beside the main metric."""
+
+    @classmethod
+    def named(cls, name: str, tasks: Decoder, scorer: Scorer, figures: Figures | None = None) -> Self:
+        """The benchmark of this name, with what benchmarks.toml says about it."""
+        row: dict[str, Any] = {}
+        for key, value in TABLE[name].items():
+            row[key] = tuple(value) if isinstance(value, list) else value
+        hub = Hub(row["hub"], **{key: row[key] for key in ("configs", "splits", "files", "gated") if key in row})
+        about = {key: row[key] for key in ("local", "size", "licence", "needs", "note", "plain") if key in row}
+        return cls(name, row["category"], row["metric"], hub, tasks, scorer, **about, figures=figures)
+
+    @property
+    def about(self) -> About:
+        """Source, size, licence."""
+        where = str(self.hub)
+        return About(where, self.size, self.licence, self.hub.gated, self.needs, self.note, self.plain)
+
+    def load(self, folder: Path | None = None) -> Iterator[Task]:
+        """The tasks, from FOLDER/NAME (the hub's layout), the folder's own files, or else from the hub.
+
+        Raises:
+            InputError: nothing there, no access, or rows that lack a field; says what to do.
+        """
+        seen: set[str] = set()
+        numbers: dict[str, int] = {}
+        for group, path in self._files(folder):
+            for row in read_rows(path):
+                place = Place(group, numbers.setdefault(group, 0))
+                numbers[group] += 1
+                for task in self._decode(row, place, path):
+                    if task.id in seen:
+                        raise InputError(f"{self.name}: two tasks have the id {task.id!r} (the second in {path})")
+                    seen.add(task.id)
+                    yield task
+        if not seen:
+            raise InputError(f"{self.name}: its files hold no tasks ({folder or self.hub.id})")
+
+    def score(self, task: Task, response: str, answer: str) -> float:
+        """How right a response is."""
+        return self.scorer(task, response, answer)
+
+    def _files(self, folder: Path | None) -> list[tuple[str, Path]]:
+        if folder is None:
+            found = list(self.hub.find(self.hub.fetch()))
+            if not found:
+                raise InputError(f"{self.hub.id} has none of {', '.join(self.hub.patterns(self.hub.configs[0]))}")
+            return found
+        if found := list(self.hub.find(folder / self.name)):
+            return found
+        for patterns in (self.local, (f"{self.name}/*.parquet",), (f"{self.name}/*.jsonl",)):
+            found = [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]
+            if found:
+                break
+        else:
+            looked = [f"{self.name}/{pattern}" for pattern in self.hub.patterns(self.hub.configs[0])]
+            first = f"{self.hub.terms}, then " if self.hub.gated else ""
+            command = self.hub.command(str(folder / self.name))
+            raise InputError(
+                f"{self.name} is not in {folder} (looked for {', '.join([*looked, *self.local])}): "
+                f"{first}fetch it with `{command}`"
+            )
+        return found
+
+    def _decode(self, row: Row, place: Place, path: Path) -> Iterator[Task]:
+        try:
+            yield from self.tasks(row, place)
+        except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
+            raise InputError(f"{self.name}: row {place.number} of {path} {what}; is it another version?") from error
 
 
 class Benchmarks(Registry[Benchmark]):
@@ -99,16 +337,6 @@ class Benchmarks(Registry[Benchmark]):
         return attacked(benchmark, attack)
 
 
-_MODULES = {
-    "choices": ("arc_challenge", "openbookqa", "mmlu_pro", "gpqa", "truthfulqa", "scienceqa", "aokvqa", "mmmu_pro"),
-    "short_answers": ("boolq", "strategyqa", "hotpotqa", "musique", "truthfulqa_text", "hle", "starter"),
-    "mathematics": ("gsm8k", "math", "mathvista", "imo_2025"),
-    "exact_answers": ("bbh", "bbeh", "arc_agi_2"),
-    "verified": ("ifeval", "livebench", "swe_bench"),
-}
-"""The benchmarks of each module, which are grouped by the kind of answer."""
-_PLACES = {
-    name: f"odar.evals.benchmarks.{module}:{name.upper()}" for module, names in _MODULES.items() for name in names
-}
-BENCHMARKS = Benchmarks("benchmark", {name: _PLACES[name] for name in NAMES}, group="odar.benchmarks")
+_PLACES = {name: f"odar.evals.benchmarks.{row['module']}:{name.upper()}" for name, row in TABLE.items()}
+BENCHMARKS = Benchmarks("benchmark", _PLACES, group="odar.benchmarks")
 """Benchmarks by name."""

@@ -9,8 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row
+from odar.evals.benchmarks.base import Dataset, Place, Row, Task
 from odar.evals.scorers.choice import LETTERS, choice, truthful_letter
 from odar.inputs import recognise
 from odar.types import Image, Query
@@ -73,34 +72,14 @@ def _arc_challenge_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield choice_task(row["id"], row["question"], row["choices"], row["answerKey"])
 
 
-ARC_CHALLENGE = Dataset(
-    name="arc_challenge",
-    category="Commonsense",
-    metric="accuracy",
-    hub=Hub("allenai/ai2_arc", ("ARC-Challenge",)),
-    tasks=_arc_challenge_tasks,
-    scorer=score_choice,
-    size=1_172,
-    licence="CC-BY-SA-4.0",
-)
-"""ARC-Challenge: grade-school science questions that retrieval gets wrong."""
+ARC_CHALLENGE = Dataset.named("arc_challenge", _arc_challenge_tasks, score_choice)
 
 
 def _openbookqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield choice_task(row["id"], row["question_stem"], row["choices"], row["answerKey"])
 
 
-OPENBOOKQA = Dataset(
-    name="openbookqa",
-    category="Commonsense",
-    metric="accuracy",
-    hub=Hub("allenai/openbookqa", ("main",)),
-    tasks=_openbookqa_tasks,
-    scorer=score_choice,
-    size=500,
-    licence="Apache-2.0",
-)
-"""OpenBookQA: elementary science that takes a fact and common knowledge."""
+OPENBOOKQA = Dataset.named("openbookqa", _openbookqa_tasks, score_choice)
 
 
 def _mmlu_pro_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -113,17 +92,7 @@ def _mmlu_pro_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-MMLU_PRO = Dataset(
-    name="mmlu_pro",
-    category="Knowledge QA",
-    metric="accuracy",
-    hub=Hub("TIGER-Lab/MMLU-Pro"),
-    tasks=_mmlu_pro_tasks,
-    scorer=score_choice,
-    size=12_032,
-    licence="MIT",
-)
-"""MMLU-Pro: fourteen subjects, up to ten options."""
+MMLU_PRO = Dataset.named("mmlu_pro", _mmlu_pro_tasks, score_choice)
 
 
 def _gpqa_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -140,17 +109,7 @@ def _gpqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-GPQA = Dataset(
-    name="gpqa",
-    category="Knowledge QA",
-    metric="accuracy",
-    hub=Hub("Idavidrein/gpqa", ("gpqa_main",), ("train",), files=("gpqa_main.csv",), gated=True),
-    tasks=_gpqa_tasks,
-    scorer=score_choice,
-    size=448,
-    licence="CC-BY-4.0",
-)
-"""GPQA: graduate questions in biology, physics and chemistry, written to resist a search."""
+GPQA = Dataset.named("gpqa", _gpqa_tasks, score_choice)
 
 
 def _truthfulqa_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -168,19 +127,7 @@ def _truthfulqa_score(task: Task, response: str, answer: str) -> float:
     return truthful_letter(task.gold["right"], answer, task.gold["options"])
 
 
-TRUTHFULQA = Dataset(
-    name="truthfulqa",
-    category="Advanced Cognition",
-    metric="accuracy",
-    hub=Hub("truthfulqa/truthful_qa", ("multiple_choice",), ("validation",)),
-    tasks=_truthfulqa_tasks,
-    scorer=_truthfulqa_score,
-    local=("truthfulqa/mc_task.json",),
-    size=817,
-    licence="Apache-2.0",
-    note="the authors' revision of 2025 has 790; MC1 and MC2 by log-probabilities: odar.evals.scorers.choice",
-)
-"""TruthfulQA: questions that people answer with common mistakes, as single-true multiple choice (MC1)."""
+TRUTHFULQA = Dataset.named("truthfulqa", _truthfulqa_tasks, _truthfulqa_score)
 
 
 def _scienceqa_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -195,17 +142,7 @@ def _scienceqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-SCIENCEQA = Dataset(
-    name="scienceqa",
-    category="Multimodal",
-    metric="accuracy",
-    hub=Hub("derek-thomas/ScienceQA"),
-    tasks=_scienceqa_tasks,
-    scorer=score_choice,
-    size=4_241,
-    licence="CC-BY-NC-SA-4.0",
-)
-"""ScienceQA: school questions, about half of them with a picture."""
+SCIENCEQA = Dataset.named("scienceqa", _scienceqa_tasks, score_choice)
 
 
 def _aokvqa_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -218,18 +155,7 @@ def _aokvqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-AOKVQA = Dataset(
-    name="aokvqa",
-    category="Multimodal",
-    metric="accuracy",
-    hub=Hub("HuggingFaceM4/A-OKVQA", splits=("validation",)),
-    tasks=_aokvqa_tasks,
-    scorer=score_choice,
-    size=1_145,
-    licence="Apache-2.0",
-    note="the test split's answers are hidden: this is the validation split, as in the paper's table",
-)
-"""A-OKVQA: questions about a picture that take knowledge of the world."""
+AOKVQA = Dataset.named("aokvqa", _aokvqa_tasks, score_choice)
 
 
 _MMMU_PRO_IMAGES = 7
@@ -247,15 +173,4 @@ def _mmmu_pro_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(row["id"], Query(renamed, images), choices_gold(row["answer"], options), row["subject"])
 
 
-MMMU_PRO = Dataset(
-    name="mmmu_pro",
-    category="Multimodal",
-    metric="accuracy",
-    hub=Hub("MMMU/MMMU_Pro", ("standard (10 options)",)),
-    tasks=_mmmu_pro_tasks,
-    scorer=score_choice,
-    size=1_730,
-    licence="Apache-2.0",
-    note="the paper's table says 1,500; the published set has 1,730",
-)
-"""MMMU-Pro: college subjects, pictures between the words, ten options."""
+MMMU_PRO = Dataset.named("mmmu_pro", _mmmu_pro_tasks, score_choice)

@@ -4,39 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from odar.evals.benchmarks.base import Task
-from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
-from odar.evals.scorers.exact import bigbench, grid_match, show
+from odar.evals.benchmarks.base import Dataset, Place, Row, Task, by_answer
+from odar.evals.scorers.text import bigbench, grid_match, show
 from odar.types import Query
-
-NAMES = (
-    *("boolean_expressions", "causal_judgement", "date_understanding", "disambiguation_qa", "dyck_languages"),
-    *("formal_fallacies", "geometric_shapes", "hyperbaton", "logical_deduction_five_objects"),
-    *("logical_deduction_seven_objects", "logical_deduction_three_objects", "movie_recommendation"),
-    *("multistep_arithmetic_two", "navigate", "object_counting", "penguins_in_a_table"),
-    *("reasoning_about_colored_objects", "ruin_names", "salient_translation_error_detection", "snarks"),
-    *("sports_understanding", "temporal_sequences", "tracking_shuffled_objects_five_objects"),
-    *("tracking_shuffled_objects_seven_objects", "tracking_shuffled_objects_three_objects", "web_of_lies"),
-    "word_sorting",
-)
 
 
 def _bbh_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(str(place), Query(row["input"]), row["target"], place.group)
 
 
-BBH = Dataset(
-    name="bbh",
-    category="Advanced Cognition",
-    metric="accuracy",
-    hub=Hub("lukaemon/bbh", NAMES),
-    tasks=_bbh_tasks,
-    scorer=by_answer(bigbench),
-    local=("bbh/*.json",),
-    size=6_511,
-    licence="MIT",
-)
-"""BIG-Bench Hard: 27 tasks on which models were once behind people."""
+BBH = Dataset.named("bbh", _bbh_tasks, by_answer(bigbench))
 
 
 def _bbeh_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -47,19 +24,7 @@ def _bbeh_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-BBEH = Dataset(
-    name="bbeh",
-    category="Advanced Cognition",
-    metric="accuracy",
-    hub=Hub("BBEH/bbeh", splits=("train",)),
-    tasks=_bbeh_tasks,
-    scorer=by_answer(bigbench),
-    local=("bbeh/*.json",),
-    size=4_520,
-    licence="CC-BY-4.0",
-    note="the paper's table says 1,500; the published set has 4,520, of which 460 are BBEH mini (meta.mini)",
-)
-"""BIG-Bench Extra Hard: BBH's 23 skills, made hard again."""
+BBEH = Dataset.named("bbeh", _bbeh_tasks, by_answer(bigbench))
 
 
 def _arc_agi_2_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -84,16 +49,4 @@ def _arc_agi_2_score(task: Task, response: str, answer: str) -> float:
     return grid_match(task.gold, response or answer)
 
 
-ARC_AGI_2 = Dataset(
-    name="arc_agi_2",
-    category="Abstract",
-    metric="accuracy",
-    hub=Hub("arc-agi-community/arc-agi-2"),
-    tasks=_arc_agi_2_tasks,
-    scorer=_arc_agi_2_score,
-    local=("arc_agi_2/evaluation.jsonl",),
-    size=167,
-    licence="Apache-2.0",
-    note="120 public evaluation puzzles, a task for each of their test inputs; the paper's table says 400",
-)
-"""ARC-AGI-2: find the rule that turns input grids into output grids; two attempts."""
+ARC_AGI_2 = Dataset.named("arc_agi_2", _arc_agi_2_tasks, _arc_agi_2_score)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from odar.errors import GradedElsewhere
-from odar.evals.benchmarks.base import Task
+from odar.evals.benchmarks.base import Dataset, Place, Row, Task, by_answer
 from odar.evals.benchmarks.choices import ask, choices_gold, picture
-from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
 from odar.evals.scorers.choice import LETTERS, choice
 from odar.evals.scorers.mathematics import Verifier, math_equal, numeric, proof_score, within
 from odar.evals.scorers.text import exact_match
@@ -25,24 +24,7 @@ def _gsm8k_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(f"test-{place.number}", Query(row["question"]), gold.strip(), f"{min(steps, 8)} steps", float(steps))
 
 
-GSM8K = Dataset(
-    name="gsm8k",
-    category="Mathematics",
-    metric="accuracy",
-    hub=Hub("openai/gsm8k", ("main",)),
-    tasks=_gsm8k_tasks,
-    scorer=by_answer(numeric),
-    local=("gsm8k/test.jsonl",),
-    size=1_319,
-    licence="MIT",
-)
-"""GSM8K: grade-school word problems whose answer is one number."""
-
-
-_MATH_SUBJECTS = (
-    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
-    *("number_theory", "prealgebra", "precalculus"),
-)
+GSM8K = Dataset.named("gsm8k", _gsm8k_tasks, by_answer(numeric))
 
 
 def _math_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -59,18 +41,7 @@ def _math_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-MATH = Dataset(
-    name="math",
-    category="Mathematics",
-    metric="accuracy",
-    hub=Hub("EleutherAI/hendrycks_math", _MATH_SUBJECTS),
-    tasks=_math_tasks,
-    scorer=by_answer(math_equal),
-    local=("math/test.jsonl",),
-    size=5_000,
-    licence="MIT",
-)
-"""MATH: competition problems in seven subjects and five levels, with worked solutions."""
+MATH = Dataset.named("math", _math_tasks, by_answer(math_equal))
 
 
 def _mathvista_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -103,18 +74,7 @@ def _mathvista_score(task: Task, response: str, answer: str) -> float:
     return exact_match([task.gold], answer)
 
 
-MATHVISTA = Dataset(
-    name="mathvista",
-    category="Mathematics",
-    metric="accuracy",
-    hub=Hub("AI4Math/MathVista", splits=("testmini",)),
-    tasks=_mathvista_tasks,
-    scorer=_mathvista_score,
-    size=1_000,
-    licence="CC-BY-SA-4.0",
-    note="the official script lets a model pull the answer out of the response; here ODAR parses it",
-)
-"""MathVista: mathematics in pictures, by choice or by number."""
+MATHVISTA = Dataset.named("mathvista", _mathvista_tasks, _mathvista_score)
 
 
 def _imo_2025_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -149,17 +109,4 @@ def _imo_2025_confirmed(verifier: Verifier, task: Task, response: str, answer: s
     return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
 
 
-IMO_2025 = ProofBenchmark(
-    name="imo_2025",
-    category="Mathematics",
-    metric="proof",
-    hub=Hub("MathArena/imo_2025", splits=("train",)),
-    tasks=_imo_2025_tasks,
-    scorer=_imo_2025_unscored,
-    local=("imo_2025/*.jsonl",),
-    size=6,
-    licence="CC-BY-NC-SA-4.0",
-    needs="a verifier model at temperature 0",
-    note="the paper's 100 shortlist problems with checklists are not published; these are the six of the contest",
-)
-"""IMO 2025: six proof problems, scored by a verifier against a checklist."""
+IMO_2025 = ProofBenchmark.named("imo_2025", _imo_2025_tasks, _imo_2025_unscored)

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from odar.evals.benchmarks.base import About, Task
-from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row, by_answer
+from odar.evals.benchmarks.base import About, Dataset, Place, Row, Task, by_answer
 from odar.evals.scorers.choice import chosen, truthful_text
 from odar.evals.scorers.mathematics import math_equal
 from odar.evals.scorers.text import exact_match, f1, verdict
@@ -45,17 +44,7 @@ def _boolq_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(f"validation-{place.number}", Query(text), gold, "yes" if gold else "no")
 
 
-BOOLQ = Dataset(
-    name="boolq",
-    category="Commonsense",
-    metric="accuracy",
-    hub=Hub("google/boolq", splits=("validation",)),
-    tasks=_boolq_tasks,
-    scorer=by_answer(verdict),
-    size=3_270,
-    licence="CC-BY-SA-3.0",
-)
-"""BoolQ: yes/no questions about a passage."""
+BOOLQ = Dataset.named("boolq", _boolq_tasks, by_answer(verdict))
 
 
 def _strategyqa_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -70,19 +59,7 @@ def _strategyqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-STRATEGYQA = Dataset(
-    name="strategyqa",
-    category="Commonsense",
-    metric="accuracy",
-    hub=Hub("ChilleD/StrategyQA", splits=("train", "test")),
-    tasks=_strategyqa_tasks,
-    scorer=by_answer(verdict),
-    local=("strategyqa/train.jsonl", "strategyqa/dev.jsonl"),
-    size=2_290,
-    licence="MIT",
-    note="the official test labels are hidden: these are all labelled questions, as in the paper's table",
-)
-"""StrategyQA: yes/no questions whose steps are left unsaid."""
+STRATEGYQA = Dataset.named("strategyqa", _strategyqa_tasks, by_answer(verdict))
 
 
 def _hotpotqa_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -98,19 +75,7 @@ def _hotpotqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-HOTPOTQA = Dataset(
-    name="hotpotqa",
-    category="Multi-Hop",
-    metric="F1",
-    hub=Hub("hotpotqa/hotpot_qa", ("distractor",), ("validation",)),
-    tasks=_hotpotqa_tasks,
-    scorer=by_answer(f1),
-    size=7_405,
-    licence="CC-BY-SA-4.0",
-    note="F1; `odar eval score` has exact match beside it",
-    figures=match_figures,
-)
-"""HotpotQA: questions over two paragraphs among ten (the distractor setting)."""
+HOTPOTQA = Dataset.named("hotpotqa", _hotpotqa_tasks, by_answer(f1), figures=match_figures)
 
 
 def _musique_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -125,19 +90,7 @@ def _musique_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-MUSIQUE = Dataset(
-    name="musique",
-    category="Multi-Hop",
-    metric="F1",
-    hub=Hub("dgslibisey/MuSiQue", splits=("validation",), files=("musique_ans_v1.0_dev.jsonl",)),
-    tasks=_musique_tasks,
-    scorer=by_answer(f1),
-    size=2_417,
-    licence="CC-BY-4.0",
-    note="F1; `odar eval score` has exact match beside it",
-    figures=match_figures,
-)
-"""MuSiQue-Answerable: two to four hops over twenty paragraphs."""
+MUSIQUE = Dataset.named("musique", _musique_tasks, by_answer(f1), figures=match_figures)
 
 
 def _truthfulqa_text_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -161,19 +114,7 @@ def _truthfulqa_text_score(task: Task, response: str, answer: str) -> float:
     return truthful_text(task.gold["correct"], task.gold["incorrect"], answer)
 
 
-TRUTHFULQA_TEXT = Dataset(
-    name="truthfulqa_text",
-    category="Free text",
-    metric="accuracy",
-    hub=Hub("truthfulqa/truthful_qa", ("generation",), ("validation",)),
-    tasks=_truthfulqa_text_tasks,
-    scorer=_truthfulqa_text_score,
-    local=("truthfulqa/TruthfulQA.csv",),
-    size=817,
-    licence="Apache-2.0",
-    note="not in the paper's table; the authors' revision of 2025 has 790",
-)
-"""TruthfulQA as free text: the same questions without options, answered in the model's own words."""
+TRUTHFULQA_TEXT = Dataset.named("truthfulqa_text", _truthfulqa_text_tasks, _truthfulqa_text_score)
 
 
 _HLE_OPTION = re.compile(r"^\(?([A-Z])[.):]\s", re.MULTILINE)
@@ -201,18 +142,7 @@ def _hle_score(task: Task, response: str, answer: str) -> float:
     return max(exact_match([gold], answer), math_equal(gold, answer))
 
 
-HLE = Dataset(
-    name="hle",
-    category="Advanced Cognition",
-    metric="accuracy",
-    hub=Hub("cais/hle", files=("data/test-*.parquet",), gated=True),
-    tasks=_hle_tasks,
-    scorer=_hle_score,
-    size=2_500,
-    licence="MIT",
-    note="the first release had 3,000; the official judge is a model, here short answers must match or be equal",
-)
-"""Humanity's Last Exam: questions at the edge of what experts know, some with a picture."""
+HLE = Dataset.named("hle", _hle_tasks, _hle_score)
 
 
 _STARTER_ABOUT = About("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", note="our own, not in the paper")

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import GradedElsewhere
-from odar.evals.benchmarks.base import About, Task
-from odar.evals.benchmarks.dataset import Dataset, Hub, Place, Row
+from odar.evals.benchmarks.base import About, Dataset, Hub, Place, Row, Task
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.livebench import instruction_score, livebench, program_score
 from odar.evals.scorers.programs import Report, read_report
@@ -42,21 +41,7 @@ def _ifeval_figures(task: Task, response: str, answer: str) -> dict[str, tuple[b
     }
 
 
-IFEVAL = Dataset(
-    name="ifeval",
-    category="Instruction",
-    metric="accuracy",
-    hub=Hub("google/IFEval", splits=("train",)),
-    tasks=_ifeval_tasks,
-    scorer=_ifeval_score,
-    local=("ifeval/input_data.jsonl",),
-    size=541,
-    licence="Apache-2.0",
-    note="prompt-level strict; `odar eval score ifeval` has the other three figures",
-    plain=True,
-    figures=_ifeval_figures,
-)
-"""IFEval: prompts with instructions that a program can check."""
+IFEVAL = Dataset.named("ifeval", _ifeval_tasks, _ifeval_score, figures=_ifeval_figures)
 
 
 _LIVEBENCH_CATEGORIES = ("coding", "math", "reasoning", "language", "data_analysis", "instruction_following")
@@ -160,15 +145,4 @@ def _swe_bench_resolved(report: Report, task: Task, response: str, answer: str) 
     return report.passed(task.gold)
 
 
-SWE_BENCH = SweBench(
-    name="swe_bench",
-    category="Coding",
-    metric="pass@1",
-    hub=Hub("princeton-nlp/SWE-bench_oracle"),
-    tasks=_swe_bench_tasks,
-    scorer=_swe_bench_unscored,
-    size=2_294,
-    licence="MIT",
-    needs="a report of the SWE-bench harness",
-)
-"""SWE-bench: issues of Python projects; a patch counts where the project's tests then pass."""
+SWE_BENCH = SweBench.named("swe_bench", _swe_bench_tasks, _swe_bench_unscored)

@@ -15,12 +15,12 @@ from odar.errors import InputError
 from odar.policy.equivalence import AnswerGroups
 from odar.policy.fusion import FAST, SOLVE, VERIFY, tie_order
 from odar.policy.rules import Array, Bools, Ints
-from odar.policy.signals import AnswerSignals, SignalArrays, signals_of
+from odar.policy.signals import AnswerSignals, SignalArrays
 from odar.policy.similarity import SimilarityRows
 from odar.recording.files import damage_reported, open_recording
 from odar.recording.header import Header
-from odar.recording.schema import ItemKey, rounded
-from odar.types import Candidate, Step, Token
+from odar.recording.schema import Attempt, ItemKey, recorded_signals, rounded
+from odar.types import Candidate, Step, Usage
 
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
 _COUNTS = ("total", "missing", "length", "stated")
@@ -150,12 +150,11 @@ def load_arrays(place: str | Path, calibration: str | None = None, split: str = 
 def load_panels(
     places: Sequence[str | Path], calibration: str | None = None, split: str = ""
 ) -> dict[str, PanelArrays]:
-    """Several recordings by the first file of each; those of the same models, prompts and settings are joined.
+    """Several recordings by the names of their files; those of the same models, prompts and settings are joined.
 
     An item that is in several files counts once. A file without items of the split is left out if others have some.
     """
-    found: dict[str, PanelArrays] = {}
-    names: dict[str, str] = {}
+    groups: dict[str, tuple[list[str], list[PanelArrays]]] = {}
     for place in places:
         try:
             arrays = load_arrays(place, calibration, split)
@@ -165,15 +164,15 @@ def load_panels(
             continue
         header = arrays.header
         made = (header.made_by, header.samples, header.settings, header.calibration, arrays.verified)
-        name = names.setdefault(json.dumps(made, sort_keys=True), str(place))
-        if name in found:
-            known = set(found[name].items.keys)
-            fresh = arrays.rows(np.array([key not in known for key in arrays.items.keys]))
-            arrays = _joined([found[name], fresh]) if len(fresh) else found[name]
-        found[name] = arrays
-    if not found:
+        files, parts = groups.setdefault(json.dumps(made, sort_keys=True), ([], []))
+        known = {key for part in parts for key in part.items.keys}
+        fresh = np.array([key not in known for key in arrays.items.keys])
+        if fresh.any():
+            files.append(str(place))
+            parts.append(arrays.rows(fresh))
+    if not groups:
         raise InputError(f"none of {', '.join(map(str, places))} holds items{f' to {split} with' * bool(split)}")
-    return found
+    return {" ".join(files): _joined(parts) for files, parts in groups.values()}
 
 
 def _joined(parts: Sequence[PanelArrays]) -> PanelArrays:
@@ -213,7 +212,8 @@ def with_calibration(header: Header, calibration: Calibration) -> Header:
 
 
 _ATTEMPT = "attempts.list.element."
-_FAST_ONLY = ("stated", "tokens", "logprobs", "control")
+_FAST_ONLY = ("stated", "tokens", "logprobs", "control", "mean_logprob", "answer_logprob")
+_SAID = ("model", "text", "answer", "finish", "stated", "mean_logprob", "answer_logprob")
 _COLUMNS = [
     "key", "category", "metric", "stratum", "fold", "query", "effort", "features", "difficulty", "expert",
     *(_ATTEMPT + name for name in ("step", "model", "text", "answer", "finish", "judgment", "usage.output")),
@@ -279,11 +279,16 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
 
 def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
     """The signals of a recorded fast answer, as the engine would see them."""
-    control, pairs = set(row["control"]), zip(row["tokens"], row["logprobs"], strict=True)
-    tokens = tuple(Token(text, rounded(logprob), i in control) for i, (text, logprob) in enumerate(pairs))
-    said = (row["text"], row["answer"], tokens, None, row["finish"])
-    candidate = Candidate(Step(row["step"]), row["model"], *said, stated=row["stated"])
-    return signals_of(candidate, prior)
+    control = set(row["control"])
+    attempt = Attempt(
+        step=Step(row["step"]),
+        tokens=tuple(row["tokens"]),
+        logprobs=tuple(map(rounded, row["logprobs"])),
+        control=tuple(i in control for i in range(len(row["tokens"]))),
+        usage=Usage(output=row["usage"]["output"]),
+        **{name: row[name] for name in _SAID},
+    )
+    return recorded_signals(attempt, prior)
 
 
 def _order(steps: list[str], texts: list[str]) -> list[int]:

@@ -14,8 +14,18 @@ import numpy as np
 from odar.difficulty.features import GROUPS
 from odar.errors import InputError, UnknownName
 from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.setting import NO_FUSION, Setting
-from odar.evals.replay.simulate import NO_PATH, PolicyOutcome, always, choose, odar, price, route, simulate_paths
+from odar.evals.replay.simulate import (
+    NO_FUSION,
+    NO_PATH,
+    PolicyOutcome,
+    Setting,
+    always,
+    choose,
+    odar,
+    price,
+    route,
+    simulate_paths,
+)
 from odar.policy.fusion import FAST, SOLVE, VERIFY
 from odar.policy.path import HARD, MEDIUM, SIMPLE, Route
 from odar.policy.rules import RULES, Array, Bools, Ints
@@ -191,8 +201,9 @@ def suites(arrays: PanelArrays) -> dict[str, list[str]]:
         "ablations": [
             "always-hard", "always-medium", "single-fast", f"odar:rule={NO_FUSION}", "odar:dispatch=off",
             "odar:statistics=panel", "odar:statistics=none", f"odar:mode={other}", POSTERIOR, f"odar:stop={stop}",
-            "odar:estimator=length", *(f"odar:without={group}" for group in ("none", *GROUPS)),
+            "odar:estimator=length",
         ],
+        "features": [f"odar:without={group}" for group in ("none", *GROUPS)],
         "sweep-n": [f"{name}={n}" for name in ("odar:n", "self-consistency:k", "best-of-n:n") for n in sizes],
         "sweep-lambda": [f"odar:lambda={x:g},mode=prior,statistics=panel" for x in LAMBDAS],
         "sweep-beta": [f"odar:beta={x}" for x in BETAS],

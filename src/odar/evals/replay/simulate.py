@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,8 @@ from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator, calibrated_estimator, shipped_estimator
 from odar.difficulty.features import GROUPS
 from odar.difficulty.training import check_enough, cross_predict, d_star
-from odar.errors import InputError
+from odar.errors import InputError, UnknownName
 from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.setting import NO_FUSION, Setting
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
@@ -25,8 +24,142 @@ from odar.policy.signals import QuantileTables
 from odar.policy.similarity import EXACT_ONLY, SimilarityRows
 from odar.policy.simulation import Simulation, simulate
 from odar.policy.stopping import Stopping
-from odar.recording.header import calibration_of
+from odar.recording.header import Header, calibration_of
+from odar.settings import ROUTING_MODES
 from odar.types import Query, Step
+
+NO_FUSION = "none"
+"""Not a rule: the slow agent's first answer, whatever the others say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How ODAR routes and fuses."""
+
+    tau1: float
+    tau2: float
+    n: int
+    """Slow samples on the Hard path."""
+    mode: str
+    """prior or posterior (SPEC 5.11)."""
+    clearly_hard: float
+    estimator: str
+    without: str = ""
+    """The estimator is trained again on the other folds of the recording, without a group of features: lexical,
+    structural or semantic (SPEC 2.8); `none` trains with all. Empty: the estimator as it is."""
+    dispatch: bool = True
+    """Off: only the default pair (SPEC 4.4)."""
+    rule: str
+    lam: float
+    """λ of F = E + λ·V."""
+    beta: float
+    missing_limit: float
+    similarity: str
+    """How free text is compared: as recorded, or `none` for exact comparison (SPEC 5.15)."""
+    stop: float | None
+    """Confidence at which sampling stops (SPEC 5.12); None takes every sample."""
+    first_wave: int
+    statistics: str = "calibration"
+    """μ and σ from the calibration in use, as the engine has them, or from the panel itself, for which no label
+    is needed; `none` compares energies without z-scores."""
+
+    def __post_init__(self) -> None:
+        if self.tau1 > self.tau2:
+            raise InputError(f"tau1 = {self.tau1:g} is above tau2 = {self.tau2:g}")
+        for value, name, known in (
+            (self.mode, "mode", ROUTING_MODES),
+            (self.without or "none", "group of features", ("none", *GROUPS)),
+            (self.statistics, "source of statistics", ("calibration", "panel", "none")),
+        ):
+            if value not in known:
+                raise UnknownName(name, value, known)
+
+    @classmethod
+    def of(cls, header: Header) -> Setting:
+        """As the panel's engine was set."""
+        routing, fusion = header.settings["routing"], header.settings["fusion"]
+        return cls(
+            tau1=routing["tau1"],
+            tau2=routing["tau2"],
+            n=min(routing["samples"], header.samples),
+            mode=routing["mode"],
+            clearly_hard=routing["clearly_hard"],
+            estimator=routing["estimator"],
+            rule=fusion["rule"],
+            lam=fusion["varentropy_weight"],
+            beta=float(fusion["beta"]),
+            missing_limit=fusion["missing_limit"],
+            similarity=fusion.get("similarity", "lexical"),
+            stop=fusion["stop_confidence"],
+            first_wave=fusion["first_wave"],
+        )
+
+    def changed(self, options: Mapping[str, str]) -> Setting:
+        """With some of it changed, as a user writes it: {"tau1": "0.2", "lambda": "0.5", "stop": "none"}.
+
+        Raises:
+            InputError: a value cannot be read.
+            UnknownName: there is no such option.
+        """
+        kinds = {field.name: str(field.type) for field in fields(self)}
+        changes: dict[str, Any] = {}
+        for written, value in options.items():
+            name = "lam" if written == "lambda" else written
+            if name not in kinds:
+                raise UnknownName("option of odar", written, {*kinds, "lambda"} - {"lam"})
+            changes[name] = _read(written, value, kinds[name])
+        return replace(self, **changes)
+
+
+def _read(name: str, value: str, kind: str) -> Any:
+    try:
+        if kind == "float | None" and value in ("none", "off"):
+            return None
+        if kind == "bool":
+            return {"on": True, "true": True, "off": False, "false": False}[value]
+        return {"int": int, "str": str}.get(kind, float)(value)
+    except (ValueError, KeyError):
+        raise InputError(f"{name} = {value!r} is not {'on or off' if kind == 'bool' else 'a number'}") from None
+
+
+_EPOCHS = 40
+"""Of training again, from the shipped weights: more change nothing that a few hundred items could show."""
+NO_PATH = -1
+"""For policies that know no paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutcome:
+    """One policy over a arrays; every array has an entry per item."""
+
+    name: str
+    score: Array
+    """By the benchmark's metric, from 0 to 1."""
+    calls: Array
+    cost: Array
+    """US dollars; NaN where unknown."""
+    tokens: Array
+    """Generated; NaN where unknown."""
+    seconds: Array
+    """As long as the slowest chain of requests took when the panel was collected."""
+    path: Ints
+    """0 Simple, 1 Medium, 2 Hard, −1 where the policy knows no paths."""
+    winner: Ints
+    """The column whose answer was given; −1 for a mean over several runs."""
+    best: Array
+    """The score of the best answer it had to choose from."""
+    worst: Array
+    """The score of the worst."""
+    note: str = ""
+    """What a reader must know to read the row rightly."""
+
+    @property
+    def mix(self) -> tuple[float, float, float]:
+        """Shares of Simple, Medium and Hard; NaN where the policy knows no paths."""
+        if (self.path == NO_PATH).any():
+            return (float("nan"),) * 3
+        shares = np.bincount(self.path, minlength=3) / len(self.path)
+        return float(shares[0]), float(shares[1]), float(shares[2])
 
 
 def odar(arrays: PanelArrays, setting: Setting, name: str = "odar", note: str = "") -> PolicyOutcome:
@@ -188,9 +321,9 @@ def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | N
     return Statistics(mean, deviation, int(own.sum()), quantiles=quantiles)
 
 
-def route(arrays: PanelArrays, setting: Setting) -> Route:
-    """Choose the path of each item under a setting."""
-    prior = prior_of(arrays, setting)
+def route(arrays: PanelArrays, setting: Setting, prior: Array | None = None) -> Route:
+    """Choose the path of each item under a setting; `prior` replaces the estimates of the setting's estimator."""
+    prior = prior_of(arrays, setting) if prior is None else prior
     routing = Routing(
         Thresholds(setting.tau1, setting.tau2), setting.n, setting.mode == "posterior", setting.clearly_hard
     )
@@ -241,46 +374,6 @@ def _without(arrays: PanelArrays, setting: Setting) -> Array:
 def targets_of(arrays: PanelArrays) -> Array:
     """d* of each item (SPEC 2.5): effort, and whether the fast answer was wrong."""
     return d_star(1 - arrays.answers.score[:, FAST], arrays.items.effort)
-
-
-_EPOCHS = 40
-"""Of training again, from the shipped weights: more change nothing that a few hundred items could show."""
-NO_PATH = -1
-"""For policies that know no paths."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyOutcome:
-    """One policy over a arrays; every array has an entry per item."""
-
-    name: str
-    score: Array
-    """By the benchmark's metric, from 0 to 1."""
-    calls: Array
-    cost: Array
-    """US dollars; NaN where unknown."""
-    tokens: Array
-    """Generated; NaN where unknown."""
-    seconds: Array
-    """As long as the slowest chain of requests took when the panel was collected."""
-    path: Ints
-    """0 Simple, 1 Medium, 2 Hard, −1 where the policy knows no paths."""
-    winner: Ints
-    """The column whose answer was given; −1 for a mean over several runs."""
-    best: Array
-    """The score of the best answer it had to choose from."""
-    worst: Array
-    """The score of the worst."""
-    note: str = ""
-    """What a reader must know to read the row rightly."""
-
-    @property
-    def mix(self) -> tuple[float, float, float]:
-        """Shares of Simple, Medium and Hard; NaN where the policy knows no paths."""
-        if (self.path == NO_PATH).any():
-            return (float("nan"),) * 3
-        shares = np.bincount(self.path, minlength=3) / len(self.path)
-        return float(shares[0]), float(shares[1]), float(shares[2])
 
 
 def price(

@@ -10,12 +10,20 @@ import numpy as np
 from odar.calibration.bootstrap import Interval
 from odar.evals.replay.policies import POSTERIOR, SIZES
 from odar.evals.replay.simulate import always
-from odar.evals.report.draw import Column, Exhibit, Palette, columns_of, label, patch
-from odar.evals.report.findings import Findings, Routers
+from odar.evals.report.draw import (
+    Column,
+    Exhibit,
+    Palette,
+    colour_legend,
+    columns_of,
+    label,
+    line_chart,
+    name_rows,
+)
+from odar.evals.report.findings import KINDS, Findings, Routers
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered
-from odar.evals.statistics import item_names, known_mean, paired, strata_of
-from odar.evals.taxonomy import KINDS
+from odar.evals.statistics import known_mean
 from odar.policy.path import HARD
 
 ABLATIONS = {
@@ -32,21 +40,17 @@ ABLATIONS = {
     "odar:stop=none": "every sample, no early stop",
     "odar:stop=0.8": "early stop",
     "odar:estimator=length": "difficulty by length",
-    "odar:without=none": "estimator trained again",
-    "odar:without=lexical": "… without lexical features",
-    "odar:without=structural": "… without structural features",
-    "odar:without=semantic": "… without semantic features",
 }
 
 
 def ablations(findings: Findings) -> list[Exhibit]:
     """What each part of ODAR is worth: over all items, and by benchmark (SPEC 7.3)."""
-    odar, names, strata = findings.odar, item_names(findings.arrays), strata_of(findings.arrays)
+    odar = findings.odar
     base = np.array(findings.means(odar))
     rows: list[list[Any]] = []
     by_benchmark: list[list[Any]] = []
     for outcome in findings.suite("ablations"):
-        change = paired(outcome.score, odar.score, names, strata).interval
+        change = findings.gain(outcome, odar).interval
         calls, name = float(outcome.calls.mean()), ABLATIONS.get(outcome.name, outcome.name)
         rows.append([name, change, calls, calls / float(odar.calls.mean())])
         by_benchmark.append([name, *(100 * (np.array(findings.means(outcome)) - base)).tolist(), calls])
@@ -64,11 +68,8 @@ def ablations(findings: Findings) -> list[Exhibit]:
             axes.annotate(f"{ratio:.2f}×", (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
                           textcoords="offset points", va="center", fontsize=8, color=palette.muted)  # fmt: skip
         axes.axvline(0, color=palette.muted, linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [str(row[0])[:34] for row in rows])
-        axes.tick_params(axis="y", labelcolor=palette.ink, length=0, labelsize=8.5)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
+        name_rows(axes, palette, [str(row[0])[:34] for row in rows])
         axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
-        axes.grid(axis="y", visible=False)
 
     columns = columns_of("ablation |; change of accuracy | +.3f; calls | .2f; calls, ODAR = 1 | .2f")
     found = [
@@ -125,15 +126,9 @@ def curve_figure(findings: Findings) -> Exhibit:
         for n in sizes
     ]
 
-    def draw(canvas: Any, palette: Palette) -> None:
-        axes = canvas.subplots()
-        for i, colour in enumerate((palette.accent, palette.medium, palette.hard), start=1):
-            axes.plot([row[0] for row in rows], [row[i] for row in rows], "o-", color=colour)
-        axes.set_xticks(sizes)
-        axes.set(xlabel="slow samples, n", ylabel="accuracy")
-        axes.margins(y=0.2)
-        canvas.legend(["ODAR (Hard path)", *list(names)[1:]], loc="outside lower center", ncols=2)
-
+    colours = ("accent", "medium", "hard")
+    lines = {name: ([row[i + 1] for row in rows], colours[i], "-") for i, name in enumerate(names)}
+    draw = line_chart("slow samples, n", "accuracy", sizes, lines)
     columns = [*columns_of("n | d"), *(Column(name) for name in names)]
     return Exhibit("best-of-n", "More samples", "Accuracy by the number of slow samples.", columns, rows, draw=draw)
 
@@ -143,26 +138,24 @@ def sweeps(findings: Findings) -> list[Exhibit]:
     titles = {"beta": "β of the answer free energy", "lambda": "λ of the varentropy", "tau": "τ1 and τ2"}
     found = []
     for sweep, title in titles.items():
-        rows = []
+        rows: list[list[Any]] = []
         for outcome in findings.suite(f"sweep-{sweep}"):
             value = outcome.name.partition(":")[2].replace(",mode=prior,statistics=panel", "").replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
-
-        def draw(canvas: Any, palette: Palette, rows: list[list[Any]] = rows, title: str = title) -> None:
-            axes = canvas.subplots()
-            axes.plot(range(len(rows)), [row[1] for row in rows], "o-", color=palette.accent)
-            axes.set_xticks(range(len(rows)), [row[0] for row in rows])
-            axes.set(xlabel=title, ylabel="accuracy")
-            axes.margins(y=0.4)
-
         caption = (
             "By prior routing, with the recording's own μ and σ."
             if sweep == "lambda"
             else "All else as it was set."
         )
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
-        drawn = None if sweep == "tau" else draw
+        drawn = (
+            None
+            if sweep == "tau"
+            else line_chart(
+                title, "accuracy", [row[0] for row in rows], {title: ([row[1] for row in rows], "accent", "-")}
+            )
+        )
         found.append(Exhibit(f"sweep-{sweep}", title, caption, columns, rows, draw=drawn, size=(4.9, 2.7)))
     return found
 
@@ -184,7 +177,7 @@ def attacks(findings: Findings) -> list[Exhibit]:
         "attacked; change | +.3f; calls | .2f; attacked calls | .2f; cost | +.0%"
     )
     caption = (
-        "Injection makes a question look hard, masking makes it look easy. `routing only`: the rewritten questions "
+        "Injection makes a question look hard, masking makes it look easy. Routing only: the rewritten questions "
         "were not asked; the recorded answers are replayed on the paths that the rewritten questions take."
     )
     return [Exhibit("attacks", "Adversarial rewrites", caption, columns, rows)]
@@ -251,8 +244,7 @@ def latency(findings: Findings) -> list[Exhibit]:
         axes.set(xlabel="seconds", ylabel="items")
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.grid(axis="x", visible=False)
-        handles = [patch(colour) for colour in (palette.simple, palette.medium, palette.hard)]
-        canvas.legend(handles, PATHS, loc="outside lower center", ncols=3)
+        colour_legend(canvas, [palette.simple, palette.medium, palette.hard], PATHS)
 
     columns = columns_of("path |; items | d; p50, s | .1f; p95, s | .1f; max, s | .1f")
     caption = "As recorded at collection; a request for several samples counts with the time of all."
@@ -285,20 +277,15 @@ def errors_figure(findings: Findings) -> Exhibit:
 
     def draw(canvas: Any, palette: Palette) -> None:
         axes = canvas.subplots()
-        for y, (kind, count) in enumerate(reversed(counts.items())):
+        for y, (kind, count) in enumerate(counts.items()):
             axes.barh(y, count, 0.62, color=palette.other if kind in ("E5", "E6") else palette.accent)
             text = f"{count} ({count / total:.0%})"
             axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
-        axes.set_yticks(
-            range(len(counts)), [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in reversed(counts)]
-        )
-        axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
+        name_rows(axes, palette, [f"{kind} {KINDS[kind].partition(':')[0]}" for kind in counts])
         axes.margins(x=0.2)
         axes.set_xlabel("errors")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(axis="y", visible=False)
-        handles = [patch(palette.accent), patch(palette.other)]
-        canvas.legend(handles, ["ODAR's own", "the models'"], loc="outside lower center", ncols=2)
+        colour_legend(canvas, [palette.accent, palette.other], ["ODAR's own", "the models'"])
 
     columns = columns_of("kind |; errors | d; share | .0%")
     caption = "Every error once, by what went wrong first; by rule, not by reading."
@@ -315,24 +302,18 @@ def routers(findings: Findings) -> list[Exhibit]:
         name: gap_recovered(score, found.weak, found.strong_score, shares) for name, score in found.scores.items()
     }
 
-    def draw(canvas: Any, palette: Palette) -> None:
-        axes = canvas.subplots()
-        styles = {
-            "random": (palette.grid, "-"),
-            "length": (palette.other, (0, (4, 2))),
-            "oracle": (palette.good, (0, (1, 1.5))),
-        }
-        for name, values in curves.items():
-            colour, style = styles.get(name, (palette.accent if "posterior" in name else palette.hard, "-"))
-            axes.plot(shares, values, color=colour, linestyle=style, linewidth=2, label=name)
-        axes.plot([0, 1], [0, 1], color=palette.muted, linewidth=0.8)
-        axes.set(xlabel="share of strong calls", ylabel="gap recovered")
-        canvas.legend(loc="outside lower center", ncols=2)
-
+    styles: dict[str, tuple[str, Any]] = {
+        "random": ("grid", "-"),
+        "length": ("other", (0, (4, 2))),
+        "oracle": ("good", (0, (1, 1.5))),
+        "difficulty, posterior": ("accent", "-"),
+    }
+    lines = {name: (values.tolist(), *styles.get(name, ("hard", "-"))) for name, values in curves.items()}
+    draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
     rows = [[row.router, row.apgr, row.cpt50, row.cpt80, row.auroc] for row in found.rows]
     columns = columns_of("router |; APGR; CPT(50%) | .0%; CPT(80%) | .0%; AUROC")
     caption = (
-        f"Weak is the fast agent, strong is {label(found.strong)}; the thin line is chance. APGR is the area under "
+        f"Weak is the fast agent, strong is {label(found.strong)}. APGR is the area under "
         "the gap recovered, CPT the share of strong calls that recovers so much of it, as RouteLLM defines them; "
         "AUROC is for telling the fast agent's failures."
     )
@@ -344,32 +325,11 @@ def routers(findings: Findings) -> list[Exhibit]:
     ]
 
 
-def calibration_figure(findings: Findings) -> Exhibit:
-    """Difficulty against how often the fast answer was wrong."""
-    rows = [[name, *each] for name, bins in findings.reliability.items() for each in bins]
-
-    def draw(canvas: Any, palette: Palette) -> None:
-        axes = canvas.subplots()
-        axes.plot([0, 1], [0, 1], color=palette.grid, linewidth=1.5)
-        colours = {"prior": palette.hard, "posterior": palette.accent}
-        for name, bins in findings.reliability.items():
-            axes.plot([b[0] for b in bins], [b[1] for b in bins], "o-", color=colours[name], label=name)
-        axes.set(xlim=(0, 1.03), ylim=(0, 1.03))  # with room for a point at the very end
-        axes.set(xlabel="difficulty, mean of a bin", ylabel="share of fast answers that were wrong")
-        canvas.legend(loc="outside lower center", ncols=2)
-
-    columns = columns_of("estimate |; difficulty | .2f; fast wrong | .2f; items | d")
-    caption = "Bins of equally many items. On the line, 0.3 means that 3 of 10 fast answers are wrong."
-    return Exhibit("calibration", "Is difficulty what it says?", caption, columns, rows, draw=draw)
-
-
 def sureness_table(findings: Findings) -> Exhibit:
     """The same figures by other ways to be unsure of them, and how many items would show a difference."""
     drawn, other = findings.restratified
     ours, consistency = findings.main[0], findings.outcomes[findings.consistency]
-    against = paired(
-        findings.odar.score, consistency.score, item_names(findings.arrays), strata_of(findings.arrays)
-    )
+    against = findings.gain(findings.odar, consistency)
     other_name = label(findings.consistency)
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))
     rows: list[list[Any]] = [

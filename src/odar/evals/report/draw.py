@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ NIGHT = Palette(
 _PLACEHOLDERS = Palette(**{field.name: f"#0101{i:02x}" for i, field in enumerate(fields(Palette), start=16)})
 Draw = Callable[[Any, Palette], None]
 """Draws on a matplotlib figure."""
+Line = tuple[Sequence[float], str, Any]
+"""Values, the name of a colour of the palette, a style of matplotlib's."""
 
 
 SHORT = {"self-consistency": "SC", "best-of-n": "BoN", "odar": "ODAR", "cot": "CoT"}
@@ -202,8 +204,49 @@ def _style(palette: Palette, salt: str) -> Any:
     )
 
 
-def patch(colour: str) -> Any:
-    """A field of colour for a legend."""
+def name_rows(axes: Any, palette: Palette, names: Sequence[str]) -> None:
+    """Name the rows of a bar chart, the first at the top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> None:
+    """Explain fields of colour below a figure."""
     from matplotlib.patches import Patch
 
-    return Patch(color=colour, linewidth=0)
+    handles = [Patch(color=colour, linewidth=0) for colour in colours]
+    canvas.legend(handles, names, loc="outside lower center", ncols=3)
+
+
+def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:
+    """Return what draws lines over the same points, with a legend if there are several.
+
+    Args:
+        x: name of the horizontal axis.
+        y: name of the vertical axis.
+        points: numbers, or texts at even distances.
+        lines: by name.
+    """
+
+    def draw(canvas: Any, palette: Palette) -> None:
+        axes = canvas.subplots()
+        for name, (values, colour, style) in lines.items():
+            axes.plot(
+                points,
+                values,
+                color=getattr(palette, colour),
+                linestyle=style,
+                marker="o",
+                markersize=4,
+                label=name,
+            )
+        if not isinstance(points[0], float):
+            axes.set_xticks(points)
+        axes.set(xlabel=x, ylabel=y)
+        axes.margins(y=0.2)
+        if len(lines) > 1:
+            canvas.legend(loc="outside lower center", ncols=2)
+
+    return draw

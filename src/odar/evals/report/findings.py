@@ -16,13 +16,12 @@ from odar.agents.prompts import PARTS, load_prompts
 from odar.calibration.bootstrap import Interval, resampled_means
 from odar.errors import InputError, SettingsError
 from odar.evals.adversarial import ATTACKS, AttackRow, attack_rows
+from odar.evals.benchmarks.base import BENCHMARKS
 from odar.evals.estimator_study import FeatureRow, TransferRow, feature_rows, transfer_rows
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.policies import SIZES, run, run_all, suites
-from odar.evals.replay.setting import Setting
-from odar.evals.replay.simulate import PolicyOutcome, prior_of, route
-from odar.evals.router_quality import oracle_score
-from odar.evals.routing_bench import Outcomes, RouterRow, router_row
+from odar.evals.replay.simulate import PolicyOutcome, Setting, prior_of, route
+from odar.evals.router_quality import RouterRow, oracle_score, router_row
 from odar.evals.statistics import (
     LEAST_ITEMS,
     Difference,
@@ -33,16 +32,58 @@ from odar.evals.statistics import (
     standings,
     strata_of,
 )
-from odar.evals.taxonomy import Taxonomy, taxonomy
-from odar.policy.fusion import FAST
+from odar.policy.fusion import SOLVE, VERIFY
+from odar.policy.path import MEDIUM
 from odar.policy.rules import Array, Bools
 from odar.recording.header import changed_facts
 
 T = TypeVar("T")
-BINS = 8
-"""Bins of the calibration plots, of equal numbers of items."""
+RIGHT = 0.5
+"""A score below this is an error."""
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Difficulty of a benchmark by the accuracy of the fast agent on it, as the paper stratifies them."""
+
+
+KINDS = {
+    "E1": "difficulty: another path had a right answer, this one had none",
+    "E2": "expert: the wrong field was chosen, and with it the model",
+    "E3": "acceptance: the verifier called a wrong answer CORRECT",
+    "E4": "selection: a right answer was on the table, another was chosen",
+    "E5": "knowledge: no right answer anywhere, on a set of facts",
+    "E6": "reasoning: no right answer anywhere, on a set of reasoning",
+}
+FIELDS = {
+    "mathematics": "math",
+    "coding": "code",
+    "logic": "logic",
+    "language": "language",
+    "commonsense": "commonsense",
+    "knowledge": "knowledge",
+    "knowledge qa": "knowledge",
+    "multimodal": "multimodal",
+}
+"""The expert that a category or subject calls for."""
+REASONING = ("mathematics", "coding", "logic", "multi-hop", "advanced cognition", "abstract", "instruction")
+
+
+@dataclass(frozen=True, slots=True)
+class Taxonomy:
+    """The kind of every error, E1 to E6 (SPEC 7.5), by rule: what went wrong first counts.
+
+    The paper's annotators told E5 from E6 by reading; here the kind of set decides.
+    """
+
+    kinds: list[str]
+    """E1 to E6 for each item, empty where ODAR was right."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each kind."""
+        return {kind: self.kinds.count(kind) for kind in KINDS}
+
+    def examples(self, kind: str, most: int = 2) -> list[int]:
+        """Some rows of a kind."""
+        return [row for row, found in enumerate(self.kinds) if found == kind][:most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +126,6 @@ class Findings:
     errors: Taxonomy
     routers: Routers | str
     """Or why there are none."""
-    reliability: dict[str, list[tuple[float, float, int]]]
-    """By estimate: (mean difficulty, share of fast answers that were wrong, items) of each bin."""
     restratified: tuple[Difference, Difference]
     """ODAR against single-fast by the drawn strata, and by label-free ones (SPEC 7.4)."""
     variants: list[Variant]
@@ -117,6 +156,12 @@ class Findings:
         """The accuracy of a policy on each benchmark."""
         return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]
 
+    def gain(self, first: PolicyOutcome, second: PolicyOutcome, mask: Bools | None = None) -> Difference:
+        """Accuracy of one policy minus that of another, over all items or some."""
+        rows = np.arange(len(self.arrays)) if mask is None else np.flatnonzero(mask)
+        names, strata = item_names(self.arrays), strata_of(self.arrays)
+        return paired(first.score[rows], second.score[rows], [names[i] for i in rows], [strata[i] for i in rows])
+
     def suite(self, name: str) -> list[PolicyOutcome]:
         """The outcomes of a suite, as far as there are any."""
         return [self.outcomes[spec] for spec in suites(self.arrays)[name] if spec in self.outcomes]
@@ -146,7 +191,8 @@ def _gather(name: str, recorded: PanelArrays, others: Sequence[PanelArrays]) -> 
     arrays = recorded.rows(clean) if clean.any() else recorded
     outcomes: dict[str, PolicyOutcome] = {}
     left_out: dict[str, str] = {}
-    for spec, found in run_all(arrays, ["all"]):
+    replayed = [suite for suite in suites(arrays) if suite != "features"]  # which feature_rows trains anyway
+    for spec, found in run_all(arrays, ["odar", *replayed]):
         if isinstance(found, InputError):
             left_out[spec] = str(found)
         else:
@@ -154,7 +200,6 @@ def _gather(name: str, recorded: PanelArrays, others: Sequence[PanelArrays]) -> 
     setting, odar = Setting.of(arrays.header), outcomes["odar"]
     main = [odar, *(outcomes[spec] for spec in suites(arrays)["baselines"] if spec in outcomes)]
     prior = prior_of(arrays, setting)
-    wrong = 1 - arrays.answers.score[:, FAST]
     estimates = {"prior": prior}
     posterior = route(arrays, setting.changed({"mode": "posterior"})).difficulty
     if (posterior != prior).any():
@@ -169,13 +214,12 @@ def _gather(name: str, recorded: PanelArrays, others: Sequence[PanelArrays]) -> 
         main=standings(arrays, main, odar),
         errors=taxonomy(arrays, setting, odar),
         routers=_routers(arrays, outcomes, estimates),
-        reliability={name: reliability(values, wrong) for name, values in estimates.items()},
         restratified=(
             paired(*pair, item_names(arrays), strata_of(arrays)),
             paired(*pair, item_names(arrays), label_free(arrays)),
         ),
         variants=[variant(arrays, odar, other) for other in others],
-        attacks=[row for attack in ATTACKS for row in attack_rows(recorded, attack)],
+        attacks=attack_rows(recorded),
         features=_or_reason(feature_rows, arrays),
         transfer=_or_reason(transfer_rows, arrays),
     )
@@ -254,7 +298,8 @@ def missing_commands(findings: Findings) -> list[tuple[str, str]]:
     if not findings.arrays.verified:
         found.append(("the Medium path", f"{collect} verified.jsonl"))
     if not any(row.recorded for row in findings.attacks):
-        sets = [f"{name}+{attack}" for name in ("gsm8k", "math") for attack in ATTACKS]
+        known = [name for name in findings.benchmarks if name in BENCHMARKS.names()] or ["gsm8k", "math"]
+        sets = [f"{name}+{attack}" for name in known for attack in ATTACKS]
         command = f"odar eval collect {' '.join(sets)} --profile {header.settings['profile']} --out attacked.jsonl"
         found.append(("adversarial rewrites, answered by the models", command))
     return found
@@ -265,12 +310,6 @@ def _can_lack(prompts: str, part: str) -> bool:
         return bool(load_prompts(f"{prompts} without {part}"))
     except SettingsError:
         return False
-
-
-def reliability(difficulty: Array, wrong: Array, bins: int = BINS) -> list[tuple[float, float, int]]:
-    """Mean difficulty, share of errors and number of items, in bins of equal numbers of items."""
-    parts = np.array_split(np.argsort(difficulty, kind="stable"), min(bins, len(difficulty)))
-    return [(float(difficulty[part].mean()), float(wrong[part].mean()), len(part)) for part in parts]
 
 
 def _routers(arrays: PanelArrays, outcomes: dict[str, PolicyOutcome], estimates: dict[str, Array]) -> Routers | str:
@@ -289,9 +328,8 @@ def _routers(arrays: PanelArrays, outcomes: dict[str, PolicyOutcome], estimates:
         **{f"difficulty, {name}": values for name, values in estimates.items()},
         "oracle": oracle_score(weak, strong.score),
     }
-    data = Outcomes("panel", arrays.items.query, weak, strong.score)
     try:
-        rows = [router_row(data, name, score, rng) for name, score in scores.items()]
+        rows = [router_row(name, score, weak, strong.score, rng) for name, score in scores.items()]
     except InputError as error:
         return f"Router quality cannot be measured here: {error}."
     return Routers(strong.name, rows, scores, weak, strong.score)
@@ -309,3 +347,37 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
             best = points[i][1]
             kept.append(i)
     return kept
+
+
+def taxonomy(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> Taxonomy:
+    """Sort ODAR's errors."""
+    wrong = outcome.score < RIGHT
+    elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
+    accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)
+    fields = fields_of(arrays)
+    checks: list[tuple[str, Bools]] = [
+        ("E4", outcome.best >= RIGHT),
+        ("E3", accepted),
+        ("E2", _misdirected(arrays, fields)),
+        ("E1", elsewhere),
+        ("E6", np.array([field in REASONING for field in fields])),
+    ]
+    kinds = np.full(len(arrays), "E5", dtype=object)
+    for kind, holds in reversed(checks):
+        kinds[holds] = kind
+    return Taxonomy([str(kind) if is_wrong else "" for kind, is_wrong in zip(kinds, wrong, strict=True)])
+
+
+def fields_of(arrays: PanelArrays) -> list[str]:
+    """What each item is about: its subject if that is a field we know, else the category of its benchmark."""
+    known = {*FIELDS, *REASONING}
+    pairs = zip(arrays.items.stratum, arrays.items.category, strict=True)
+    return [(stratum if stratum.lower() in known else category).lower() for stratum, category in pairs]
+
+
+def _misdirected(arrays: PanelArrays, fields: list[str]) -> Bools:
+    """Where the expert is not the field's, in a panel in which experts choose among models."""
+    if all(len(models) == 1 for models in arrays.header.models.values()):
+        return np.zeros(len(arrays), dtype=bool)
+    pairs = zip(fields, arrays.items.expert, strict=True)
+    return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])

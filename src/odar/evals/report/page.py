@@ -22,15 +22,14 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import load_panels
 from odar.evals.report import analyses, results
 from odar.evals.report.draw import DAY, NIGHT, Column, Exhibit, to_png, to_svg
-from odar.evals.report.findings import Findings, gather, missing_commands
+from odar.evals.report.findings import KINDS, Findings, gather, missing_commands
 from odar.evals.statistics import Standing
-from odar.evals.taxonomy import KINDS
 from odar.files import written_whole
 from odar.policy.fusion import FAST
 from odar.recording.files import open_recording
 from odar.types import Step
 
-LIBRARIES = ("numpy", "scipy", "statsmodels", "matplotlib", "pyarrow")
+LIBRARIES = ("numpy", "scipy", "matplotlib", "pyarrow")
 LONGEST, LONGEST_ANSWER = 280, 120
 """Characters of a question and of an answer in an example; the recording has the rest."""
 WORDS = {
@@ -51,7 +50,7 @@ def exhibits(findings: Findings) -> dict[str, list[Exhibit]]:
         "Robustness": [*analyses.attacks(f), *analyses.transfer(f)],
         "Cost and time": [analyses.stability_table(f), *analyses.latency(f), analyses.oracle_table(f)],
         "Errors": [analyses.errors_figure(f)],
-        "Router quality": [*analyses.routers(f), analyses.calibration_figure(f)],
+        "Router quality": analyses.routers(f),
         "How sure": [analyses.sureness_table(f)],
     }
     found["By benchmark"] += results.details(f)
@@ -291,7 +290,10 @@ def _short(text: str, longest: int = LONGEST) -> str:
 
 
 def to_json(parts: Sequence[Findings]) -> str:
-    """Return every table of a report as JSON: by part, section and exhibit, a list of rows by column name."""
+    """Return every table of a report as JSON: by part, section and exhibit, a list of rows by column name.
+
+    `missing` are commands that record what further ablations need.
+    """
     found = []
     for findings in parts:
         tables = {
@@ -299,5 +301,7 @@ def to_json(parts: Sequence[Findings]) -> str:
             for section in exhibits(findings).values()
             for each in section
         }
-        found.append({"recording": findings.name, "items": len(findings.arrays), "tables": tables})
+        missing = dict(missing_commands(findings))
+        about = {"recording": findings.name, "items": len(findings.arrays)}
+        found.append({**about, "tables": tables, "missing": missing})
     return json.dumps(found, ensure_ascii=False, default=float)

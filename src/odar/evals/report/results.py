@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from odar.evals.replay.simulate import PolicyOutcome
-from odar.evals.report.draw import Column, Exhibit, Palette, columns_of, label, patch
+from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, columns_of, label, name_rows
 from odar.evals.report.findings import STRATA, Findings, facets, frontier, macro
 from odar.evals.router_quality import pearson
-from odar.evals.statistics import item_names, known_mean, paired, strata_of
+from odar.evals.statistics import known_mean
 from odar.policy.rules import Array, Bools
 
 PATHS = ("Simple", "Medium", "Hard")
@@ -66,7 +66,7 @@ def _benchmark_row(
     gains = []
     for other in (findings.outcomes["single-fast"], findings.outcomes[findings.consistency]):
         if single:
-            gains.append(_gain(findings, odar, other, masks[0]).interval)
+            gains.append(findings.gain(odar, other, masks[0]).interval)
         else:
             gains.append(macro([odar.score[mask] - other.score[mask] for mask in masks]))
     together = np.logical_or.reduce(masks)
@@ -74,12 +74,6 @@ def _benchmark_row(
     calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
     category = findings.category(name[0]) if single else ""
     return [name[0], category, int(together.sum()), *means, *gains, calls, _mix(mix)]
-
-
-def _gain(findings: Findings, first: PolicyOutcome, second: PolicyOutcome, mask: Bools) -> Any:
-    rows = np.flatnonzero(mask)
-    names, strata = item_names(findings.arrays), strata_of(findings.arrays)
-    return paired(first.score[mask], second.score[mask], [names[i] for i in rows], [strata[i] for i in rows])
 
 
 def _mix(shares: Iterable[float]) -> str:
@@ -231,17 +225,15 @@ def accuracy_figure(findings: Findings) -> Exhibit:
             for i, policy in enumerate(shown):
                 places = np.arange(len(names)) + 0.8 * (i - (count - 1) / 2) / count
                 axes.barh(places, values[policy], 0.7 / count, color=colours[policy], label=label(policy))
-            axes.set_yticks(range(len(names)), names)
-            axes.invert_yaxis()
+            name_rows(axes, palette, names)
             axes.set_xlabel("accuracy")
-            axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
         else:
             axes = canvas.add_subplot(projection="polar")
             turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
             for policy in reversed(shown):
                 ours, around = policy == "odar", ([*turns, turns[0]], [*values[policy], values[policy][0]])
-                style = "-" if ours else (0, (4, 2)) if policy == "single-fast" else (0, (1, 1.5))
-                width = 2.2 if ours else 1.5
+                style: Any = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}.get(policy, "-")
+                width = 2.2 if ours else 1.4
                 axes.plot(*around, color=colours[policy], linewidth=width, linestyle=style, label=label(policy))
                 if ours:
                     axes.fill(*around, color=colours[policy], alpha=0.12, linewidth=0)
@@ -276,7 +268,7 @@ def mix_figure(findings: Findings) -> Exhibit:
     def draw(canvas: Any, palette: Palette) -> None:
         axes = canvas.subplots()
         colours, inks = (palette.simple, palette.medium, palette.hard), ("#1b2330", "#ffffff", "#ffffff")
-        for y, row in enumerate(reversed(rows)):
+        for y, row in enumerate(rows):
             start = 0.0
             for share, colour, ink in zip(row[1:4], colours, inks, strict=True):
                 axes.barh(y, share, 0.62, left=start, color=colour)
@@ -285,12 +277,11 @@ def mix_figure(findings: Findings) -> Exhibit:
                         start + share / 2, y, f"{share:.0%}", ha="center", va="center", fontsize=8.5, color=ink
                     )
                 start += share
-        axes.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
-        axes.tick_params(axis="y", labelcolor=palette.ink, length=0)
+        name_rows(axes, palette, [row[0] for row in rows])
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
         axes.grid(visible=False)
-        canvas.legend([patch(colour) for colour in colours], PATHS, loc="outside lower center", ncols=3)
+        colour_legend(canvas, colours, PATHS)
 
     notes = []
     if len(masks) > 2:

@@ -97,33 +97,9 @@ def _compared(count: int, relation: str | None, bound: int) -> bool:
     return count < bound if relation == "less than" else count >= bound
 
 
-def _keywords(text: str, given: Arguments) -> bool:
-    return all(re.search(re.escape(word), text, re.IGNORECASE) for word in given["keywords"])
-
-
 def _keyword_frequency(text: str, given: Arguments) -> bool:
     count = len(re.findall(re.escape(given["keyword"].strip()), text, re.IGNORECASE))
     return _compared(count, given.get("relation"), given["frequency"])
-
-
-def _forbidden_words(text: str, given: Arguments) -> bool:
-    return not any(re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) for word in given["forbidden_words"])
-
-
-def _letter_frequency(text: str, given: Arguments) -> bool:
-    return _compared(text.lower().count(given["letter"].lower()), given.get("let_relation"), given["let_frequency"])
-
-
-def _language(text: str, given: Arguments) -> bool:
-    return language(text) in (given["language"], None)
-
-
-def _sentences(text: str, given: Arguments) -> bool:
-    return _compared(count_sentences(text), given.get("relation"), given["num_sentences"])
-
-
-def _words(text: str, given: Arguments) -> bool:
-    return _compared(len(re.findall(r"\w+", text)), given.get("relation"), given["num_words"])
 
 
 def _paragraphs(text: str, given: Arguments) -> bool:
@@ -147,10 +123,6 @@ def _nth_paragraph(text: str, given: Arguments) -> bool:
     )
 
 
-def _placeholders(text: str, given: Arguments) -> bool:
-    return len(re.findall(r"\[[^\[\]\n]*\]", text)) >= int(given["num_placeholders"])
-
-
 def _postscript(text: str, given: Arguments) -> bool:
     marker = given["postscript_marker"].strip().rstrip(".")
     spaced = r"\.\s?".join(re.escape(letter) for letter in marker.split("."))
@@ -163,20 +135,10 @@ def _bullets(text: str, given: Arguments) -> bool:
     return len(stars) + len(dashes) == int(given["num_bullets"])
 
 
-def _constrained(text: str, _: Arguments) -> bool:
-    return any(f"My answer is {word}." in text for word in ("yes", "no", "maybe"))
-
-
 def _highlights(text: str, given: Arguments) -> bool:
     single = [part for part in re.findall(r"\*([^\n*]*)\*", text) if part.strip()]
     double = [part for part in re.findall(r"\*\*([^\n*]*)\*\*", text) if part.strip()]
     return len(single) + len(double) >= int(given["num_highlights"])
-
-
-def _sections(text: str, given: Arguments) -> bool:
-    return len(re.findall(rf"{re.escape(given['section_spliter'].strip())}\s?\d+\s?", text)) >= int(
-        given["num_sections"]
-    )
 
 
 def _json(text: str, _: Arguments) -> bool:
@@ -188,24 +150,10 @@ def _json(text: str, _: Arguments) -> bool:
     return True
 
 
-def _title(text: str, _: Arguments) -> bool:
-    return any(
-        line[line.find("<<") : line.rfind(">>") + 2].strip("<> ") for line in text.split("\n") if "<<" in line
-    )
-
-
 def _two_responses(text: str, _: Arguments) -> bool:
     parts = [part.strip() for part in text.split("******")]
     filled = [part for part in parts if part]
     return all(parts[1:-1]) and len(filled) == 2 and filled[0] != filled[1]
-
-
-def _repeats_prompt(text: str, given: Arguments) -> bool:
-    return text.strip().lower().startswith(given["prompt_to_repeat"].strip().lower())
-
-
-def _ends(text: str, given: Arguments) -> bool:
-    return text.strip().strip('"').lower().endswith(given["end_phrase"].strip().lower())
 
 
 def _quoted(text: str, _: Arguments) -> bool:
@@ -218,44 +166,55 @@ def _capital_words(text: str, given: Arguments) -> bool:
     return _compared(sum(map(str.isupper, words)), given.get("capital_relation"), given["capital_frequency"])
 
 
-def _in_capitals(text: str, _: Arguments) -> bool:
-    return text.isupper() and language(text) == "en"
-
-
-def _in_lower_case(text: str, _: Arguments) -> bool:
-    return text.islower() and language(text) == "en"
-
-
-def _no_comma(text: str, _: Arguments) -> bool:
-    return "," not in text
-
-
 CHECKS: dict[str, Check] = {
-    "keywords:existence": _keywords,
+    "keywords:existence": lambda text, given: all(
+        re.search(re.escape(word), text, re.IGNORECASE) for word in given["keywords"]
+    ),
     "keywords:frequency": _keyword_frequency,
-    "keywords:forbidden_words": _forbidden_words,
-    "keywords:letter_frequency": _letter_frequency,
-    "language:response_language": _language,
-    "length_constraints:number_sentences": _sentences,
+    "keywords:forbidden_words": lambda text, given: (
+        not any(re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) for word in given["forbidden_words"])
+    ),
+    "keywords:letter_frequency": lambda text, given: _compared(
+        text.lower().count(given["letter"].lower()), given.get("let_relation"), given["let_frequency"]
+    ),
+    "language:response_language": lambda text, given: language(text) in (given["language"], None),
+    "length_constraints:number_sentences": lambda text, given: _compared(
+        count_sentences(text), given.get("relation"), given["num_sentences"]
+    ),
     "length_constraints:number_paragraphs": _paragraphs,
-    "length_constraints:number_words": _words,
+    "length_constraints:number_words": lambda text, given: _compared(
+        len(re.findall(r"\w+", text)), given.get("relation"), given["num_words"]
+    ),
     "length_constraints:nth_paragraph_first_word": _nth_paragraph,
-    "detectable_content:number_placeholders": _placeholders,
+    "detectable_content:number_placeholders": lambda text, given: (
+        len(re.findall(r"\[[^\[\]\n]*\]", text)) >= int(given["num_placeholders"])
+    ),
     "detectable_content:postscript": _postscript,
     "detectable_format:number_bullet_lists": _bullets,
-    "detectable_format:constrained_response": _constrained,
+    "detectable_format:constrained_response": lambda text, _: any(
+        f"My answer is {word}." in text for word in ("yes", "no", "maybe")
+    ),
     "detectable_format:number_highlighted_sections": _highlights,
-    "detectable_format:multiple_sections": _sections,
+    "detectable_format:multiple_sections": lambda text, given: (
+        len(re.findall(rf"{re.escape(given['section_spliter'].strip())}\s?\d+\s?", text))
+        >= int(given["num_sections"])
+    ),
     "detectable_format:json_format": _json,
-    "detectable_format:title": _title,
+    "detectable_format:title": lambda text, _: any(
+        line[line.find("<<") : line.rfind(">>") + 2].strip("<> ") for line in text.split("\n") if "<<" in line
+    ),
     "combination:two_responses": _two_responses,
-    "combination:repeat_prompt": _repeats_prompt,
-    "startend:end_checker": _ends,
+    "combination:repeat_prompt": lambda text, given: (
+        text.strip().lower().startswith(given["prompt_to_repeat"].strip().lower())
+    ),
+    "startend:end_checker": lambda text, given: (
+        text.strip().strip('"').lower().endswith(given["end_phrase"].strip().lower())
+    ),
     "startend:quotation": _quoted,
     "change_case:capital_word_frequency": _capital_words,
-    "change_case:english_capital": _in_capitals,
-    "change_case:english_lowercase": _in_lower_case,
-    "punctuation:no_comma": _no_comma,
+    "change_case:english_capital": lambda text, _: text.isupper() and language(text) == "en",
+    "change_case:english_lowercase": lambda text, _: text.islower() and language(text) == "en",
+    "punctuation:no_comma": lambda text, _: "," not in text,
 }
 """The 25 instructions by their published names."""
 

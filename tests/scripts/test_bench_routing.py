@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench_routing import Outcomes, load_mmlu_pair, load_routellm, measure
 
-from odar.difficulty.base import LengthEstimator
+from odar.difficulty.base import ConstantEstimator, LengthEstimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.errors import InputError
-from odar.evals.routing_bench import Outcomes, load_mmlu_pair, load_routellm, measure
+from odar.evals.router_quality import apgr, router_row
 
 
 def outcomes(rows: int = 200) -> Outcomes:
@@ -55,17 +56,6 @@ def test_prompts_alone_have_no_posterior() -> None:
     assert {row.router for row in rows} == {"random", "length", "oracle"}
 
 
-def test_contaminated_questions_are_dropped(tmp_path: Path) -> None:
-    folder = tmp_path / "routellm_gsm8k"
-    folder.mkdir()
-    lines = [
-        {"prompt": p, "weak_correct": False, "strong_correct": True, "contaminated": bad}
-        for p, bad in (("a", False), ("b", True))
-    ]
-    (folder / "outcomes.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert load_routellm(tmp_path).prompts == ["a"]
-
-
 def test_pairs_are_matched_by_question(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="the evals extra is not installed: pip install 'odar[evals]'")
     from pyarrow import parquet
@@ -94,3 +84,52 @@ def test_a_table_that_is_not_there_is_named(tmp_path):
     (tmp_path / "mmlu_pro_outcomes" / "items.jsonl").write_text('{"row": 0, "question": "x", "options": ["a"]}')
     with pytest.raises(InputError, match=r"outcomes\.parquet cannot be read"):
         load_mmlu_pair(tmp_path)
+
+
+SIZE = 1_300
+
+
+def recorded(seed: int, pull: float) -> Outcomes:
+    """A weak model at 64% and a strong one at 86%; length tells the weak one's failures as far as `pull` says."""
+    rng = np.random.default_rng(seed)
+    length = rng.normal(0, 1, SIZE)
+    weak = (rng.random(SIZE) < 1 / (1 + np.exp(-(0.6 - pull * length)))).astype(float)
+    strong = np.maximum(weak, (rng.random(SIZE) < 0.62).astype(float))
+    prompts = ["x" * int(200 + 40 * value) for value in length]
+    return Outcomes("synthetic", prompts, weak, strong)
+
+
+def test_a_random_router_has_the_published_half():
+    found = [measure(recorded(seed, 0.0), ConstantEstimator(), seed)[0] for seed in range(3)]
+    assert {row.router for row in found} == {"random"}
+    assert np.mean([row.apgr.value for row in found]) == pytest.approx(0.497, abs=0.03)
+
+
+def test_length_gains_only_where_length_tells():
+    rows = {row.router: row for row in measure(recorded(1, 0.5), ConstantEstimator())}
+    assert rows["length"].apgr.low > 0.5
+    assert rows["oracle"].apgr.value > rows["length"].apgr.value
+    nothing = {row.router: row for row in measure(recorded(1, 0.0), ConstantEstimator())}
+    assert nothing["length"].apgr.low < 0.5 < nothing["length"].apgr.high
+
+
+def test_a_row_is_the_fields_figures():
+    data = recorded(2, 0.5)
+    score = np.array([len(prompt) for prompt in data.prompts], dtype=float)
+    row = router_row("length", score, data.weak, data.strong, np.random.default_rng(0))
+    assert row.apgr.value == apgr(score, data.weak, data.strong)
+    assert 0 < row.cpt50 < row.cpt80 < 1
+
+
+def test_contaminated_rows_are_dropped(tmp_path):
+    (tmp_path / "routellm_gsm8k").mkdir()
+    rows = [
+        {"prompt": f"q{i}", "weak_correct": i % 2 == 0, "strong_correct": True, "contaminated": i == 3}
+        for i in range(6)
+    ]
+    (tmp_path / "routellm_gsm8k" / "outcomes.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = load_routellm(tmp_path)
+    assert list(found.prompts) == ["q0", "q1", "q2", "q4", "q5"]
+    assert found.weak.tolist() == [1, 0, 1, 1, 0]
+    with pytest.raises(InputError, match="cannot be read"):
+        load_routellm(tmp_path / "nowhere")

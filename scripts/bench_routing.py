@@ -1,4 +1,4 @@
-"""Router quality on recorded outcomes: the estimator beside random, length and an oracle, by the field's figures.
+"""`bench.py routing`: the estimator beside random, length and an oracle on recorded outcomes, by the field's figures.
 
 `routellm_gsm8k` is for evaluation only. On the MMLU-Pro pair the posterior is cross-validated.
 """
@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.calibration.bootstrap import Interval
 from odar.calibration.parts import folds
 from odar.calibration.posterior_fit import fit_weights
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
-from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, oracle_score
+from odar.evals.router_quality import RouterRow, oracle_score, router_row
 from odar.evals.scorers.choice import LETTERS
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.signals import AnswerKind, QuantileTables, SignalArrays
@@ -29,19 +28,6 @@ from odar.types import Query
 Array = NDArray[np.float64]
 FOLDS = 5
 PAIR = ("gpt-4.1-nano", "gpt-4.1")
-
-
-@dataclass(frozen=True, slots=True)
-class RouterRow:
-    """One router on one set."""
-
-    data: str
-    router: str
-    apgr: Interval
-    cpt50: float
-    cpt80: float
-    auroc: float
-    """How well the score tells the weak model's failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +99,7 @@ def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[Ro
         scores["posterior (no labels)"] = PosteriorDifficulty.load().predict(signals, QuantileTables.of(signals))
         scores["posterior (cross-validated)"] = _cross_validated(outcomes, signals, seed)
     scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
-    return [router_row(outcomes, name, score, rng) for name, score in scores.items()]
-
-
-def router_row(outcomes: Outcomes, name: str, score: Array, rng: np.random.Generator) -> RouterRow:
-    """One router, by every figure of the field; `odar eval report` uses it too."""
-    weak, strong = outcomes.weak, outcomes.strong
-    return RouterRow(
-        data=outcomes.name,
-        router=name,
-        apgr=bootstrap(apgr, score, weak, strong, rng=rng, resamples=300),
-        cpt50=cpt(score, weak, strong, 0.5),
-        cpt80=cpt(score, weak, strong, 0.8),
-        auroc=auroc(score, 1 - weak),
-    )
+    return [router_row(name, score, outcomes.weak, outcomes.strong, rng) for name, score in scores.items()]
 
 
 def _signals(outcomes: Outcomes, prior: Array) -> SignalArrays:
