@@ -105,7 +105,8 @@ class Totals:
     read: int = 0
     hard: int = 0
     """Hard steps that the slow agent took part in."""
-    per_session: list[int] = field(default_factory=list)
+    usd_of: list[float] = field(default_factory=list)
+    """Dollars of each session."""
 
 
 def sessions(file: FilePath) -> Iterator[dict[str, Any]]:
@@ -149,7 +150,7 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
     table = SessionTable(10_000, 3600, clock)
     path = {"always fast": "simple", "always slow": None}.get(way)
     for number, session in enumerate(found):
-        agent, switches = None, 0
+        agent, before = None, totals.usd
         for request in session["requests"]:
             ask = READERS[session["protocol"]](request["body"])
             clock.now += STEP_S if ask.query.messages[-1].role == "tool" else TURN_S
@@ -164,15 +165,14 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
                 table.close(opened, trace.decision, trace.calls)
             slow_took_part = any(call.model == "slow" for call in trace.calls)
             answered = "slow" if slow_took_part else "fast"
-            switches += agent not in (None, answered)
+            totals.switches += agent not in (None, answered)
             agent = answered
             totals.usd += trace.spend.cost_usd or 0.0
             totals.calls += trace.spend.calls
             totals.cached += trace.spend.usage.cached or 0
             totals.read += trace.spend.usage.input or 0
             totals.hard += request["hard"] and slow_took_part
-        totals.switches += switches
-        totals.per_session.append(switches)
+        totals.usd_of.append(totals.usd - before)
         for model in pair.values():
             model.cache = []
     await service.close()
@@ -219,11 +219,21 @@ def main() -> None:
     clients = sorted({session["client"] for session in found})
     print(f"{len(found)} sessions, {requests} requests, {hard} hard steps; clients: {', '.join(clients)}")
     print(f"{given.fast} / {given.slow}\n")
-    print("| routing | US dollars | calls | switches per session | cached input | hard steps with the slow agent |")
-    print("|---|---|---|---|---|---|")
+    heads = (
+        "routing",
+        "US dollars",
+        "calls",
+        "switches per session",
+        "cached input",
+        "hard steps with the slow agent",
+    )
+    heads += ("sessions above always slow",)
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
+    alone = results["always slow"].usd_of
     for way, t in results.items():
         share, taken = f"{t.cached / t.read:.0%}", f"{t.hard}/{hard}"
-        print(f"| {way} | {t.usd:.3f} | {t.calls} | {t.switches / len(found):.2f} | {share} | {taken} |")
+        above = sum(usd > slow + 1e-9 for usd, slow in zip(t.usd_of, alone, strict=True))
+        print(f"| {way} | {t.usd:.3f} | {t.calls} | {t.switches / len(found):.2f} | {share} | {taken} | {above} |")
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ class Odar(Components):
         try:
             decision, candidates = await self._candidates(_Run(team, assignment, forced, stream, serving, aim))
             if serving.session is not None:
-                decision = serving.session.settle(decision, ledger.calls)
+                decision = serving.session.settle(decision, ledger.calls, team.prices)
             candidates, verdict = await self.judge.decide(candidates, team, decision.path)
         except OdarError as error:
             error.spend = ledger.spend()
@@ -190,6 +190,8 @@ class Odar(Components):
             stream.announce(decision)
             if not team.plain and team.query.options.n == 1 and routing.looks_first(decision):
                 decision = await self._look(run, decision, routing, fast_answer)
+            if run.serving.session is not None:
+                decision = run.serving.session.afford(decision, team.prices)
             run.aim.book(decision)
             if decision.path is not Path.SIMPLE:
                 await team.prepare(Role.SLOW)
@@ -199,7 +201,7 @@ class Odar(Components):
         """Choose the path by the question alone; also return the routing for a look at the fast answer."""
         team, aim, session, assignment = run.team, run.aim, run.serving.session, run.assignment
         routing = aim.routing() if aim.target is None else await run_in_thread(aim.routing)
-        prices = {role: card.price for role, card in team.cards.items()}
+        prices = team.prices
         scaled = None if session is None else session.routings(routing, prices)
         used = (*(() if run.forced else (routing,)), *(scaled or ()))
         limits = tuple(limit for each in used for limit in each.limits(assignment.expert))
@@ -208,6 +210,8 @@ class Odar(Components):
             decision = self._decide(estimate, assignment, run.forced, routing)
         else:
             decision, routing = session.decide(routing, estimate, assignment, prices), scaled[0]
+            if not team.cards[Role.FAST].logprobs:  # its answer shows too little to change the path
+                decision = session.afford(decision, prices)
         if self.certificate is not None:
             certified = await run_in_thread(partial(self.certificate_state, decision, aim.target))
             decision = dataclasses.replace(decision, certificate=certified)
@@ -239,7 +243,7 @@ class Odar(Components):
         """
         session, every_path = run.serving.session, len(run.serving.paths) == len(Path)
         single = run.stream.handler is None and run.team.query.options.n == 1
-        if not self.warm or not single or not every_path or (session is not None and session.alone):
+        if not self.warm or not single or not every_path or (session is not None and session.may_skip_fast):
             return False
         waits = run.aim.target is not None or self.certificate is not None
         return waits or not self.estimates.at_once(run.team.query)

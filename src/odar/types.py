@@ -220,6 +220,8 @@ class SessionUse:
     """Changes of the agent in the session."""
     cached_tokens: int | None = None
     """Prompt tokens that providers read from a cache for this request; None if none of them said."""
+    saved: float = 0.0
+    """What the slow agent alone would have cost more in the session so far, in millionths of a dollar."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def test_the_second_escalation_of_a_turn_is_not_considered_but_that_of_the_next_
     assert not ROUTING.looks_first(decide(spent.request(STEP, 1.0), 0.1))
     new = spent.request(TURN, 1.0)
     assert ROUTING.looks_first(decide(new, 0.1))
-    after = new.after(new.settle(decide(new, 0.1), [call(Step.ANSWER)]), [call(Step.ANSWER)], 2.0)
+    after = new.after(new.settle(decide(new, 0.1), [call(Step.ANSWER)], PRICES), [call(Step.ANSWER)], 2.0)
     assert not after.escalated
 
 
@@ -83,7 +83,7 @@ def test_it_returns_when_the_hard_part_is_over() -> None:
         request = session.request(STEP, float(second))
         decision = decide(request, 0.1)
         calls = [call(Step.ANSWER if decision.path is Path.SIMPLE else Step.SOLVE)]
-        settled = request.settle(decision, calls)
+        settled = request.settle(decision, calls, PRICES)
         session = request.after(settled, calls, float(second))
         agents.append(session.agent)
     assert agents == [Role.SLOW] * 4 + [Role.FAST] * 4
@@ -94,7 +94,7 @@ def test_an_escalation_in_a_loop_is_counted_and_kept() -> None:
     request = on(Role.FAST).request(STEP, 1.0)
     looked = ROUTING.reconsider(decide(request, 0.1), 0.8)
     calls = [call(Step.ANSWER, cached=15_000), call(Step.SOLVE)]
-    settled = request.settle(looked, calls)
+    settled = request.settle(looked, calls, PRICES)
     assert settled.session is not None
     assert (settled.session.event, settled.session.switches, settled.session.cached_tokens) == (
         "escalate",
@@ -108,9 +108,45 @@ def test_an_escalation_in_a_loop_is_counted_and_kept() -> None:
 def test_a_slow_agent_that_failed_does_not_have_the_conversation() -> None:
     request = on(Role.SLOW).request(STEP, 1.0)
     calls = [call(Step.SOLVE, error="down"), call(Step.ANSWER)]
-    settled = request.settle(decide(request, 0.1), calls)
+    settled = request.settle(decide(request, 0.1), calls, PRICES)
     assert settled.session is not None and settled.session.event == "return"
     assert request.after(settled, calls, 2.0).agent is Role.FAST
+
+
+def test_more_than_one_slow_answer_is_paid_from_what_the_session_has_saved() -> None:
+    turn = on(Role.SLOW).request(TURN, 1.0)
+    hard = decide(turn, 0.9)
+    assert (hard.path, hard.alone) == (Path.HARD, False)
+    assert turn.afford(hard, PRICES).alone
+    rich = replace(turn, session=replace(turn.session, saved=1e6))
+    assert not rich.afford(hard, PRICES).alone
+    assert turn.afford(decide(turn, 0.1), PRICES).path is Path.SIMPLE
+
+
+def test_a_first_request_is_held_to_one_slow_answer_only_if_it_offers_tools() -> None:
+    first = Session().request(TURN, 0.0)
+    assert not first.afford(decide(first, 0.9), PRICES).alone
+    with_tools = replace(first, has_tools=True)
+    assert with_tools.afford(decide(with_tools, 0.9), PRICES).alone
+    assert with_tools.may_skip_fast and not first.may_skip_fast
+
+
+def test_a_fast_answer_saves_what_the_slow_one_would_have_cost_with_its_cache() -> None:
+    request = on(Role.FAST).request(TURN, 1.0)
+    slow_alone = 20_000 * 0.25 + 50 * 15.0  # 20,000 tokens were read before
+    fast = 20_000 * 0.02 + 50 * 1.25
+    assert request.saving([call(Step.ANSWER, cached=20_000)], PRICES) == slow_alone - fast
+    assert request.saving([call(Step.SOLVE, cached=20_000)], PRICES) == 0
+    assert request.saving([call(Step.SOLVE)], PRICES) == -20_000 * (2.5 - 0.25)  # escalation reads all again
+
+
+def test_a_turn_that_escalates_to_the_slow_agent_alone_counts_as_escalated() -> None:
+    request = on(Role.FAST).request(STEP, 1.0)
+    looked = request.afford(ROUTING.reconsider(decide(request, 0.1), 0.8), PRICES)
+    assert looked.alone
+    calls = [call(Step.ANSWER, cached=15_000), call(Step.SOLVE)]
+    after = request.after(request.settle(looked, calls, PRICES), calls, 2.0)
+    assert (after.agent, after.escalated, after.difficulty, after.steps) == (Role.SLOW, True, 0.8, 0)
 
 
 def test_models_that_cannot_be_used_any_more_are_not_kept() -> None:

@@ -114,7 +114,7 @@ class StreamedAnswer:
         work = f"{fast} drafts an answer, {slow} checks it."
         if decision.path is Path.HARD:
             work = f"{fast} drafts an answer, up to {decision.samples} of {slow} are compared with it."
-        work = f"{slow} continues." if decision.alone else work
+        work = f"{slow} answers." if decision.alone else work
         if decision.path is not Path.SIMPLE:
             self.progress(f"Difficulty {decision.difficulty:.2f}, {decision.path}: {work}\n\n")
 

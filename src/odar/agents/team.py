@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
-from odar.catalogue import ModelCard
+from odar.catalogue import ModelCard, Price
 from odar.conversation import NO_OPTIONS, Options, ToolCall
 from odar.errors import (
     BudgetExceeded,
@@ -132,6 +132,11 @@ class Team:
             agent = self.settings.agent(role)
             self._terms[role, card.name] = agent_terms(agent, card, self.query.options, self.seed)
         return self._terms[role, card.name]
+
+    @property
+    def prices(self) -> dict[Role, Price | None]:
+        """What each agent's model costs; None is unknown."""
+        return {role: card.price for role, card in self.cards.items()}
 
     def token_limits(self) -> dict[Role, int | None]:
         """The longest answer of each agent, in tokens."""

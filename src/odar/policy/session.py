@@ -6,6 +6,8 @@ conversation that changes its model pays the full price for everything said so f
 - the thresholds rise by what the slow agent would have to read again at the full price, and those for staying with
   the slow agent fall by what the fast agent would have to, relative to what the slow agent costs more anyway;
 - a tool loop stays with the agent that began it. The slow agent continues alone: one call for each step;
+- a conversation with tools, and any other from its second request on, pays for drafts and further samples only from
+  what it has saved so far against the slow agent alone (`afford`);
 - the look at the fast answer can escalate once in a user turn;
 - the conversation returns to the fast agent when its difficulty, less by a quarter for each step since, is below τ1
   and the fast agent is cheaper for this request.
@@ -52,6 +54,8 @@ class Session:
     """Whether this user turn changed to the slow agent after it began."""
     requests: int = 0
     switches: int = 0
+    saved: float = 0.0
+    """What the slow agent alone would have cost more so far, in millionths of a dollar."""
     read: Mapping[Role, tuple[int, float]] = field(default_factory=dict)
     """Tokens that each agent's model read last, and when."""
 
@@ -64,7 +68,7 @@ class Session:
             if same_prefix and now - at < CACHE_S
         }
         loop = self.requests > 0 and query.messages[-1].role == "tool"
-        return SessionRequest(self, tokens, cached, loop)
+        return SessionRequest(self, tokens, cached, loop, bool(query.options.tools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,19 @@ class SessionRequest:
     cached: Mapping[Role, int]
     """How many of them each agent's model has in its provider's cache."""
     in_tool_loop: bool
+    has_tools: bool = False
+    """Whether the request offers tools: the conversation is an agent's."""
     """Whether it brings the result of a tool, and not a new turn of the user."""
 
     @property
-    def alone(self) -> bool:
+    def may_skip_fast(self) -> bool:
         """Whether the fast answer may not be needed, so that it is not asked ahead of the decision."""
-        return self.session.requests > 0 and self.session.agent is Role.SLOW
+        return self.has_tools or (self.session.requests > 0 and self.session.agent is Role.SLOW)
+
+    @property
+    def _read_before(self) -> int:
+        """Tokens that the slow agent would have in its cache if it had answered everything."""
+        return max(self.cached.values(), default=0)
 
     def keep_pair(self, assignment: Assignment, known: Mapping[Role, Sequence[str]]) -> Assignment:
         """Return the assignment with the session's models, if both can be used for this request."""
@@ -93,8 +104,7 @@ class SessionRequest:
 
     def cost(self, role: Role, price: Price) -> float:
         """Return what this request costs with one agent, in millionths of a dollar."""
-        cached = self.cached.get(role, 0)
-        return (self.tokens - cached) * price.input + cached * price.cached + STEP_TOKENS * price.output
+        return _cost(price, self.tokens, self.cached.get(role, 0), STEP_TOKENS)
 
     def ratio(self, prices: Mapping[Role, Price | None]) -> float:
         """Return what the thresholds are multiplied by: above 1 if the slow agent would lose the prompt cache.
@@ -115,7 +125,8 @@ class SessionRequest:
         if extra <= 0:
             return 1.0
         ahead = self.cached.get(Role.FAST, 0) - self.cached.get(Role.SLOW, 0)
-        lost = ahead * (slow.input - slow.cached) if ahead > 0 else ahead * (fast.input - fast.cached)
+        reader = slow if ahead > 0 else fast
+        lost = ahead * (_fresh(reader) - reader.cached)
         return max(0.0, 1 + lost / (KEPT_STEPS * extra))
 
     def routings(self, routing: Routing, prices: Mapping[Role, Price | None]) -> tuple[Routing, Routing]:
@@ -160,7 +171,36 @@ class SessionRequest:
         reason = f"tool loop of the slow agent, difficulty {session.difficulty:.3f}, step {session.steps + 1}"
         return replace(decision, path=session.path, reason=reason, alone=True, session=replace(use, slow=True))
 
-    def settle(self, decision: Decision, calls: Sequence[Call]) -> Decision:
+    def afford(self, decision: Decision, prices: Mapping[Role, Price | None]) -> Decision:
+        """Return the decision, with the slow agent alone if the session has not saved what the path costs more."""
+        begins = not self.session.requests and not self.has_tools
+        if begins or decision.path is Path.SIMPLE or decision.alone:
+            return decision
+        known = _usable(prices)
+        samples = decision.samples if decision.path is Path.HARD else 1
+        fast = 0.0 if decision.posterior is not None else self.cost(Role.FAST, known[Role.FAST])
+        slow = known[Role.SLOW]
+        warm = _cost(slow, self.tokens, self._read_before, STEP_TOKENS)
+        if fast + samples * self.cost(Role.SLOW, slow) - warm <= self.session.saved:
+            return decision
+        return replace(decision, alone=True, reason=f"{decision.reason}; the slow agent alone, within its own cost")
+
+    def saving(self, calls: Sequence[Call], prices: Mapping[Role, Price | None]) -> float:
+        """Return what the slow agent alone, with a warm cache, would have cost more than these calls."""
+        known, spent = _usable(prices), 0.0
+        answers: dict[Role, tuple[int, float]] = {}
+        for call in calls:
+            role, usage = call.step.role, call.usage
+            size, output = usage.input or self.tokens, usage.output or 0
+            spent += _cost(known[role], size, usage.cached or 0, output)
+            if not call.failed and not call.scoring:
+                answers[role] = (size, output / max(1, call.samples))
+        if not answers:
+            return -spent
+        size, each = answers.get(Role.SLOW) or answers[Role.FAST]
+        return _cost(known[Role.SLOW], size, min(size, self._read_before), each) - spent
+
+    def settle(self, decision: Decision, calls: Sequence[Call], prices: Mapping[Role, Price | None]) -> Decision:
         """Return the decision with what came of it: which agent answers now, and what was read from a cache."""
         use, session = decision.session or SessionUse(), self.session
         answered = {call.step.role for call in calls if not call.failed and not call.scoring}
@@ -179,6 +219,7 @@ class SessionRequest:
                 requests=session.requests + 1,
                 switches=session.switches + switched,
                 cached_tokens=sum(cached) if cached else None,
+                saved=session.saved + self.saving(calls, prices),
             ),
         )
 
@@ -189,18 +230,31 @@ class SessionRequest:
         for call in calls:
             if not call.failed and not call.scoring:
                 read[call.step.role] = (call.usage.input or self.tokens, now)
-        kept = use.slow and decision.alone
+        left = session.difficulty * DECAY**session.steps
+        stays = use.slow and session.agent is Role.SLOW
+        kept = stays and decision.alone and (self.in_tool_loop or decision.difficulty < left)
         return Session(
             agent=Role.SLOW if use.slow else Role.FAST,
             pair=(decision.assignment.fast, decision.assignment.slow),
             path=session.path if decision.path is Path.SIMPLE else decision.path,
             difficulty=session.difficulty if kept or not use.slow else decision.difficulty,
             steps=session.steps + 1 if kept else 0,
-            escalated=self.in_tool_loop and (session.escalated or (use.slow and not decision.alone)),
+            escalated=self.in_tool_loop and (session.escalated or (use.slow and not stays)),
             requests=use.requests,
             switches=use.switches,
+            saved=use.saved,
             read=read,
         )
+
+
+def _cost(price: Price, tokens: int, cached: int, output: float) -> float:
+    """Return what one call costs in millionths of a dollar; what is not cached is written to the cache."""
+    return (tokens - cached) * _fresh(price) + cached * price.cached + output * price.output
+
+
+def _fresh(price: Price) -> float:
+    """The price of a token that is not cached yet."""
+    return price.input if price.written is None else price.written
 
 
 def _usable(prices: Mapping[Role, Price | None]) -> Mapping[Role, Price]:
