@@ -11,7 +11,7 @@ from odar.cli.serve import _bind, _chosen, _news
 from odar.config import load_settings
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy
-from odar.gateway.ports import NoKeys
+from odar.gateway.records import NoKeys
 from odar.settings import GatewaySettings
 
 

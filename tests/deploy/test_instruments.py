@@ -9,9 +9,9 @@ import subprocess
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odar.gateway.gate import Gate
+from odar.gateway.access import Gate
 from odar.gateway.metrics import Metrics
-from odar.gateway.ports import Entry
+from odar.gateway.records import Entry
 from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
 from odar.store.writer import Health

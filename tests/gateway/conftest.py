@@ -16,7 +16,7 @@ import pytest
 
 from odar.config import load_settings
 from odar.gateway.app import create_app
-from odar.gateway.ports import Entry
+from odar.gateway.records import Entry
 from odar.gateway.server import DrainingServer, make_server
 from odar.gateway.service import Service
 from support.fault_server import FaultServer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy, check_binding, is_loopback
 from odar.gateway.errors import ApiError
-from odar.gateway.ports import ApiKey, NoKeys
+from odar.gateway.records import ApiKey, NoKeys
 from odar.settings import GatewaySettings
 
 ANN = ApiKey("key_1", name="ann")

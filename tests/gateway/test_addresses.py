@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.gateway.addresses import is_public
+from odar.gateway.chat_request import is_public
 from support.gateway import turn
 
 PUBLIC = [

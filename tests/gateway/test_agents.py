@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from odar.gateway.ports import ApiKey
+from odar.gateway.records import ApiKey
 from support.fault_server import answer, events
 from support.payloads import chat_payload, message_payload
 

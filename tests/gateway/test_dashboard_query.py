@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.gateway.dashboard_query import MOST, read_cursor, read_filter, read_limit, read_step
+from odar.gateway.dashboard import MOST, read_cursor, read_filter, read_limit, read_step
 from odar.gateway.errors import ApiError
 from odar.store.record import Cursor, Filter
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from odar.errors import KeyRefused
-from odar.gateway.ports import ApiKey, NoKeys, NoRecord
+from odar.gateway.records import ApiKey, NoKeys, NoRecord
 from odar.store.budgets import Need, Reservation
 from support import fault_server as faults
 from support.gateway import turn

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.gateway.access import RETRY_S, Gate
 from odar.gateway.errors import ApiError
-from odar.gateway.gate import RETRY_S, Gate
 
 
 @given(st.integers(1, 8), st.lists(st.booleans(), max_size=40))

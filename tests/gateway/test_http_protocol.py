@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.gateway.http_protocol import GatheredTransport
+from odar.gateway.server import GatheredTransport
 from support.fault_server import hang, ok
 from support.gateway import turn
 
@@ -140,7 +140,7 @@ HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:80\r\n"
 
 
 async def test_a_head_may_have_so_many_bytes(start, monkeypatch):
-    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADER_KB", 2)
+    monkeypatch.setattr("odar.gateway.server.MAX_HEADER_KB", 2)
     live = await start()
     for sent in (b"x-a: " + b"b" * 3000 + b"\r\n\r\n", b"x-a: " + b"b" * 3000, b"x-a: bcdef\r\n" * 400):
         client = await Client.connect(live)
@@ -152,14 +152,14 @@ async def test_a_head_may_have_so_many_bytes(start, monkeypatch):
 
 
 async def test_an_endless_address_is_refused(start, monkeypatch):
-    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADER_KB", 2)
+    monkeypatch.setattr("odar.gateway.server.MAX_HEADER_KB", 2)
     client = await Client.connect(await start())
     await client.say(b"GET /", *[b"a" * 1000] * 20)
     assert not (await client.rest()).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_head_may_have_so_many_headers(start, monkeypatch):
-    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADERS", 20)
+    monkeypatch.setattr("odar.gateway.server.MAX_HEADERS", 20)
     live = await start()
     for count, status in ((19, b"200"), (20, b"431")):  # and the host
         client = await Client.connect(live)
@@ -169,7 +169,7 @@ async def test_a_head_may_have_so_many_headers(start, monkeypatch):
 
 @pytest.mark.parametrize("trailer", [b"x: y\r\n", b"x"], ids=["many", "endless"])
 async def test_trailers_count_as_headers(start, trailer, monkeypatch):
-    monkeypatch.setattr("odar.gateway.http_protocol.MAX_HEADER_KB", 2)
+    monkeypatch.setattr("odar.gateway.server.MAX_HEADER_KB", 2)
     client = await Client.connect(await start())
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ntransfer-encoding: chunked\r\n\r\n"
     await client.say(head + b"1\r\n{\r\n0\r\n", *[trailer * 1000] * 600)  # more than is read at once

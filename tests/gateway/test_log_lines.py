@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.gateway.log_lines import as_json, as_text, record_line, request_line
+from odar.gateway.logs import as_json, as_text, record_line, request_line
 from odar.types import Query
 from support.entries import entry
 

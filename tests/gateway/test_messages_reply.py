@@ -9,7 +9,7 @@ import pytest
 
 from odar.conversation import ToolCall
 from odar.gateway.chat_request import ChatRequest
-from odar.gateway.messages_reply import MessageStream, usage_of, write_message
+from odar.gateway.messages import MessageStream, usage_of, write_message
 from odar.types import Answer, Query, Spend, Usage
 from support.traces import make_answer
 

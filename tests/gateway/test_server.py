@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import uvicorn
 
-from odar.gateway.gate import Gate
+from odar.gateway.access import Gate
 from odar.gateway.server import DrainingServer
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn

@@ -152,7 +152,7 @@ FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
 )
 async def test_a_request_may_hold_so_much(start, up, more, limit, monkeypatch):
     for name, value in {"MAX_MESSAGES": 10, "MAX_TOOLS": 3, "MAX_SCHEMA_KB": 1, "MAX_VALUES": 500}.items():
-        monkeypatch.setattr(f"odar.gateway.request_size.{name}", value)
+        monkeypatch.setattr(f"odar.gateway.fields.{name}", value)
     live = await start()
     code, _, answer = await live.post(CHAT, body(**more))
     assert (code, limit in answer["error"]["message"]) == (400, True), answer
@@ -162,7 +162,7 @@ async def test_a_request_may_hold_so_much(start, up, more, limit, monkeypatch):
 
 
 async def test_commas_in_a_text_are_no_values(start, monkeypatch):
-    monkeypatch.setattr("odar.gateway.request_size.MAX_VALUES", 100)
+    monkeypatch.setattr("odar.gateway.fields.MAX_VALUES", 100)
     live = await start()
     text = 'a, "b", {c}, [d], \\" e' * 500
     assert (await live.post(CHAT, body(messages=turn(text))))[0] == 200

@@ -1,4 +1,4 @@
-"""Who may call the gateway: the holder of a key or, where no key is required, a program on this machine.
+"""Who may call the gateway, and how many at once: the holder of a key or, if none is required, a local program.
 
 Whether keys are required is decided when the gateway starts and never relaxes while it runs: revoking the last key,
 or an empty database, leaves a gateway that refuses everybody.
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from odar.errors import SettingsError
 from odar.gateway.errors import ApiError
-from odar.gateway.ports import ApiKey, Keyring
+from odar.gateway.records import ApiKey, Keyring
 from odar.settings import GatewaySettings
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -217,3 +217,35 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
         raise SettingsError(
             f"gateway.metrics_allow: {text!r} is neither an address nor a network; write 10.1.2.3 or 10.0.0.0/8"
         ) from None
+
+
+RETRY_S = 1.0
+"""What a client that is shed is told to wait: load passes quickly or not at all."""
+
+
+class Gate:
+    """Counts requests in flight and refuses what is too much, before a byte of the body is read.
+
+    >>> gate = Gate(limit=1)
+    >>> gate.enter()
+    >>> gate.in_flight
+    1
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.in_flight = 0
+        self.draining = False
+
+    def enter(self) -> None:
+        """Come in, or be told why not."""
+        if self.draining:
+            raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
+        if self.in_flight >= self.limit:
+            message = f"{self.limit} requests are in flight, which is the most gateway.max_in_flight allows"
+            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
+        self.in_flight += 1
+
+    def leave(self) -> None:
+        """Make room for another."""
+        self.in_flight -= 1

@@ -15,21 +15,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from odar.gateway.chat import read_chat
-from odar.gateway.chat_reply import ChatStream, write_chat
+from odar.gateway.chat import ChatStream, read_chat, write_chat
 from odar.gateway.dashboard import dashboard_routes
 from odar.gateway.endpoint import Endpoint, StoredResponses, TokenCount, WireProtocol
 from odar.gateway.errors import ApiError, anthropic_body, api_error_of, openai_body
-from odar.gateway.exchange import ClientLeft, Receive, Scope, Send
-from odar.gateway.json_response import JsonResponse
+from odar.gateway.exchange import ClientLeft, JsonResponse, Receive, Scope, Send
+from odar.gateway.health import health_routes
 from odar.gateway.logs import Logs
-from odar.gateway.messages import read_messages
-from odar.gateway.messages_reply import MessageStream, write_message
+from odar.gateway.messages import MessageStream, read_messages, write_message
 from odar.gateway.passthrough import PassThrough, read_completions, read_embeddings
-from odar.gateway.plain import plain_routes
-from odar.gateway.ports import Keyring, Recorder, Traces
-from odar.gateway.responses import read_responses
-from odar.gateway.responses_reply import ResponseStream, write_response
+from odar.gateway.records import Keyring, Recorder, Traces
+from odar.gateway.responses import ResponseStream, read_responses, write_response
 from odar.gateway.service import Service
 from odar.settings import Settings
 
@@ -83,7 +79,7 @@ def create_app(
     }
     routes = [
         *(Route(address, endpoint, methods=["POST"]) for address, endpoint in questions.items()),
-        *plain_routes(service),
+        *health_routes(service),
         *dashboard_routes(service),
     ]
     handlers: Any = {HTTPException: _http_error, ApiError: _refused, ClientLeft: _refused}

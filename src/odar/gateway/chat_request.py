@@ -1,15 +1,29 @@
-"""A parsed request: what is asked, of which model, within which limits. The same for every protocol."""
+"""A parsed request, the same for every protocol: the question, the model, limits, pictures, tools and formats.
+
+The gateway fetches nothing. But a model server that is handed `http://169.254.169.254/…` as an image may, from a
+network that the client cannot reach. An address that shows this is refused here; a public name that leads to an
+inner address is for the upstream's own rules to stop (docs/security.md).
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
-from collections.abc import Iterable, Mapping
+import ipaddress
+import socket
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
+from odar.conversation import Format, Image, Message, Tool, ToolChoice, Wire
 from odar.errors import InputError
-from odar.gateway.errors import bad_field
+from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.fields import Fields
+from odar.inputs import MAX_BYTES
+from odar.policy.response_format import schema_fault
 from odar.policy.target import Target
 from odar.types import Path, Query
 
@@ -131,3 +145,137 @@ def _take_target(own: Fields) -> Target | None:
         return Target.of(calls=calls, cost_usd=cost)
     except InputError as error:
         raise own.bad("target", str(error)) from None
+
+
+def read_image(url: Any, where: str) -> Image:
+    """An image by its address: http(s), or data: with the bytes in it.
+
+    >>> read_image("data:image/png;base64,Li4u", "image").data
+    b'...'
+    """
+    if not isinstance(url, str):
+        raise bad_field(where, "must be the address of an image")
+    if url.startswith(("http://", "https://")):
+        return Image("image/*", url=url)
+    head, comma, data = url.partition(",")
+    media_type, _, encoding = head.removeprefix("data:").partition(";")
+    if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
+        raise bad_field(where, "must be an http(s) address or data:image/…;base64,…")
+    return Image(media_type, decode(data, where))
+
+
+def decode(data: Any, where: str) -> bytes:
+    """A picture in base64 as bytes."""
+    try:
+        picture = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise bad_field(where, "is not valid base64") from None
+    if len(picture) > MAX_BYTES:
+        raise ApiError(413, f"{where}: a picture may have {MAX_BYTES // 1024**2} MB", "image_too_large", where)
+    return picture
+
+
+def read_tool(fields: Fields, schema_name: str, wire: Wire | None) -> Tool:
+    """A function of the client's."""
+    name = fields.needed("name", fields.text("name"))
+    return Tool(name, fields.text("description") or "", fields.table(schema_name), wire)
+
+
+def read_tool_choice(choice: Any, fields: Fields) -> ToolChoice | None:
+    """OpenAI's `tool_choice`; chat completions and responses name a function in two ways.
+
+    >>> read_tool_choice({"type": "function", "function": {"name": "f"}}, Fields({}))
+    ToolChoice(mode='tool', name='f')
+    """
+    match choice:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(choice)
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
+            return ToolChoice("tool", name)
+    raise fields.bad("tool_choice", 'must be "auto", "none", "required" or a function by name')
+
+
+def read_schema(schema: Any, where: str, name: str, wire: Wire | None) -> Format:
+    """A response format with a schema, refused where the schema itself is wrong."""
+    if not isinstance(schema, dict):
+        raise bad_field(where, "must be a JSON schema")
+    if fault := schema_fault(schema):
+        raise bad_field(where, f"is not a usable JSON schema: {fault}")
+    return Format(schema, name, wire)
+
+
+_INNER = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "private", "arpa", "svc", "test")
+"""Last parts of names that no public server has."""
+_SCHEMES = ("http:", "https:", "ftp:", "file:", "s3:", "gs:")
+
+
+def check_addresses(query: Query, allowed: str) -> None:
+    """Refuse a conversation with an address that `gateway.image_urls` (public, any, none) does not allow."""
+    if allowed == "any":
+        return
+    for url in _addresses(query):
+        if allowed == "none":
+            raise bad_field("image_url", "addresses are not allowed here; send data:image/…;base64,… instead")
+        if not is_public(url):
+            raise bad_field(
+                "image_url", "the address is not a public one (gateway.image_urls); send the bytes instead"
+            )
+
+
+def is_public(url: str) -> bool:
+    """Whether an address names a host on the open internet, as far as its text can tell.
+
+    >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
+    [True, False, False, False]
+    """
+    text = unicodedata.normalize("NFKC", url)  # ① is 1 to a resolver
+    if any(c.isspace() or not c.isprintable() or c == "\\" for c in text):  # parsers do not agree on these
+        return False
+    try:
+        parts = urlsplit(text)
+        host = (parts.hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not host:
+        return False
+    number = _address_of(host)
+    if number is not None:
+        return number.is_global and not number.is_multicast
+    last = host.rpartition(".")[2]
+    return "." in host and last not in _INNER and not last.isdigit()
+
+
+def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is, in any of the spellings that resolvers take: 127.1, 0x7f000001, 2130706433."""
+    try:
+        number = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(host))
+        except (OSError, UnicodeEncodeError):
+            return None
+    inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
+    return inner or number
+
+
+def _addresses(query: Query) -> Iterator[str]:
+    for message in query.messages:
+        yield from (image.url for image in message.images if image.url is not None)
+        if message.untranslated:
+            yield from _inside(message)
+
+
+def _inside(message: Message) -> Iterator[str]:
+    """Whatever looks like an address in content that is passed on as it stands: videos, files, documents."""
+    waiting: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if each.get("type") != "text":
+                waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+        elif isinstance(each, str) and each.lower().startswith(_SCHEMES):
+            yield each

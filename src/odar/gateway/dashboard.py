@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Iterator
+import math
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -17,19 +18,23 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from odar import __version__
+from odar.agents.prompts import load_prompts
+from odar.catalogue import ModelCard
 from odar.dashboard.files import HEADERS, INDEX, files
 from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json
-from odar.gateway.dashboard_query import read_cursor, read_filter, read_limit, read_step
-from odar.gateway.endpoint import Endpoint
-from odar.gateway.errors import ApiError, operator_fault
-from odar.gateway.json_response import JsonResponse
-from odar.gateway.model_report import report_models
-from odar.gateway.playground import PLAYGROUND
-from odar.gateway.ports import ApiKey, Traces
+from odar.gateway.chat import ChatStream, read_chat
+from odar.gateway.chat_request import ChatRequest
+from odar.gateway.endpoint import Endpoint, WireProtocol
+from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
+from odar.gateway.exchange import JsonResponse
+from odar.gateway.fields import Fields
+from odar.gateway.records import ApiKey, Traces
 from odar.gateway.service import Service
-from odar.store.overview import warnings_of
-from odar.store.record import Filter
+from odar.store.document import to_document
+from odar.store.overview import STEPS, warnings_of
+from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter, Record
+from odar.types import Answer, Role, Step
 
 API = "/dashboard/api"
 _PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -176,3 +181,171 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 def _private(value: Any) -> Response:
     """A figure that no cache may keep."""
     return JsonResponse(value, headers=_PRIVATE)
+
+
+MOST = 200
+"""Traces a page, at most."""
+_LONGEST = 200
+"""Characters of a parameter; nothing that can be looked for is longer."""
+
+Params = Mapping[str, str]
+
+
+def read_filter(params: Params) -> Filter:
+    """Which traces; an empty parameter is one that was left out.
+
+    >>> read_filter({"path": "hard", "degraded": "true", "model": ""})
+    Filter(since=None, until=None, path='hard', status=None, degraded=True, model=None, key=None, min_cost=None, \
+max_cost=None, min_difficulty=None, max_difficulty=None, id=None, feedback=None, text=None)
+    """
+    degraded = _choice(params, "degraded", ("true", "false"))
+    return Filter(
+        since=_text(params, "since"),
+        until=_text(params, "until"),
+        path=_choice(params, "path", PATHS),
+        status=_choice(params, "status", STATUSES),
+        degraded=None if degraded is None else degraded == "true",
+        model=_text(params, "model"),
+        key=_text(params, "key"),
+        min_cost=_number(params, "min_cost"),
+        max_cost=_number(params, "max_cost"),
+        min_difficulty=_number(params, "min_difficulty"),
+        max_difficulty=_number(params, "max_difficulty"),
+        id=_text(params, "id"),
+        feedback=_choice(params, "feedback", (*MARKS, UNMARKED)),
+        text=_text(params, "text"),
+    )
+
+
+def read_cursor(params: Params) -> Cursor | None:
+    """Where the page begins."""
+    text = _text(params, "after")
+    try:
+        return None if text is None else Cursor.parse(text)
+    except InputError as error:
+        raise bad_field("after", str(error)) from None
+
+
+def read_limit(params: Params) -> int:
+    """How many traces."""
+    text = _text(params, "limit") or "50"
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST:
+        return int(text)
+    raise bad_field("limit", f"{text!r} is not a whole number from 1 to {MOST}")
+
+
+def read_step(params: Params) -> str:
+    """How fine the time series is."""
+    return _choice(params, "step", tuple(STEPS)) or "day"
+
+
+def _text(params: Params, name: str) -> str | None:
+    value = params.get(name, "")
+    if len(value) > _LONGEST:
+        raise bad_field(name, f"has {len(value)} characters; at most {_LONGEST} make sense")
+    if "\0" in value:
+        raise bad_field(name, "holds a NUL character")
+    return value or None
+
+
+def _choice(params: Params, name: str, allowed: tuple[str, ...]) -> str | None:
+    value = _text(params, name)
+    if value is None or value in allowed:
+        return value
+    raise bad_field(name, f"{value!r} is not one of: {', '.join(allowed)}")
+
+
+def _number(params: Params, name: str) -> float | None:
+    value = _text(params, name)
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise bad_field(name, f"{value!r} is not a number")
+    return number
+
+
+def report_models(service: Service) -> dict[str, Any]:
+    """Every model of the catalogue and every one an agent uses, agents' models first."""
+    settings = service.settings
+    agents: dict[str, list[dict[str, Any]]] = {}
+    for role in Role:
+        for place, name in enumerate(settings.models_of(role)):
+            agents.setdefault(name, []).append({"agent": role.value, "default": place == 0})
+    names = dict.fromkeys([*agents, *settings.models])
+    drift = [dataclasses.asdict(row) for row in service.odar.alignment_report()]
+    return {
+        "models": [
+            _card(settings.card(name))
+            | {
+                "agents": agents.get(name, []),
+                "usable": service.usable(name),
+                "statistics": _statistics(service, name),
+                "drift": [row for row in drift if row["model"] == name],
+            }
+            for name in names
+        ],
+        "breakers": _breakers(service),
+    }
+
+
+def _card(card: ModelCard) -> dict[str, Any]:
+    return {
+        "name": card.name,
+        "provider": card.provider,
+        "id": card.id,
+        "context": card.context,
+        "images": card.images,
+        "logprobs": card.logprobs,
+        "n": card.n,
+        "price": None if card.price is None else dataclasses.asdict(card.price),
+        "price_date": card.price_date,
+        "scores": dict(card.scores),
+    }
+
+
+def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
+    """μ and σ of every calibrated source of this model, and whether it is one that this gateway samples from."""
+    odar = service.odar
+    here = {odar.source(model, step): step for step in Step if model in odar.settings.models_of(step.role)}
+    sets = (load_prompts(service.settings.prompts), odar.prompts)  # of `odar ask`, and of this gateway
+    steps = {prompt.md5: step.value for prompts in sets for step, prompt in prompts.items()}
+    return [
+        dataclasses.asdict(source)
+        | dataclasses.asdict(known)
+        | {"step": steps.get(source.prompt_md5), "in_use": source in here}
+        for source, known in odar.calibration.statistics.entries.items()
+        if source.model == model
+    ]
+
+
+def _breakers(service: Service) -> dict[str, dict[str, Any]]:
+    """By provider; one that has not been needed yet has no breaker, and is not in here."""
+    return {
+        name: {"state": breaker.state.value, "failures": breaker.failures, "retry_s": breaker.waiting()}
+        for name, breaker in service.breakers.items()
+    }
+
+
+def read_question(body: Any) -> ChatRequest:
+    """A question with a path and a limit; a chat of one turn for everything that follows."""
+    fields = Fields(body)
+    question = fields.needed("question", fields.text("question"))
+    if not question.strip():
+        raise fields.bad("question", "is empty")
+    model = fields.text("model") or "odar"
+    limits = {"path": fields.text("path"), "max_cost": fields.number("max_cost")}
+    for name in fields.rest():
+        raise fields.bad(name, "is unknown; known are question, model, path, max_cost")
+    return read_chat({"model": model, "messages": [{"role": "user", "content": question}], "odar": limits})
+
+
+def write_document(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
+    """The trace as the store would keep it with its texts: the page shows it as it shows a stored one."""
+    return {"id": answer.trace.id, "document": to_document(Record(ask.query, answer), content=True)}
+
+
+PLAYGROUND = WireProtocol("playground", read_question, write_document, ChatStream, openai_body)

@@ -18,16 +18,13 @@ from odar.agents.ledger import Ledger
 from odar.engine import ServingOptions
 from odar.errors import OdarError, one_line
 from odar.formats import dump_json
-from odar.gateway.addresses import check_addresses
-from odar.gateway.chat_request import ChatRequest, with_headers
-from odar.gateway.errors import CLIENT_LEFT, CUT_OFF, INTERNAL, ApiError, api_error_of, bad_field
-from odar.gateway.event_stream import AlreadyReported, EventStream, Writer
+from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
+from odar.gateway.errors import CUT_OFF, INTERNAL, ApiError, api_error_of, bad_field
 from odar.gateway.exchange import JSON, ClientLeft, Exchange, Receive, Scope, Send
-from odar.gateway.fields import read_json
+from odar.gateway.fields import check_parts, check_values, estimated_tokens, read_json
 from odar.gateway.logs import CURRENT, Ids
-from odar.gateway.ports import ApiKey, Entry
-from odar.gateway.reply import answer_headers
-from odar.gateway.request_size import check_parts, check_values, estimated_tokens
+from odar.gateway.records import CLIENT_LEFT, ApiKey, Entry
+from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
 from odar.gateway.reservations import rate_headers, with_length
 from odar.gateway.service import ADAPTIVE, Service
 from odar.gateway.sessions import OpenSession
@@ -47,7 +44,7 @@ class WireProtocol(NamedTuple):
     name: str
     read: Callable[[Any], ChatRequest]
     write: Callable[[Answer, ChatRequest], dict[str, Any]]
-    stream: Callable[[ChatRequest, str], Writer]
+    stream: Callable[[ChatRequest, str], EventWriter]
     error: Callable[[ApiError], dict[str, Any]]
 
 

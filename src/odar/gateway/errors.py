@@ -39,7 +39,6 @@ from odar.formats import load_json
 from odar.gateway.logs import CURRENT
 
 LOG = logging.getLogger("odar.gateway")
-CLIENT_LEFT = 499
 INTERNAL = "internal_error"
 """The code of what nobody foresaw."""
 _TYPES = {

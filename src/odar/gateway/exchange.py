@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from starlette.responses import Response
+
+from odar.formats import dump_json
 from odar.gateway.errors import ApiError
 from odar.gateway.logs import request_id
 
@@ -109,3 +112,17 @@ async def _read_rest(message: MutableMapping[str, Any], receive: Receive, limit:
 def _too_large(limit: int) -> ApiError:
     message = f"the request is larger than gateway.max_body_mb = {limit / 1e6:g} allows"
     return ApiError(413, message, "request_too_large")
+
+
+class JsonResponse(Response):
+    """Starlette's JSONResponse, but written as fast, and of as odd values, as all other JSON here.
+
+    >>> JsonResponse({"answer": "4"}, 201).body
+    b'{"answer":"4"}'
+    """
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return dump_json(content)

@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from odar.conversation import NO_OPTIONS
-from odar.gateway.gate import Gate
-from odar.gateway.http_protocol import ConnectionLimits
-from odar.gateway.ports import Entry
+from odar.gateway.access import Gate
+from odar.gateway.records import Entry
+from odar.gateway.server import ConnectionLimits
 from odar.policy.alignment import AlignmentRow
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import Breaker, State

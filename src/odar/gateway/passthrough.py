@@ -19,8 +19,7 @@ from odar.gateway.chat_request import ChatRequest, read_model, take_extras, with
 from odar.gateway.endpoint import Endpoint, Listening, RequestState
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.exchange import EVENTS, JSON
-from odar.gateway.fields import Fields, read_json
-from odar.gateway.request_size import check_values
+from odar.gateway.fields import Fields, check_values, read_json
 from odar.providers.base import Message, Reply, Request, Sampling, forward_body
 from odar.types import Path, Query, Step
 

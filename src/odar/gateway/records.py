@@ -1,20 +1,183 @@
-"""The store behind the gateway's ports: keys that are verified there, requests that are written down there."""
+"""What the gateway keeps: keys that are verified, requests that are written down, in the store or nowhere."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
 
-from odar.errors import UnknownName
-from odar.gateway.errors import CLIENT_LEFT
-from odar.gateway.ports import ApiKey, Entry
+from odar.errors import KeyRefused, UnknownName
 from odar.policy.target import Target
 from odar.store.budgets import Need, Reservation
-from odar.store.record import CANCELLED, DIRECT, ERROR, OK, Record, Unanswered, path_of
+from odar.store.record import CANCELLED, DIRECT, ERROR, OK, Cursor, Filter, Page, Record, Unanswered, path_of
 from odar.store.store import Store
-from odar.types import NO_USAGE, Answer, Query, Spend
+from odar.types import NO_USAGE, Answer, Call, Decision, Query, Spend, Trace
+
+CLIENT_LEFT = 499
+"""The status of a request whose client left before it was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """What a key allows."""
+
+    key_id: str
+    models: frozenset[str] | None = None
+    """Names that may be asked for; None is any."""
+    paths: frozenset[str] | None = None
+    """Paths that may be taken; None is any."""
+    budgeted: bool = False
+    """Its money is limited: what a request can cost is reserved before it starts."""
+    counted: bool = False
+    """Its money, tokens or requests are limited: each request is reserved before it starts, and settled after."""
+    name: str = ""
+    admin: bool = False
+    """May read every key's traces; others read their own."""
+    target: Target | None = None
+    """Mean calls or dollars that its questions meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One request, for the record."""
+
+    trace_id: str
+    """What the client was told to call it."""
+    endpoint: str
+    model: str
+    """The name the client asked for."""
+    status: int
+    """What the client was told; 499 where it had left."""
+    seconds: float
+    stream: bool
+    key_id: str | None
+    query: Query | None = None
+    """Prompts: a recorder keeps them only where `store.content` allows it."""
+    trace: Trace | None = None
+    """None where no answer came about."""
+    error: str | None = None
+    decision: Decision | None = None
+    """The path it had begun to take when it came to nothing."""
+    calls: tuple[Call, ...] = ()
+    """What had been asked of the providers by then, a call that was cut off with unknown usage."""
+    spend: Spend | None = None
+    """What was spent although no answer came about; None where nothing was begun."""
+    request_id: str = ""
+    """What the client called it, or we did."""
+    settled: bool = False
+    """Whether its key has paid for it already."""
+
+
+class Keyring(Protocol):
+    """Bearer keys."""
+
+    def empty(self) -> bool:
+        """Whether there is no key at all: then everybody on this machine may ask, and nobody else."""
+        ...
+
+    def verify(self, secret: str) -> ApiKey | None:
+        """The grant behind a secret, compared in constant time; None where there is none."""
+        ...
+
+    async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
+        """Hold back the first of the needs that fits; called once a request, before anything is spent.
+
+        Raises:
+            KeyRefused: none fits, or the key makes too many requests.
+            StoreError: nobody can tell.
+        """
+        ...
+
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
+        """Replace a reservation by what was used; returns at once."""
+        ...
+
+
+class Recorder(Protocol):
+    """Where traces go. `put` returns at once: it queues, and never slows a request down."""
+
+    def put(self, entry: Entry) -> None:
+        """Write this down when there is time."""
+        ...
+
+    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
+        """Mark an answer as right or wrong, `by` this key; False if the trace is not known."""
+        ...
+
+    async def save_response(self, response_id: str, key_id: str, items: str) -> None:
+        """Keep a conversation, a JSON list of items, for `previous_response_id`."""
+        ...
+
+    async def response_items(self, response_id: str, key_id: str) -> str | None:
+        """The conversation up to this response of this key; None if it is not kept."""
+        ...
+
+    async def close(self) -> None:
+        """Write everything that is queued."""
+        ...
+
+
+class Traces(Protocol):
+    """What was written down, for the dashboard to read. `odar.store` has the real one."""
+
+    async def page(self, wanted: Filter, after: Cursor | None, limit: int) -> Page:
+        """Traces without their documents, newest first."""
+        ...
+
+    async def get(self, trace_id: str) -> dict[str, Any]:
+        """One trace with its document; raises UnknownName."""
+        ...
+
+    async def overview(self, wanted: Filter, step: str) -> dict[str, Any]:
+        """Sums and distributions."""
+        ...
+
+    def export(self, wanted: Filter) -> Iterator[dict[str, Any]]:
+        """Every trace with its document, oldest first; blocks while it reads."""
+        ...
+
+
+class NoKeys:
+    """No key exists."""
+
+    def empty(self) -> bool:
+        """There is none."""
+        return True
+
+    def verify(self, secret: str) -> ApiKey | None:
+        """No secret is right."""
+        return None
+
+    async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
+        """No key, no reservation."""
+        raise KeyRefused("no key exists", "revoked", 0.0)
+
+    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
+        """Nothing was held back."""
+
+
+class NoRecord:
+    """Nothing is written down."""
+
+    def put(self, entry: Entry) -> None:
+        """Forget it."""
+
+    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
+        """No trace is known."""
+        return False
+
+    async def save_response(self, response_id: str, key_id: str, items: str) -> None:
+        """Forget it."""
+
+    async def response_items(self, response_id: str, key_id: str) -> str | None:
+        """No response is kept."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is queued."""
 
 
 class StoredKeys:

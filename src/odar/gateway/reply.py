@@ -1,17 +1,21 @@
-"""What every protocol says about an answer: its choices, what it cost, how it came about."""
+"""What every protocol says about an answer, whole or as a stream: its choices, cost, and how it came about."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Protocol
 
 from odar.conversation import ToolCall
 from odar.gateway.chat_request import ChatRequest
+from odar.gateway.errors import CUT_OFF, ApiError
+from odar.gateway.exchange import EVENTS, ClientLeft, Exchange
 from odar.policy.fusion import rank
+from odar.providers.base import Delta
 from odar.summary import summary
-from odar.types import Answer, Candidate, Decision, Role
+from odar.types import Answer, Candidate, Decision, Path, Role
 
 _PIECE = re.compile(r"\S+\s*|\s+")
 _PIECE_CHARACTERS = 24
@@ -99,3 +103,144 @@ def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     headers = decision_headers(answer.trace.decision, answer.trace.id)
     headers += [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
     return [*headers, (b"x-odar-degraded", b"true")] if answer.degraded else headers
+
+
+_MAX_UNREAD = 4_000_000
+"""Characters that may wait for a client that does not read; no model writes so much while a client blinks."""
+_PIECE_SIZE = 200
+"""What a piece takes besides its text."""
+
+
+class EventWriter(Protocol):
+    """Writes one answer as a stream of events."""
+
+    keepalive: bytes
+
+    def begin(self) -> bytes:
+        """What comes before any text."""
+        ...
+
+    def piece(self, piece: Delta) -> bytes:
+        """A piece of the answer, as it is generated."""
+        ...
+
+    def end(self, answer: Answer) -> bytes:
+        """What is left to say when the answer is whole."""
+        ...
+
+    def error(self, refusal: ApiError) -> bytes:
+        """What is said when there will be no answer after all."""
+        ...
+
+
+class AlreadyReported(Exception):
+    """A failure that the client already knows of; its cause is what failed."""
+
+
+class EventStream:
+    """One answer on its way to the client.
+
+    On the Simple path the head waits for the first piece, so that a refusal still has its status.
+
+    Args:
+        exchange: where it goes.
+        writer: in which words.
+        trace_id: what the answer's trace is called.
+        keepalive_s: how long to be silent.
+    """
+
+    def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
+        self._exchange = exchange
+        self._writer = writer
+        self._trace_id = trace_id
+        self._keepalive_s = keepalive_s
+        self._arrived: list[Delta] = []
+        self._unread = 0
+        """The size of what has arrived while the client was not reading."""
+        self._writing = False
+        self._decided: Decision | None = None
+        self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_delta(self, delta: Delta) -> None:
+        """Queue a part of the answer."""
+        self._arrived.append(delta)
+        self._unread += len(delta.text) + _PIECE_SIZE
+        if self._writing and self._unread > _MAX_UNREAD:
+            self._exchange.abort()
+        self._wake()
+
+    def on_decision(self, decision: Decision) -> None:
+        """A path was chosen; should it change, the head may be out already, and says the first."""
+        self._decided = self._decided or decision
+        self._wake()
+
+    async def send(
+        self, asking: Coroutine[Any, Any, Answer], api_error_of: Callable[[BaseException], ApiError]
+    ) -> None:
+        """Send what comes of it. A client that leaves cancels it.
+
+        Raises:
+            ClientLeft: nobody listens any more.
+            AlreadyReported: it failed, and the client has been told.
+            Exception: it failed before anything was said.
+        """
+        work = asyncio.ensure_future(asking)
+        gone = asyncio.ensure_future(self._exchange.gone())
+        try:
+            await self._follow(work, gone)
+            answer = work.result()
+            await self._start()
+            await self._exchange.write(self._writer.end(answer), more=False)
+        except Exception as error:
+            if not self._exchange.status or isinstance(error, ClientLeft):
+                raise
+            refusal = api_error_of(error)
+            await self._exchange.write(self._writer.error(refusal), more=False)
+            self._exchange.status = refusal.status  # for the record: the head said 200
+            raise AlreadyReported from error
+        except asyncio.CancelledError:
+            if self._exchange.status:
+                await self._exchange.write(self._writer.error(CUT_OFF), more=False)
+            raise
+        finally:
+            await _end(work, gone)
+
+    async def _follow(self, work: asyncio.Future[Answer], gone: asyncio.Future[None]) -> None:
+        """Write pieces and signs of life until the work is done."""
+        while not work.done() or self._arrived:
+            if self._arrived or (self._decided is not None and self._decided.path is not Path.SIMPLE):
+                await self._start()
+            if self._arrived:
+                pieces, self._arrived, self._unread = self._arrived, [], 0
+                self._writing = True
+                await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
+                self._writing = False
+                continue
+            waiting: set[asyncio.Future[Any]] = {work, gone, self._woken}
+            done, _ = await asyncio.wait(waiting, timeout=self._keepalive_s, return_when=asyncio.FIRST_COMPLETED)
+            if gone in done and not work.done():
+                raise ClientLeft
+            if self._woken.done():
+                self._woken = asyncio.get_running_loop().create_future()
+            if not done:
+                await self._start()
+                await self._exchange.write(self._writer.keepalive)
+
+    async def _start(self) -> None:
+        if not self._exchange.status:
+            known = decision_headers(self._decided, self._trace_id) if self._decided is not None else []
+            await self._exchange.start(200, [*EVENTS, *known])
+            await self._exchange.write(self._writer.begin() + self._writer.keepalive)
+
+    def _wake(self) -> None:
+        if not self._woken.done():
+            self._woken.set_result(None)
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what still runs, and wait until it is gone."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)

@@ -13,13 +13,12 @@ from odar.catalogue import ModelCard
 from odar.config import PROFILES
 from odar.engine import Odar
 from odar.errors import KeyRefused, OdarError, SettingsError, UnknownName, one_line
-from odar.gateway.access import AccessPolicy
+from odar.gateway.access import AccessPolicy, Gate
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, bad_field
-from odar.gateway.gate import Gate
 from odar.gateway.logs import Logs
 from odar.gateway.metrics import OTHER, Metrics
-from odar.gateway.ports import ApiKey, Entry, Keyring, NoKeys, NoRecord, Recorder, Traces
+from odar.gateway.records import ApiKey, Entry, Keyring, NoKeys, NoRecord, Recorder, Traces
 from odar.gateway.reservations import needs_of, rate_headers
 from odar.gateway.sessions import SessionTable
 from odar.observer import tell

@@ -11,9 +11,8 @@ from starlette.routing import Route
 
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError
-from odar.gateway.exchange import read_body
+from odar.gateway.exchange import JsonResponse, read_body
 from odar.gateway.fields import Fields, read_json
-from odar.gateway.json_response import JsonResponse
 from odar.gateway.openapi import description
 from odar.gateway.service import Service
 from odar.types import Query
@@ -21,9 +20,9 @@ from odar.types import Query
 _FEEDBACK_BYTES = 64_000
 
 
-def plain_routes(service: Service) -> list[Route]:
+def health_routes(service: Service) -> list[Route]:
     """The routes to add to the gateway's."""
-    plain = _Plain(service)
+    plain = _Health(service)
     return [
         Route("/v1/feedback", plain.feedback, methods=["POST"]),
         Route("/v1/models", plain.models),
@@ -35,7 +34,7 @@ def plain_routes(service: Service) -> list[Route]:
     ]
 
 
-class _Plain:
+class _Health:
     """What answers there."""
 
     def __init__(self, service: Service) -> None:

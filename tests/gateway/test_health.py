@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from odar.gateway.openapi import description
-from odar.gateway.ports import ApiKey
+from odar.gateway.records import ApiKey
 from odar.types import Estimate
 from support.gateway import turn
 
