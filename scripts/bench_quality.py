@@ -95,13 +95,13 @@ def _shares(queries: list[Query]) -> dict[str, float]:
     """What part of the time goes to the parse and to each group of features."""
     from odar.difficulty.domain import default_classifier
     from odar.difficulty.features import lexical_features, semantic_features, structural_features
-    from odar.difficulty.syntax import TreeAnalyser
+    from odar.difficulty.syntax import analyse
     from odar.difficulty.text import clean, mask_latex
 
     texts, classifier = [clean(query.text) for query in queries], default_classifier()
     masked = [mask_latex(text) for text in texts]
     groups = {
-        "parse": lambda: TreeAnalyser().analyse(masked),
+        "parse": lambda: list(map(analyse, masked)),
         "lexical": lambda: [*map(lexical_features, texts, texts)],
         "other structural": lambda: [*map(structural_features, queries, texts)],
         "semantic": lambda: [

@@ -31,7 +31,7 @@ from mixture import SOURCES, Row, lines, stratum_source, training_mixture
 from reference_mixture import FILE as REFERENCE
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.features import FEATURES, FIELDS, GROUPS, count_terms, phi_batch, tfidf
+from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf
 from odar.difficulty.text import clean, terms
 from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, pearson
 from odar.types import Query
@@ -119,7 +119,7 @@ def with_vocabulary(x: np.ndarray, rows: list[Row], vocabulary: dict[str, dict[s
     """The same features with f15-f17 from another vocabulary."""
     x, at = x.copy(), FEATURES.index("tfidf_math")
     for i, row in enumerate(rows):
-        counts = count_terms(terms(clean(row.text)))
+        counts = Counter(terms(clean(row.text)))
         x[i, at : at + 3] = [tfidf(counts, vocabulary[f]) for f in FIELDS]
     return x
 

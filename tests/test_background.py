@@ -8,77 +8,7 @@ import threading
 
 import pytest
 
-from odar.background import Once, run_in_background
-
-
-async def test_work_is_done_once_however_many_wait():
-    started = []
-    hold = threading.Event()
-
-    def load() -> None:
-        started.append(threading.current_thread().name)
-        assert hold.wait(5)
-
-    once = Once(load)
-    waiting = [asyncio.create_task(once.wait()) for _ in range(20)]
-    await asyncio.sleep(0.05)
-    assert not once.done
-    hold.set()
-    await asyncio.gather(*waiting)
-    await once.wait()
-    assert (started, once.done) == (["odar-once"], True)
-
-
-async def test_one_who_leaves_does_not_cancel_it_for_the_others():
-    hold = threading.Event()
-    once = Once(lambda: hold.wait(5))
-    staying = asyncio.create_task(once.wait())
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.02):
-            await once.wait()
-    hold.set()
-    await staying
-    assert once.done
-
-
-async def test_two_loops_share_it():
-    hold, done = threading.Event(), []
-    once = Once(lambda: done.append(hold.wait(5)))
-    other = asyncio.create_task(asyncio.to_thread(lambda: run_in_background(once.wait())))
-    mine = asyncio.create_task(once.wait())
-    await asyncio.sleep(0.05)
-    hold.set()
-    await asyncio.gather(other, mine)
-    assert done == [True]
-
-
-async def test_a_failure_reaches_all_who_wait_and_the_next_one_tries_again():
-    results = iter([OSError("no disk"), None])
-
-    def load() -> None:
-        if (error := next(results)) is not None:
-            raise error
-
-    once = Once(load)
-    found = await asyncio.gather(once.wait(), once.wait(), return_exceptions=True)
-    assert [str(error) for error in found if error] in (["no disk", "no disk"], ["no disk"])
-    await once.wait()
-    assert once.done
-
-
-async def test_a_loop_that_is_gone_by_then_does_not_matter():
-    hold = threading.Event()
-    once = Once(lambda: hold.wait(5))
-
-    async def impatient() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.02):
-                await once.wait()
-
-    await asyncio.to_thread(lambda: asyncio.run(impatient()))
-    hold.set()
-    await once.wait()
-    assert once.done
+from odar.background import run_in_background
 
 
 def test_an_interruption_cancels_the_work_before_it_goes_on(monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.config import load_settings
 from odar.errors import InputError, SettingsError, UsageError
-from odar.files import cache_folder, user_path, written_whole
+from odar.files import atomic_write, cache_folder, user_path
 
 NOBODY = "~nobody_such/x.json"
 SETTINGS = {
@@ -102,7 +102,7 @@ class TestWrittenWhole:
     def test_the_draft_takes_the_files_place(self, tmp_path):
         file = tmp_path / "a.json"
         file.write_text("old")
-        with written_whole(file) as draft:
+        with atomic_write(file) as draft:
             draft.write_text("new")
             assert file.read_text() == "old"
         assert file.read_text() == "new"
@@ -113,7 +113,7 @@ class TestWrittenWhole:
         file = tmp_path / "a.json"
         file.write_text("old")
         expected = InputError if isinstance(error, OSError) else KeyboardInterrupt
-        with pytest.raises(expected) as raised, written_whole(file) as draft:
+        with pytest.raises(expected) as raised, atomic_write(file) as draft:
             draft.write_text("ne")
             raise error
         assert file.read_text() == "old"
@@ -124,11 +124,11 @@ class TestWrittenWhole:
     def test_a_folder_that_is_not_there_is_named(self, tmp_path):
         file = tmp_path / "none" / "a.json"
         with pytest.raises(InputError, match=r"none/a\.json cannot be written: No such file"):  # noqa: SIM117
-            with written_whole(file) as draft:
+            with atomic_write(file) as draft:
                 draft.write_text("x")
 
     def test_a_folder_in_its_place_is_not_removed(self, tmp_path):
-        with pytest.raises(InputError, match="cannot be written"), written_whole(tmp_path / "b") as draft:
+        with pytest.raises(InputError, match="cannot be written"), atomic_write(tmp_path / "b") as draft:
             (tmp_path / "b").mkdir()
             draft.write_text("x")
         assert [path.name for path in tmp_path.iterdir()] == ["b"]

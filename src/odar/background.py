@@ -1,11 +1,10 @@
-"""Bridges between threads and the async engine: an event loop in a thread of its own, and work done once in one."""
+"""Bridges between threads and the async engine: an event loop in its own thread, and work in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from functools import cache
 from typing import Any, TypeVar
 
@@ -49,44 +48,3 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     except RuntimeError:
         return work()
     return await future
-
-
-class Once:
-    """Slow work that is done once, in a thread, however many coroutines of however many loops wait for it.
-
-    Without it, questions that come in while something loads would each load it, all at the same time.
-
-    >>> once = Once(lambda: print("loading"))
-    >>> run_in_background(once.wait()), run_in_background(once.wait()), once.done
-    loading
-    (None, None, True)
-    """
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self.done = False
-        self._work = work
-        self._lock = threading.Lock()
-        self._running: Future[None] | None = None
-
-    async def wait(self) -> None:
-        """Return when it is done; raise what it raised, and then the next one to wait tries it again."""
-        if self.done:
-            return
-        with self._lock:
-            if self._running is None:
-                self._running = Future()
-                self._running.set_running_or_notify_cancel()  # a waiter that leaves cannot cancel it for the others
-                threading.Thread(target=self._run, args=(self._running,), name="odar-once", daemon=True).start()
-            running = self._running
-        await asyncio.wrap_future(running)
-
-    def _run(self, running: Future[None]) -> None:
-        try:
-            self._work()
-        except BaseException as error:  # whatever it is, it belongs to whoever waits
-            with self._lock:
-                self._running = None
-            running.set_exception(error)
-        else:
-            self.done = True
-            running.set_result(None)

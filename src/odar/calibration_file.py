@@ -17,7 +17,7 @@ from odar.policy.alignment import StatisticsTable
 FORMAT = "odar-calibration-1"
 SHIPPED = ("local", "tiny")
 FITTED = ("routing.tau1", "routing.tau2", "routing.mode", "fusion.beta")
-"""The settings that a calibration may hold. A file that somebody sent must not decide where keys are sent."""
+"""The settings that a calibration may hold. A file from elsewhere must not decide where keys are sent."""
 
 
 @dataclass(frozen=True, slots=True)

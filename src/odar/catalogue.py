@@ -38,7 +38,7 @@ class Price:
         return not (self.input or self.cached or self.output or self.written or self.written_1h)
 
     @property
-    def dearest_input(self) -> float:
+    def max_input_price(self) -> float:
         """The most that one token of a prompt can cost, as far as is known."""
         return max(self.input, self.cached, self.written or 0.0, self.written_1h or 0.0)
 
@@ -52,7 +52,7 @@ class Price:
             return None
         cached, written = usage.cached or 0, usage.written or 0
         fresh, writing = usage.input - cached - written, self._cost_of_writing(usage)
-        if fresh < 0 or writing is None:  # counts that contradict each other are no counts
+        if fresh < 0 or writing is None:  # contradictory counts are unknown counts
             return None
         total = fresh * self.input + cached * self.cached + writing + usage.output * self.output
         return total / 1_000_000
@@ -61,7 +61,7 @@ class Price:
         """What filling the cache costs, in millionths of a dollar."""
         if not usage.written:
             return 0.0
-        if usage.written_1h is None:  # nobody said how much of it is dearer
+        if usage.written_1h is None:  # how much of it has the higher price is unknown
             return None
         brief = usage.written - usage.written_1h
         if brief < 0 or (brief and self.written is None) or (usage.written_1h and self.written_1h is None):

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from odar.agents.llm_judge import LLMJudge
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.scoring import EnergyScorer, Judge, Surrogate
 from odar.agents.team import Team
-from odar.background import Once, run_in_background, run_in_thread
+from odar.background import run_in_background, run_in_thread
 from odar.calibration_file import FITTED, load_calibration
 from odar.config import load_settings
 from odar.difficulty.base import REACH, Estimator, LengthEstimator, estimate_turn, open_estimator
@@ -60,7 +61,8 @@ class InProcessEstimator:
 
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
-        self._loading = Once(lambda: estimator.estimate(Query("Ready?")))
+        self._loaded = False
+        self._loading = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, "odar-estimate")
 
     async def __call__(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
@@ -69,10 +71,11 @@ class InProcessEstimator:
         It is exact where d could lie on either side of one of the `thresholds`, and always without them.
         """
         try:
-            await self._loading.wait()  # once: questions that arrive meanwhile must not each load the parser
+            loop = asyncio.get_running_loop()
+            if not self._loaded:
+                await loop.run_in_executor(self._threads, self._load)
             if self.at_once(query):
                 return estimate_turn(self._estimator, query, thresholds)
-            loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, estimate_turn, self._estimator, query, thresholds)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
@@ -81,7 +84,14 @@ class InProcessEstimator:
 
     def at_once(self, query: Query) -> bool:
         """Whether the estimate takes no time worth mentioning, so that nothing else is done meanwhile."""
-        return self._loading.done and len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT
+        return self._loaded and len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT
+
+    def _load(self) -> None:
+        """Load what the estimator needs, once: questions that arrive meanwhile wait for the lock."""
+        with self._loading:
+            if not self._loaded:
+                self._estimator.estimate(Query("Ready?"))
+                self._loaded = True
 
     def _fallback(self, query: Query, error: BaseException) -> Estimate:
         name, kind = self._estimator.name, type(error).__name__
@@ -129,32 +139,38 @@ class Components:
     ) -> None:
         self.settings = settings or load_settings()
         self.observer = observer or telemetry_of(self.settings)
+        self.warm = False  # whether what the first question needs is loaded
+
+        # models and prompts
         self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
-        routing, switches = self.settings.routing, self.settings.dispatch
         self.cards = {role: [self.settings.card(m) for m in self.settings.models_of(role)] for role in Role}
         self._contexts = {  # of each role's longest model
             longest.name: longest.context
             for cards in self.cards.values()
             if (longest := max(cards, key=lambda card: card.context or math.inf)).context
         }
-        fallbacks = {*self.settings.fast.fallbacks, *self.settings.slow.fallbacks}
+        switches, fallbacks = self.settings.dispatch, {*self.settings.fast.fallbacks, *self.settings.slow.fallbacks}
         self.dispatcher = Dispatcher(self.cards, switches.expert, switches.models, fallbacks)
-        self.routing = Routing.configured(routing, switches.strategy)
-        self.calibration = load_calibration(fitted_in := self.settings.calibration)
+
+        # difficulty → path
+        routing, fitted_in = self.settings.routing, self.settings.calibration
+        self.calibration = load_calibration(fitted_in)
         self.estimator = estimator or open_estimator(routing.estimator, self.calibration.estimator, fitted_in)
         self.estimates = InProcessEstimator(self.estimator)
-        self.warm = False  # whether what the first question needs is loaded
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, fitted_in)
-        fusion, calibrated = self.settings.fusion, self.calibration.statistics
-        self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
+        self.routing = Routing.configured(routing, switches.strategy)
         self.target = Target.of(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
         along = ThresholdPath.through((routing.tau1, routing.tau2))
         self.targets = ServedTargets(along, (1.0, 2.0, 1.0 + routing.samples), targets_file(served))
         self.certificate = InstalledCertificate.of(self.calibration.made.get("certificate"), fitted_in)
         self._drift: list[str] = []
         self._drift_at = 0.0
+
+        # candidates → energies → answer
+        fusion, calibrated = self.settings.fusion, self.calibration.statistics
+        self.alignment = ServedAlignment(self.settings.alignment, calibrated, served)
         self.scorer = EnergyScorer(fusion.varentropy_weight, self.alignment)
         scorers = ("", self.settings.card(fusion.surrogate).name) if fusion.surrogate else ("",)
         skills = {

@@ -98,7 +98,7 @@ def _table(value: dict[Any, Any], kind: Any) -> dict[Any, Any] | None:
 
 
 def _number(value: Any) -> float | None:
-    """The number as a float; None for what is none, and for whole ones beyond 64 bits, which TOML does not have."""
+    """The number as a float; None for anything else, and for integers beyond 64 bits, which TOML does not have."""
     whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     return float(value) if whole or isinstance(value, float) else None
 
@@ -243,11 +243,11 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
 
 
 def _check_owner(path: Path) -> None:
-    """A file that nobody named, and that another may have put here, does not decide where keys and questions go."""
+    """Refuse a file that was found, not named, if another user may have written it: it says where keys go."""
     facts = path.stat()
     if os.name != "posix" or (facts.st_uid in (0, os.geteuid()) and not facts.st_mode & stat.S_IWOTH):
         return
-    whose = "can be written by anybody" if facts.st_mode & stat.S_IWOTH else "belongs to another user"
+    whose = "can be written by every user" if facts.st_mode & stat.S_IWOTH else "belongs to another user"
     raise SettingsError(f"{path} {whose}; look at it, then name it: --config {path}, or ODAR_CONFIG")
 
 
@@ -263,7 +263,7 @@ def _user_config() -> Path | None:
 
     try:
         return user_config_path("odar") / "odar.toml"
-    except RuntimeError:  # no HOME, and nobody by this user's number
+    except RuntimeError:  # no HOME, and no such user
         return None
 
 

@@ -230,7 +230,7 @@ class Odar(Components):
         straight = decision.path is Path.SIMPLE and not (session is not None and session.in_tool_loop)
         fast = await fast_answer(stream.handler if straight else stream.draft)
         samples = [*fast, *([fast_answer.second] if fast_answer.second else [])]
-        after = self._reconsider(decision, samples, run.team, stream, run.allowed_paths, routing)
+        after = self._reconsider(run, decision, samples, routing)
         if after.path is not decision.path:
             run.report(after)
         return after
@@ -280,25 +280,18 @@ class Odar(Components):
         return Decision(Path.SIMPLE, estimate, 0, assignment.cue, assignment)
 
     @observed("posterior")
-    def _reconsider(
-        self,
-        decision: Decision,
-        fast: list[Candidate],
-        team: Team,
-        stream: StreamedAnswer,
-        paths: Collection[str],
-        routing: Routing,
-    ) -> Decision:
+    def _reconsider(self, run: _Run, decision: Decision, fast: list[Candidate], routing: Routing) -> Decision:
         """Choose the path again, given one or two fast answers; it stays if they show nothing or were streamed."""
         if not fast:
             return decision
+        team = run.team
         answer = signals_of(fast[0], decision.estimate.difficulty, agreement_of(fast))
         d, look = self.posterior.look(answer, *self.scorer.tables(team))
         self.scorer.observe_signals(answer, team)
         decision = dataclasses.replace(decision, look=look)
-        if d is None or stream.committed:
+        if d is None or run.stream.committed:
             return decision
-        after = routing.reconsider(decision, d, paths)
+        after = routing.reconsider(decision, d, run.allowed_paths)
         if decision.path is Path.SIMPLE is not after.path:
             try:
                 team.check(Role.SLOW)

@@ -5,7 +5,7 @@
     │   ├── SettingsError            a key or value in arguments, ODAR_*, odar.toml or a profile
     │   ├── InputError               the query, an image or a data file
     │   │   └── GradedElsewhere      a benchmark whose own harness grades it: import the results
-    │   └── UnknownName              a model, provider, rule or estimator nobody registered
+    │   └── UnknownName              a model, provider, rule or estimator that is not registered
     ├── ProviderError                the model's side failed: status, code, retry_after, retryable
     │   ├── ProviderTimeout          no answer within the time given
     │   ├── ProviderUnreachable      no connection, or it broke off
@@ -121,7 +121,7 @@ class ProviderProtocolError(ProviderError):
 
 
 class AllAgentsFailed(ProviderError):
-    """Neither agent produced an answer; `causes` holds what each of them met."""
+    """Neither agent produced an answer; `causes` holds the error of each."""
 
     def __init__(self, reasons: Iterable[str], causes: Iterable[OdarError]) -> None:
         self.causes = tuple(causes)
@@ -194,7 +194,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def one_line(said: object, longest: int | None = None) -> str:
-    r"""A message for a log, a terminal or a table: whoever wrote it, no line breaks and no escapes in it.
+    r"""A message for a log, a terminal or a table: without line breaks and escape sequences.
 
     >>> one_line("cannot\n  \x1b[31mconnect"), one_line("no such thing", longest=8)
     ('cannot [31mconnect', 'no such…')

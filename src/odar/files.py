@@ -1,4 +1,4 @@
-"""Files: where they are, as users write it (`~ann` is Ann's home), and how one is written whole or not at all."""
+"""Files: paths as users write them (`~ann` is Ann's home), the cache folder, and atomic writes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from odar.errors import InputError, SettingsError
 
 
 def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
-    """The path with `~` and `~somebody` written out. Every path that a user names comes through here.
+    """The path with `~` and `~user` expanded. Every path that a user names comes through here.
 
     Args:
         given: what the user wrote.
         setting: the key of the settings that it came from, for the message; empty for an argument.
 
     Raises:
-        InputError: nobody of that name has a home here; SettingsError where a setting named it.
+        InputError: there is no such user; SettingsError if the path is from a setting.
 
     >>> user_path("data/questions.jsonl").name
     'questions.jsonl'
@@ -37,7 +37,7 @@ def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
 
 
 def cache_folder() -> Path:
-    """Where is kept what can be had again: `ODAR_CACHE_DIR`, or the user's cache directory."""
+    """The folder for files that can be downloaded again: `ODAR_CACHE_DIR`, or the user's cache directory."""
     import platformdirs
 
     root = os.environ.get("ODAR_CACHE_DIR") or platformdirs.user_cache_dir("odar")
@@ -45,8 +45,8 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A draft to write to, which takes the file's place at the end; a failure leaves the file as it was.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to, which replaces the file at the end; a failure leaves the file unchanged.
 
     Raises:
         InputError: it cannot be written.

@@ -55,7 +55,7 @@ def _load_slowly(text: str | bytes, deepest: int) -> Any:
 
 
 def dump_json(value: Any, odd: Literal["replace", "backslashreplace"] = "replace") -> bytes:
-    r"""Compact JSON in UTF-8. A number that is none (NaN, an infinity) becomes null, a stranger its `str`.
+    r"""Compact JSON in UTF-8. NaN and infinities become null, unknown types their `str`.
 
     Args:
         value: anything the standard library's encoder takes, and more.

@@ -49,7 +49,7 @@ RESERVED = frozenset({
     "response_format", "seed", "stop", "stop_sequences", "stream", "stream_options", "system", "temperature",
     "tool_choice", "tools", "top_logprobs", "top_p", "user",
 })  # fmt: skip
-"""What ODAR sets itself; no setting lets a client say it past ODAR."""
+"""What ODAR sets itself; no setting lets a client set it."""
 PRICED_OTHERWISE = frozenset({
     "audio", "cache_control", "container", "fallbacks", "inference_geo", "mcp_servers", "modalities", "models",
     "plugins", "prediction", "provider", "route", "service_tier", "speed", "web_search_options",

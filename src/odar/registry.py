@@ -1,4 +1,4 @@
-"""One way to plug things in: a name, and where to find what it stands for.
+"""Plug-ins: a registry maps names to objects.
 
 Built-in things are registered as "module:attribute" so that listing the names imports nothing; other
 packages add theirs by an entry point in the registry's group.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Names and the things they stand for, loaded when first asked for.
+    """Objects by name, loaded when first used.
 
     >>> numbers: Registry[float] = Registry("number", {"pi": "math:pi"})
     >>> round(numbers["pi"], 2)
@@ -34,7 +34,7 @@ class Registry(Generic[T]):
         self._group = group
 
     def add(self, name: str, thing: T) -> None:
-        """Register something by hand; a later one of the same name replaces the earlier."""
+        """Register an object; it replaces an earlier one of the same name."""
         self._things[name] = thing
 
     def names(self) -> set[str]:

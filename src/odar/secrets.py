@@ -1,4 +1,4 @@
-"""Keys and passwords: where they come from, and how they are kept out of what anybody reads."""
+"""Keys and passwords: where they come from, and how they are kept out of output and logs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | 
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name of a setting, variable or header says that its value is nobody's business.
+    """Whether the name of a setting, variable or header says that its value is secret.
 
     >>> is_secret("x-api-key"), is_secret("temperature")
     (True, False)
@@ -56,7 +56,7 @@ def secrets_in(url: str) -> list[str]:
     try:
         parts = urlsplit(url)
         user, password = parts.username or "", parts.password
-    except ValueError:  # no address at all: whoever opens it says so
+    except ValueError:  # not an address: reported when it is opened
         return []
     found: list[str] = []
     if password:
@@ -69,7 +69,9 @@ def secrets_in(url: str) -> list[str]:
 
 
 def _from_file(setting: str, given: str) -> str | None:
-    path = user_path(given, setting) if "/" in given else Path(given)  # a key that begins with ~ is shown by nobody
+    path = (
+        user_path(given, setting) if "/" in given else Path(given)
+    )  # user_path would show a key that begins with ~
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise SettingsError(f"{setting} = {str(path)!r} can be read by others; run: chmod 600 {path}")

@@ -99,13 +99,13 @@ class FusionSettings:
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
     beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
     stop_confidence: float | None = setting(
-        "stop sampling when the leading answer is ahead for good with this probability; none takes every sample",
+        "stop sampling when the leading answer stays ahead with this probability; none takes every sample",
         None,
         ge=0.5,
         le=1,
     )
     first_wave: int = setting("slow samples before the first look, where sampling may stop early", 3, ge=1)
-    missing_limit: float = setting("share of tokens without log-probs that free energy bears", ge=0, le=1)
+    missing_limit: float = setting("share of tokens without log-probs up to which free energy decides", ge=0, le=1)
     surrogate: str = setting("model that scores the answers of models without log-probs; empty: none does", "")
     similarity: str = setting(
         "how free text is compared: lexical, minilm (after `odar pull all-minilm-l6-v2`) or none", "lexical"
@@ -174,7 +174,7 @@ class GatewaySettings:
     max_tokens: int = setting("longest answer where the client sets none", 4096, ge=1)
     reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)
     max_retry_after_s: float = setting(
-        "longest pause that a provider may ask for while a client waits; else its 429 is passed on", 2.0, ge=0
+        "longest pause that a provider may ask for while a client waits; beyond it the 429 is passed on", 2.0, ge=0
     )
     max_in_flight: int = setting("requests at a time; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("largest request, in megabytes; images are the large ones", 32.0, gt=0)
@@ -225,7 +225,9 @@ class StoreSettings:
 class TelemetrySettings:
     """OpenTelemetry spans of every query; where they go is said by the standard OTEL_* variables."""
 
-    enabled: bool | None = setting("make spans; none: where OTEL_EXPORTER_OTLP_ENDPOINT or its like is set", None)
+    enabled: bool | None = setting(
+        "make spans; none: where OTEL_EXPORTER_OTLP_ENDPOINT or a similar variable is set", None
+    )
     propagate: bool = setting("send traceparent to providers, so that their spans join ours", True)
 
 
@@ -404,7 +406,7 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
     price = entry.price
     known: Price | None = None
     if price.input is not None and price.output is not None:
-        # A cached-input price nobody wrote down is taken as the full one: the bill may be too high, never too low.
+        # An unknown price of cached input is taken as the full one: the bill may be too high, never too low.
         cached = price.input if price.cached is None else price.cached
         known = Price(price.input, cached, price.output, price.written, price.written_1h, price.up_to)
     same = {each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")}

@@ -1,6 +1,6 @@
 """The nouns that travel through ODAR, all immutable: a query becomes a decision, calls, candidates, an answer.
 
-Unknown is a value of its own: token counts and money are None where nobody reported them, and a sum
+Unknown is a value of its own: token counts and money are None where they were not reported, and a sum
 with an unknown part is unknown.
 """
 
@@ -85,7 +85,7 @@ class Token(NamedTuple):
     text: str
     logprob: float | None
     control: bool = False
-    """BOS, EOS, padding and their like: part of neither energy nor varentropy (SPEC 5.4)."""
+    """BOS, EOS, padding and similar: part of neither energy nor varentropy (SPEC 5.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class Call:
     provider: str
     model: str
     samples: int
-    """Model invocations this request stands for; each counts as a call (SPEC 6.1). 0 where it never arrived."""
+    """Model invocations of this request; each counts as a call (SPEC 6.1). 0 where it never arrived."""
     usage: Usage
     cost_usd: float | None
     seconds: float
@@ -320,7 +320,7 @@ class Call:
     began_s: float | None = None
     """Seconds after the query came in; None in records from before this was noted."""
     scoring: bool = False
-    """Whether a surrogate scored the answer of this step, instead of somebody writing one."""
+    """Whether a surrogate scored the answer of this step, instead of a model writing one."""
 
     @property
     def failed(self) -> bool:

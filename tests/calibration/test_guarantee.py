@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odar.calibration.guarantee import Promise, certify, choose_bet, guarantee, log_capital
-from odar.calibration.routing_fit import Goal, Variant, fit_routing
+from odar.calibration.routing_fit import Goal, RoutingOption, fit_routing
 from odar.calibration.setup import PathOutcomes
 from odar.errors import InputError
 from odar.policy.path import Thresholds
@@ -105,7 +105,7 @@ def variant(size=2000, seed=0):
         rng.random(size) < 0.993,
     ])  # fmt: skip
     calls = np.tile(CALLS, (size, 1))
-    return Variant(None, None, difficulty, None, PathOutcomes(right, calls, np.full((size, 3), np.nan)))
+    return RoutingOption(None, None, difficulty, None, PathOutcomes(right, calls, np.full((size, 3), np.nan)))
 
 
 def test_the_most_accuracy_within_a_limit_of_calls_is_found():

@@ -14,7 +14,7 @@ from odar.calibration.evidence import fit_statistics
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.parts import Part, compare, fit_estimator_part
 from odar.calibration.posterior_fit import fit_posterior_part, fit_weights, misplaced
-from odar.calibration.routing_fit import Variant, fit_routing, holds, points, score, walk
+from odar.calibration.routing_fit import RoutingOption, fit_routing, holds, points, score, walk
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
@@ -132,7 +132,7 @@ def variant_of(size, seed, chances=(0.4, 0.5, 0.6), price=(0.001, 0.002, 0.006))
     rng = np.random.default_rng(seed)
     calls, cost = np.tile([1, 2, 6], (size, 1)), np.tile(price, (size, 1))
     result = PathOutcomes(rng.random((size, 3)) < chances, calls, cost.astype(float))
-    return Variant(None, None, rng.random(size), PLAIN, result)
+    return RoutingOption(None, None, rng.random(size), PLAIN, result)
 
 
 @given(seed=st.integers(0, 10_000), size=st.integers(5, 60))

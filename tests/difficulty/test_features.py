@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from odar.difficulty import domain, features
 from odar.difficulty import text as text_module
-from odar.difficulty.features import FEATURES, GROUPS, FeatureExtractor, phi, phi_batch
-from odar.difficulty.syntax import NOTHING, Syntax, TreeAnalyser, tree_depth
+from odar.difficulty.features import FEATURES, GROUPS, phi, phi_batch
+from odar.difficulty.syntax import NOTHING, analyse, tree_depth
 from odar.difficulty.text import READ_LIMIT, _latex_blocks, clean, has_latex, lengths, mask_latex
 from odar.types import Image, Query
 
@@ -235,16 +235,15 @@ def test_masking_never_raises_and_leaves_plain_text(text: str) -> None:
 
 
 def test_parser() -> None:
-    flat, nested, blank = TreeAnalyser().analyse(
-        ["The dog barks.", "The man who lives here said that he left because it rained.", "  "]
-    )
+    texts = ["The dog barks.", "The man who lives here said that he left because it rained.", "  "]
+    flat, nested, blank = map(analyse, texts)
     assert blank == NOTHING
     assert flat.clauses == 0 and nested.clauses >= 2
     assert nested.depth > flat.depth
 
 
 def test_a_line_break_ends_a_sentence() -> None:
-    assert TreeAnalyser().analyse(["The first line here\nThe second line here"])[0].sentences == 2
+    assert analyse("The first line here\nThe second line here").sentences == 2
 
 
 @given(st.lists(st.integers(0, 1_000_000), max_size=60))
@@ -269,19 +268,6 @@ def test_vocabularies_and_markers() -> None:
 
 def test_connectives_are_the_papers() -> None:
     assert len(features.CONNECTIVES) == 12
-
-
-def test_seams() -> None:
-    class Flat:
-        def analyse(self, texts: object) -> list[Syntax]:
-            return [Syntax(7, 8, 9)]
-
-    class Coder:
-        def probabilities(self, query: Query) -> np.ndarray:
-            return np.eye(8)[1]
-
-    x = dict(zip(FEATURES, FeatureExtractor(Flat(), Coder()).phi(Query("hi")), strict=True))
-    assert (x["sentence_count"], x["clause_count"], x["parse_depth"], x["domain_code"]) == (7, 8, 9, 1)
 
 
 def test_words_are_not_remembered_for_ever() -> None:

@@ -7,8 +7,9 @@ import pytest
 from odar.conversation import ToolCall
 from odar.errors import ProviderTimeout
 from odar.providers.base import Completion, Message, Reply, Request, Sampling
+from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.journal import Memo
-from odar.recording.work import RememberingProvider, plain, replies_kept_in, reply_of
+from odar.recording.work import RememberingProvider, replies_kept_in
 from odar.types import Token, Usage
 from support.scripted import ScriptedProvider, completion
 
@@ -87,4 +88,4 @@ def test_a_reply_comes_back_whole():
     tokens = (Token("4", -0.1), Token("", None, True))
     calls = (ToolCall("id", "look_up", "{}"),)
     reply = Reply((Completion("4", tokens, "length", calls),), Usage(1, None, 2, 0), "served", retries=2)
-    assert reply_of(plain(reply)) == reply
+    assert reply_from_json(reply_to_json(reply)) == reply

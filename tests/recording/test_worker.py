@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from odar.recording.cluster import Worker
+from odar.recording.cluster import RayWorker
 from odar.recording.executor import Item, Outcome
 
 ITEM = Item("a", 1)
@@ -27,7 +27,7 @@ def opens(work):
 
 
 async def sent_by(work, known=None):
-    worker = Worker(opens(work))
+    worker = RayWorker(opens(work))
     await worker.open()
     return [message async for message in worker.do(ITEM, known or {})]
 
@@ -70,7 +70,7 @@ async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
         memo.keep("z", 3)
         return DONE
 
-    worker = Worker(opens(work))
+    worker = RayWorker(opens(work))
     await worker.open()
     messages = []
     async for message in worker.do(ITEM, {}):
@@ -92,7 +92,7 @@ async def test_what_was_paid_for_is_sent_before_what_went_wrong():
         memo.keep("x", 1)
         raise RuntimeError("a bug")
 
-    worker, messages = Worker(opens(work)), []
+    worker, messages = RayWorker(opens(work)), []
     await worker.open()
     with pytest.raises(RuntimeError, match="a bug"):
         async for message in worker.do(ITEM, {}):
@@ -110,7 +110,7 @@ async def test_an_item_nobody_waits_for_is_given_up():
         finally:
             ended.set()
 
-    worker = Worker(opens(work))
+    worker = RayWorker(opens(work))
     await worker.open()
     stream = worker.do(ITEM, {})
     assert await anext(stream) == [("x", 1)]
@@ -125,7 +125,7 @@ async def test_items_run_beside_each_other():
         await both.wait()
         return DONE
 
-    worker = Worker(opens(work))
+    worker = RayWorker(opens(work))
     await worker.open()
 
     async def one():
@@ -139,7 +139,7 @@ async def test_closing_lets_go_of_what_was_opened():
         return DONE
 
     opened = opens(work)
-    worker = Worker(opened)
+    worker = RayWorker(opened)
     await worker.open()
     assert not opened.closed
     await worker.close()

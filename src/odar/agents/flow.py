@@ -67,8 +67,8 @@ class StreamedAnswer:
     """Passes on an answer while it is generated, and remembers whether it has begun.
 
     Args:
-        on_text: receives the text; None if nobody wants it.
-        on_delta: receives everything, tool calls included; None if nobody wants it.
+        on_text: receives the text.
+        on_delta: receives everything, tool calls included.
         final: whether what was passed on cannot be taken back, as over HTTP.
         progress: whether drafts and what is being done are passed on too, as thinking.
 
@@ -95,12 +95,12 @@ class StreamedAnswer:
 
     @property
     def handler(self) -> OnDelta | None:
-        """What providers call; None if nobody listens."""
+        """What providers call; None without a receiver."""
         return None if self._on_text is None and self._on_delta is None else self._pass_on
 
     @property
     def draft(self) -> OnDelta | None:
-        """What the provider of a draft calls: another answer may replace it. None if nobody wants to see it."""
+        """What the provider of a draft calls: another answer may replace it. None if drafts are not shown."""
         return None if self._progress is None else lambda delta: self.progress(delta.text)
 
     def progress(self, text: str) -> None:

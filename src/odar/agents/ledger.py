@@ -1,6 +1,6 @@
-"""The ledger counts every call, token, dollar and second, and says no before a limit is passed (SPEC 6.1, 6.2).
+"""The ledger counts calls, tokens, dollars and seconds; it refuses a call before a limit is passed (SPEC 6.1, 6.2).
 
-Money is reserved before a call at the most it could cost, and settled after it at what it did cost.
+The most that a call can cost is reserved before it, and replaced by its cost after it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Ledger:
     calls: list[Call] = field(default_factory=list)
     _held: list[CallReservation] = field(default_factory=list)
     _at_risk_usd: float = 0.0
-    """Reserved for calls whose cost nobody reported, such as one that timed out: it may still be billed."""
+    """Reserved for calls of unknown cost, such as one that timed out: they may still be billed."""
     _retries: int = 0
     _started: float = field(init=False)
 
@@ -88,10 +88,10 @@ class Ledger:
         return max(0.0, self.limits.deadline_s - self.seconds())
 
     def call_timeout(self, wanted_s: float) -> tuple[float, bool]:
-        """How long a call may take, and whether that is less than the operator gives it.
+        """Return how long a call may take, and whether that is less than the operator gives it.
 
-        It is where the request has a deadline of its own, or where little of the deadline is left: a provider that
-        does not answer in such a time may be well.
+        It is less if the request has its own deadline, or if little of the deadline is left: then a timeout does
+        not mean that the provider is down.
         """
         left = self.time_left()
         if left > wanted_s:
@@ -121,7 +121,7 @@ class Ledger:
         if self.limits.cost_usd is not None:
             each = self.worst_cost(card, messages, max_tokens)
             left = self.limits.cost_usd - self._committed()
-            # A hair of slack for floating point, a millionth of a millionth of a dollar.
+            # Tolerance for rounding errors.
             count = min(count, int(min(count, (left + 1e-12) / each)) if each else count)
             if count < 1:
                 raise BudgetExceeded(
@@ -156,7 +156,7 @@ class Ledger:
         return Spend(sum(call.samples for call in self.calls), usage, cost, self.seconds())
 
     def charged_usd(self) -> float:
-        """What is certain to be enough: known costs, and for calls of unknown cost the most they can have cost."""
+        """Return an upper bound of the cost: for calls of unknown cost, the most they can have cost."""
         return self._committed()
 
     def _committed(self) -> float:
@@ -185,7 +185,7 @@ class Ledger:
                 f"what {card.name} charges for cache_control is unknown, so max_cost cannot be kept; "
                 f'add written = … to the price of [models."{card.name}"] in odar.toml'
             )
-        return (size * price.dearest_input + max_tokens * price.output) / 1_000_000
+        return (size * price.max_input_price + max_tokens * price.output) / 1_000_000
 
 
 IMAGE_TOKENS = 4096
@@ -205,7 +205,7 @@ def most_tokens(messages: Iterable[Message]) -> int:
     21
 
     Raises:
-        BudgetExceeded: the conversation refers to a file whose size nobody here knows.
+        BudgetExceeded: the conversation refers to a file of unknown size.
     """
     return sum(TURN_TOKENS + max(_understood(message), _as_written(message)) for message in messages)
 

@@ -165,9 +165,9 @@ class Judge:
 
     Args:
         fusion: the rule.
-        scales: measures them.
-        surrogate: scores the texts of models without log-probs; None where nobody does.
-        llm: chooses among free-text answers on the Hard path; None if nobody is asked.
+        scorer: measures their free energies.
+        surrogate: scores the texts of models without log-probs.
+        llm: chooses among free-text answers on the Hard path.
     """
 
     fusion: Fusion

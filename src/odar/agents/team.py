@@ -50,12 +50,12 @@ Enough = Callable[[list[Candidate]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What an agent met in place of an answer."""
+    """The error of an agent that gave no answer."""
 
     role: Role
     error: OdarError
     who: str = ""
-    """Who met it, where it was not the agent itself."""
+    """Whose error it is, if not the agent's."""
 
     def __str__(self) -> str:
         # Settings hold paths and names that are the operator's business; traces are shown to clients too.

@@ -12,7 +12,7 @@ from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_sta
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
 from odar.calibration.parts import Part, fit_estimator_part, folds
 from odar.calibration.posterior_fit import fit_posterior_part
-from odar.calibration.routing_fit import BALANCED, TOLERANCE, Goal, Variant, fit_routing, rejection_reason
+from odar.calibration.routing_fit import BALANCED, TOLERANCE, Goal, RoutingOption, fit_routing, rejection_reason
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.posterior import PosteriorDifficulty
@@ -149,7 +149,7 @@ def fit_setup(
     )
     ways = list(_ways(today, measured, fast, estimator, same, both))
     variants = [
-        Variant(*way, rule, result)
+        RoutingOption(*way, rule, result)
         for rule in rules
         for result in [replace(measured, fusion=rule).outcomes(evidence)]
         for way in ways

@@ -50,7 +50,7 @@ def incumbents(odar: Odar) -> Incumbents:
         enabled=odar.routing.enabled,
     )
     estimator = odar.estimator if isinstance(odar.estimator, LearnedEstimator) else None
-    # A mode that an earlier calibration chose may be chosen anew; one that the user or a profile set may not.
+    # A mode that an earlier calibration chose may be chosen again; one that the user or a profile set may not.
     chosen_before = odar.settings.origins.get(("routing", "mode"), "").startswith("calibration")
     return Incumbents(setup, estimator, odar.posterior, routing.mode == "posterior" or chosen_before)
 

@@ -59,7 +59,7 @@ BALANCED = Goal()
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class RoutingOption:
     """One way to a difficulty and to a choice among candidates, and what they make of every item."""
 
     estimator: LearnedEstimator | None
@@ -72,8 +72,8 @@ class Variant:
 
 
 def fit_routing(
-    variants: Sequence[Variant], thresholds: Thresholds, today: Array, goal: Goal = BALANCED
-) -> tuple[Variant, Thresholds] | None:
+    variants: Sequence[RoutingOption], thresholds: Thresholds, today: Array, goal: Goal = BALANCED
+) -> tuple[RoutingOption, Thresholds] | None:
     """The variant and thresholds that serve the goal best among those that lose nothing against today.
 
     Of equals the first variant is taken, and the thresholds in use. None where every choice loses. Under limits, or
@@ -82,7 +82,7 @@ def fit_routing(
     Args:
         variants: what may decide, the most fitted first.
         thresholds: those in use.
-        today: right or wrong of each item as things are.
+        today: right or wrong of each item under the settings in use.
         goal: what to choose for.
     """
     best, most = None, (-np.inf, -np.inf)
@@ -119,7 +119,7 @@ def points(difficulty: Array, today: Thresholds, below: Sequence[float] = SHARES
                 yield Thresholds(tau1, tau2)
 
 
-def walk(variant: Variant, point: Thresholds) -> tuple[Array, Array]:
+def walk(variant: RoutingOption, point: Thresholds) -> tuple[Array, Array]:
     """Right or wrong of each item under these thresholds, and its price."""
     paths, rows = point.paths(variant.difficulty), np.arange(len(variant.difficulty))
     return variant.outcomes.correct[rows, paths].astype(np.float64), variant.outcomes.price[rows, paths]

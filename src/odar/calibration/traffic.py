@@ -56,7 +56,7 @@ class TrafficFit:
 
     setup: Setup
     measured: Mapping[Step, int]
-    """Candidates behind each μ and σ that was measured anew."""
+    """Candidates behind each μ and σ that was measured again."""
     estimator: Part[LearnedEstimator]
     posterior: Part[PosteriorDifficulty]
     before: tuple[float, float, float]
@@ -205,7 +205,7 @@ def _free_energy(candidate: Mapping[str, Any], weight: float) -> float:
 
 
 def _signals(decision: Mapping[str, Any], candidate: Mapping[str, Any]) -> AnswerSignals:
-    """The signals that were seen when the path was chosen; if nobody looked, what the trace holds."""
+    """The signals that were seen when the path was chosen; without a look, what the trace holds."""
     prior, look = float(decision["estimate"]["difficulty"]), decision.get("look")
     if look is not None:
         seen = {name: float(value) for name, value, _ in look["signals"] if name != "prior" and value is not None}

@@ -13,7 +13,7 @@ import numpy as np
 from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, command_line, settings_options
 from odar.errors import InputError
-from odar.files import cache_folder, written_whole
+from odar.files import atomic_write, cache_folder
 from odar.settings import Settings
 from odar.types import Query, Role
 
@@ -276,7 +276,7 @@ def _fit_and_write(
         show_certificate(certificate)
     else:
         show(odar, fitted, len(items))
-    with written_whole(Path(out)) as draft:
+    with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
     if refused:
         click.echo(f"odar: not installed: {why} (--force writes it anyway)", err=True)
@@ -294,7 +294,7 @@ def _write_statistics(
     from odar.calibration.install import statistics_alone
 
     calibration = statistics_alone(odar, _evidence(odar, items), made)
-    with written_whole(Path(out)) as draft:
+    with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
     rows: list[dict[str, Any]] = [
         {"model": source.model, "count": known.count, "mean": known.mean, "deviation": known.deviation}

@@ -18,7 +18,7 @@ from odar import __version__
 from odar.cli.options import command_line
 from odar.difficulty.training import d_star
 from odar.errors import InputError
-from odar.files import written_whole
+from odar.files import atomic_write
 from odar.recording.questions import effort_of, load_lines, query_of
 from odar.settings import Settings
 from odar.types import Query
@@ -74,7 +74,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
         "odar": __version__,
         "held_out": report,
     }
-    with written_whole(Path(out)) as draft:
+    with atomic_write(Path(out)) as draft:
         model.save(draft)
     if not as_json:
         click.echo(f'\nwritten to {out}; use it with: routing.estimator = "{out}" in odar.toml')

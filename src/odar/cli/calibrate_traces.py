@@ -17,7 +17,7 @@ from odar.cli.calibrate_view import part_line
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.files import written_whole
+from odar.files import atomic_write
 from odar.settings import Settings
 from odar.types import Step
 
@@ -48,7 +48,7 @@ def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int
             made=made_of(made),
             report=_report(traffic, fitted),
         )
-        with written_whole(Path(out)) as draft:
+        with atomic_write(Path(out)) as draft:
             draft.write_text(calibration.to_json(), encoding="utf-8")
     if not as_json:
         click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')

@@ -7,7 +7,7 @@ import zlib
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,6 @@ BUCKETS = 1 << 16
 
 _IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text looks like these
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
-
-
-class DomainClassifier(Protocol):
-    """Anything that gives a query a probability for each of `DOMAINS`."""
-
-    def probabilities(self, query: Query) -> NDArray[np.float64]:
-        """Eight numbers that sum to one, in the order of `DOMAINS`."""
-        ...
 
 
 class LinearDomainClassifier:

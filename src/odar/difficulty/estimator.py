@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from odar.difficulty.features import FEATURES, PARSED, FeatureExtractor
+from odar.difficulty.features import FEATURES, PARSED, parsed_features, unparsed_features
 from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.types import Estimate, Query
@@ -104,7 +104,6 @@ class LearnedEstimator:
         seeds: one run each; weights are averaged, which for a linear unit is the ensemble's mean logit.
         start: an estimator to begin with, keep scaling and map of, and be drawn back to: λ‖W − W_start‖².
         parse_penalty: how many times as large λ is for f9, f10 and f13, which need the expensive parse.
-        extractor: what computes φ(x) in `estimate`; None is the shipped one.
 
     Attributes:
         weights_: (24,) for standardised features.
@@ -122,6 +121,8 @@ class LearnedEstimator:
     """
 
     name = "learned/3"
+    unparsed_features = staticmethod(unparsed_features)
+    parsed_features = staticmethod(parsed_features)
 
     def __init__(
         self,
@@ -133,7 +134,6 @@ class LearnedEstimator:
         seeds: Sequence[int] = (42, 123, 456),
         start: LearnedEstimator | None = None,
         parse_penalty: float = 40.0,
-        extractor: FeatureExtractor | None = None,
     ) -> None:
         self.learning_rate = learning_rate
         self.batch_size = batch_size
@@ -142,7 +142,6 @@ class LearnedEstimator:
         self.seeds = seeds
         self.start = start
         self.parse_penalty = parse_penalty
-        self.extractor = extractor or FeatureExtractor()
         self._linear: _Linear | None = None
 
     def fit(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> LearnedEstimator:
@@ -207,7 +206,7 @@ class LearnedEstimator:
 
         `difficulty` is d at the middle of the bounds; the shares of f9, f10 and f13 are those of the middle.
         """
-        unit, x = self._unit(), self.extractor.unparsed(query)
+        unit, x = self._unit(), self.unparsed_features(query)
         for place, value in zip(PARSED, unit.middle, strict=True):
             x[place] = value
         shares = self._shares(x)
@@ -222,7 +221,7 @@ class LearnedEstimator:
     def parsed(self, query: Query, estimate: Estimate) -> Estimate:
         """The estimate of `unparsed` after the parse: with the exact d and the shares of all 24 features."""
         known = [value for _, value, _ in estimate.contributions]
-        x = self.extractor.parse(query, known)
+        x = self.parsed_features(query, known)
         shares = self._shares(x)
         return replace(
             estimate,

@@ -13,7 +13,6 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from itertools import accumulate, pairwise
@@ -22,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty.domain import DOMAINS, DomainClassifier, default_classifier
-from odar.difficulty.syntax import SyntaxAnalyser, TreeAnalyser
+from odar.difficulty.domain import DOMAINS, default_classifier
+from odar.difficulty.syntax import analyse
 from odar.difficulty.text import LONGEST, READ_LIMIT, WordTable, clean, has_latex, lengths, mask_latex, terms
 from odar.types import Query
 
@@ -252,11 +251,6 @@ def is_proof(text: str) -> float:
     return float(any(stem in lower for stem in _PROOF_STEMS) and _PROOF.search(text) is not None)
 
 
-def count_terms(terms: list[str]) -> Counter[str]:
-    """How often each term occurs."""
-    return Counter(terms)
-
-
 @cache
 def vocabularies() -> dict[str, dict[str, float]]:
     """Term to idf for each of `FIELDS`, as `scripts/build_vocabularies.py` wrote them."""
@@ -285,44 +279,38 @@ def _data(name: str) -> str:
     return resources.files("odar.difficulty").joinpath("data", name).read_text("utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureExtractor:
-    """Computes φ(x) with a choice of syntax analyser and domain classifier.
+def phi(query: Query) -> NDArray[np.float64]:
+    """φ(x) of one query, shape (24,). Any text will do; all values are finite.
 
-    >>> x = FeatureExtractor().phi(Query("Is Paris the capital of France?"))
+    >>> x = phi(Query("Is Paris the capital of France?"))
     >>> x.shape, dict(zip(FEATURES, x.tolist()))["word_count"]
     ((24,), 6.0)
     """
+    return np.array(parsed_features(query, unparsed_features(query)))
 
-    syntax: SyntaxAnalyser = field(default_factory=TreeAnalyser)
-    classifier: DomainClassifier | None = None
-    """None: the shipped one, read on first use."""
 
-    def phi(self, query: Query) -> NDArray[np.float64]:
-        """The 24 features of one query. Any text will do; all values are finite."""
-        return np.array(self.parse(query, self.unparsed(query)))
+def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
+    """φ(x) of many queries, shape (n, 24); a query's features never depend on the others."""
+    rows = [parsed_features(query, unparsed_features(query)) for query in queries]
+    return np.array(rows) if rows else np.zeros((0, len(FEATURES)))
 
-    def phi_batch(self, queries: Iterable[Query]) -> NDArray[np.float64]:
-        """(n, 24), row by row: a query's features never depend on its neighbours."""
-        rows = [self.parse(query, self.unparsed(query)) for query in queries]
-        return np.array(rows) if rows else np.zeros((0, len(FEATURES)))
 
-    def unparsed(self, query: Query) -> list[float]:
-        """The 21 features that need no parse, in their places; NaN in the other three."""
-        text = clean(query.text[:READ_LIMIT])
-        return [
-            *lexical_features(query.text, text),
-            *structural_features(query, text),
-            *semantic_features(query, text, self.classifier or default_classifier()),
-        ]
+def unparsed_features(query: Query) -> list[float]:
+    """The 21 features that need no parse, in their places; NaN in the other three."""
+    text = clean(query.text[:READ_LIMIT])
+    return [
+        *lexical_features(query.text, text),
+        *structural_features(query, text),
+        *semantic_features(query, text),
+    ]
 
-    def parse(self, query: Query, features: list[float]) -> list[float]:
-        """The features of `unparsed` with f9, f10 and f13 filled in."""
-        (found,) = self.syntax.analyse([mask_latex(clean(query.text[:READ_LIMIT]))])
-        complete = features.copy()
-        for place, value in zip(PARSED, found, strict=True):
-            complete[place] = value
-        return complete
+
+def parsed_features(query: Query, features: list[float]) -> list[float]:
+    """The features of `unparsed_features` with f9, f10 and f13 filled in."""
+    complete = features.copy()
+    for place, value in zip(PARSED, analyse(mask_latex(clean(query.text[:READ_LIMIT]))), strict=True):
+        complete[place] = value
+    return complete
 
 
 def lexical_features(whole: str, text: str) -> list[float]:
@@ -366,12 +354,12 @@ def logical_connectives(text: str) -> float:
     return float(sum(1 for _ in _CONNECTIVE.finditer(text.lower())))
 
 
-def semantic_features(query: Query, text: str, classifier: DomainClassifier) -> list[float]:
+def semantic_features(query: Query, text: str) -> list[float]:
     """f15-f24."""
     vocabulary, known = vocabularies(), field_terms()
-    counts = count_terms([term for term in terms(text) if term in known])
+    counts = Counter(term for term in terms(text) if term in known)
     choice = is_multiple_choice(text)
-    domain = classifier.probabilities(Query(text, query.images))
+    domain = default_classifier().probabilities(Query(text, query.images))
     return [
         tfidf(counts, vocabulary["math"]),
         tfidf(counts, vocabulary["code"]),
@@ -384,13 +372,3 @@ def semantic_features(query: Query, text: str, classifier: DomainClassifier) -> 
         float(domain[_CODE]),
         float(domain[_LOGIC]),
     ]
-
-
-def phi(query: Query) -> NDArray[np.float64]:
-    """φ(x) of one query, shape (24,), by the shipped parser and classifier."""
-    return FeatureExtractor().phi(query)
-
-
-def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
-    """φ(x) of many queries, shape (n, 24); the same values as `phi`, row by row."""
-    return FeatureExtractor().phi_batch(queries)

@@ -5,8 +5,8 @@ token in each place adds to the score of each transition is known beforehand, so
 Here a row is one big integer that holds all scores side by side, 32 bits each: one addition adds them all. The last
 three bits of a score name its transition, so that the highest score also says whose it is.
 
-Why not spaCy's compiled decoder: it gives up the interpreter's lock and takes it back some twenty times a step,
-which is most of its time, and in a server with threads an invitation to each of them to go first.
+spaCy's compiled decoder is not used: it releases and takes the interpreter's lock some twenty times a step, which
+is most of its time, and lets other threads of a server run first.
 
 Token vectors are what spaCy's tok2vec computes, ten times as fast for one query. The embedding (hashed word
 attributes, mixed by one maxout) does not depend on context, and a convolution over three tokens is a sum of three
@@ -34,7 +34,7 @@ Vectors = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
 """The arrays of data/parser.npz."""
 KNOWN_LIMIT = 20_000
-"""Chunks whose rows are kept (about 40 MB); then the table starts afresh."""
+"""Chunks whose rows are kept (about 40 MB); then the table is cleared."""
 _BLOCK = 16
 # One blank after a word belongs to it; every other run of white space is a token.
 _CHUNK = re.compile(r"(?<=\S) |(\S+|\s+)")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from operator import eq
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,24 +43,18 @@ NOTHING = Syntax(0.0, 0.0, 0.0)
 """A blank text."""
 
 
-class SyntaxAnalyser(Protocol):
-    """Counts sentences and clauses and measures depth, of texts whose LaTeX is masked."""
+def analyse(text: str) -> Syntax:
+    """Parse a text whose LaTeX is masked, and measure its trees.
 
-    def analyse(self, texts: Sequence[str]) -> list[Syntax]:
-        """One result per text, whatever the other texts are."""
-        ...
-
-
-class TreeAnalyser:
-    """The shipped parser."""
-
-    def analyse(self, texts: Sequence[str]) -> list[Syntax]:
-        """Parse and measure.
-
-        >>> TreeAnalyser().analyse(["", "Go."])
-        [Syntax(sentences=0.0, clauses=0.0, depth=0.0), Syntax(sentences=1.0, clauses=0.0, depth=2.0)]
-        """
-        return [_analyse(_LONG.sub(r"\g<0> ", text[:PARSE_LIMIT])) for text in texts]
+    >>> analyse(""), analyse("Go.")
+    (Syntax(sentences=0.0, clauses=0.0, depth=0.0), Syntax(sentences=1.0, clauses=0.0, depth=2.0))
+    """
+    text = _LONG.sub(r"\g<0> ", text[:PARSE_LIMIT])
+    if not text or text.isspace():
+        return NOTHING
+    heads, clauses = shipped_parser()(text)
+    roots = sum(map(eq, heads, range(len(heads))))
+    return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))
 
 
 def tree_depth(heads: Sequence[int]) -> int:
@@ -111,11 +105,3 @@ def shipped_parser() -> Parser:
         str(weights["format"]), "odar-parser/1", "parser.npz", "train it again with scripts/train_parser.py"
     )
     return Parser(rules, weights)
-
-
-def _analyse(text: str) -> Syntax:
-    if not text or text.isspace():
-        return NOTHING
-    heads, clauses = shipped_parser()(text)
-    roots = sum(map(eq, heads, range(len(heads))))
-    return Syntax(float(roots), float(sum(clauses)), float(tree_depth(heads)))

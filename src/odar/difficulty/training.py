@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.difficulty.features import FEATURES, FeatureExtractor
+from odar.difficulty.features import FEATURES, phi_batch
 from odar.errors import InputError
 from odar.types import Query
 
@@ -99,9 +99,9 @@ def cross_predict(
 
 def extract(queries: Sequence[Query], on_progress: Callable[[int], None] | None = None) -> Array:
     """φ of many queries, (n, 24), a batch at a time."""
-    extractor, parts = FeatureExtractor(), []
+    parts = []
     for at in range(0, len(queries), CHUNK):
-        parts.append(extractor.phi_batch(queries[at : at + CHUNK]))
+        parts.append(phi_batch(queries[at : at + CHUNK]))
         if on_progress is not None:
             on_progress(min(at + CHUNK, len(queries)))
     return np.concatenate(parts) if parts else np.zeros((0, len(FEATURES)))

@@ -271,7 +271,7 @@ def _turn(message: Message) -> dict[str, Any]:
 
 
 def _with_thinking(turn: dict[str, Any], message: Message, thoughts: Thoughts) -> dict[str, Any]:
-    """An assistant's turn with what it thought before its tool calls, and without thinking that nobody signed.
+    """An assistant's turn with what it thought before its tool calls, and without unsigned thinking.
 
     ODAR shows other models' thinking to clients of this protocol; the API refuses it in return.
     """
@@ -317,7 +317,7 @@ def _image(image: Image) -> dict[str, Any]:
 
 
 def _input(arguments: str) -> Any:
-    """A call's arguments as the object the API wants; what is none, or broken, is kept under a name of its own."""
+    """A call's arguments as the object the API wants; anything else is kept under the name `arguments`."""
     try:
         value = load_json(arguments or "{}")
     except ValueError:

@@ -209,14 +209,14 @@ class Provider(Protocol):
 
 
 class ProviderWrapper:
-    """The part that every provider around another has in common: the other's name, word and end."""
+    """What every provider that wraps another has in common."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
         self._provider = provider
 
     async def check(self, model: str = "") -> str:
-        """The provider's own word; nothing is held back from it."""
+        """Check the provider itself."""
         return await self._provider.check(model)
 
     async def prepare(self, model: str) -> None:

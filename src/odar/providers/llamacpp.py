@@ -463,7 +463,7 @@ class _Shared:
         self._engines: dict[EngineSettings, tuple[Engine, int]] = {}
 
     def acquire(self, settings: EngineSettings) -> Engine:
-        """The engine with these settings, made if nobody has it yet."""
+        """The engine with these settings, made if there is none yet."""
         with self._lock:
             engine, users = self._engines.get(settings) or (Engine(settings), 0)
             self._engines[settings] = (engine, users + 1)

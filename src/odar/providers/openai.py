@@ -18,9 +18,9 @@ from odar.providers.openai_wire import StreamedReply, chat_body, logprob_of, rea
 from odar.types import Token
 
 _UNREADABLE = "\ufffd"
-"""What stands for a part of a character."""
+"""The text of a token that is a part of a character."""
 _MOST_UNREAD = 8
-"""Characters that one such token may stand for."""
+"""Characters that such a token may cover."""
 
 
 class OpenAIProvider:
@@ -142,7 +142,7 @@ def _token(entry: Mapping[str, Any] | None) -> Token:
 def _ending(text: str, tokens: Sequence[Token]) -> list[Token]:
     """The last tokens that make up the text, each with its share of it.
 
-    A token that holds a part of a character cannot be read as a whole: it stands for as many characters as its
+    A token that holds a part of a character cannot be read as a whole: it covers as many characters as its
     neighbours leave it. Every share that is still possible is followed, from the end of the text to its beginning.
 
     >>> [token.text for token in _ending("is 4", [Token("\\n", -1.0), Token("is", -1.0), Token(" 4", -2.0)])]
@@ -167,7 +167,7 @@ def _ending(text: str, tokens: Sequence[Token]) -> list[Token]:
 
 
 def _sizes(token: str, left: str) -> list[int]:
-    """How many characters at the end of `left` a token can stand for."""
+    """How many characters at the end of `left` a token can cover."""
     if _UNREADABLE not in token:
         if left.endswith(token):
             return [len(token)]

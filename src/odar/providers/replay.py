@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,30 +106,44 @@ def record(request: Request, reply: Reply) -> str:
     >>> parse(record(request, Reply((Completion("4"),)))).reply.completions[0].text
     '4'
     """
-    line = {
-        "model": request.model,
-        "messages": digest(request.messages),
-        "completions": [asdict(completion) for completion in reply.completions],
-        "usage": asdict(reply.usage),
-        "served_by": reply.model,
-    }
+    line = {"model": request.model, "messages": digest(request.messages), **reply_to_json(reply)}
     return json.dumps(line, ensure_ascii=False)
 
 
 def parse(line: str) -> RecordedReply:
     """One line of a recording; raises ValueError, TypeError or LookupError where it is not one."""
     entry: dict[str, Any] = load_json(line)
-    completions = tuple(map(_completion, entry["completions"]))
-    reply = Reply(completions, Usage(**entry.get("usage") or {}), entry.get("served_by", ""))
-    return RecordedReply(entry["model"], reply, entry.get("messages"))
+    return RecordedReply(entry["model"], reply_from_json(entry), entry.get("messages"))
 
 
-def _completion(entry: dict[str, Any]) -> Completion:
-    return Completion(
-        entry["text"],
-        tuple(Token(*token) for token in entry.get("tokens", ())),
-        entry.get("finish", "stop"),
-        tuple(ToolCall(**call) for call in entry.get("tool_calls", ())),
+def reply_to_json(reply: Reply) -> dict[str, Any]:
+    """A reply as plain data, without the server's own words.
+
+    >>> reply_from_json(reply_to_json(Reply((Completion("4", (Token("4", -0.1),)),)))).completions[0].text
+    '4'
+    """
+    completions = [asdict(replace(completion, wire=None)) for completion in reply.completions]
+    return {
+        "completions": [{name: value for name, value in each.items() if name != "wire"} for each in completions],
+        "usage": asdict(reply.usage),
+        "served_by": reply.model,
+        "retries": reply.retries,
+    }
+
+
+def reply_from_json(entry: dict[str, Any]) -> Reply:
+    """Read what `reply_to_json` wrote; raises ValueError, TypeError or LookupError for anything else."""
+    completions = tuple(
+        Completion(
+            each["text"],
+            tuple(Token(*token) for token in each.get("tokens", ())),
+            each.get("finish", "stop"),
+            tuple(ToolCall(**call) for call in each.get("tool_calls", ())),
+        )
+        for each in entry["completions"]
+    )
+    return Reply(
+        completions, Usage(**entry.get("usage") or {}), entry.get("served_by", ""), entry.get("retries", 0)
     )
 
 

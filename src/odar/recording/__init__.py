@@ -10,5 +10,7 @@ journal.py         rows on disk: survive kill -9, torn lines and a second proces
 executor.py        items → an engine → the journal, within rate limits and budget
 work.py            work that needs an engine: worst case, replies that are kept
 limits.py          requests and tokens in any 60 seconds, by provider
-cluster.py, cluster_limits.py    the same on many machines (Ray)
+cluster.py         the same on many machines (Ray)
+importers.py       answers that other tools recorded
+joining.py         imported answers of a fast and a slow model, joined into items
 """

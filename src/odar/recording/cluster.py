@@ -3,7 +3,7 @@
 The driver (this process) alone writes the journal. A worker sends it what the item has paid for as it comes, and
 the outcome last; if the worker is lost in between, the item goes to another one together with what has arrived.
 
-The promise: whatever becomes of the workers, each item gets one row, and no reply that has reached the driver is
+The promise: whatever happens to the workers, each item gets one row, and no reply that has reached the driver is
 paid for again; what a lost worker had under way, or had not yet sent, may be. `again` counts such items, and
 `again_usd` is the most that it may have cost.
 """
@@ -28,7 +28,7 @@ Message = list[tuple[str, Any]] | Outcome
 """Names and values for the item's memo; or how it ended."""
 
 
-class Worker:
+class RayWorker:
     """One process on the cluster, for as long as the driver wants it.
 
     Args:
@@ -71,7 +71,7 @@ class Worker:
             await asyncio.gather(doing, return_exceptions=True)
 
     async def close(self) -> None:
-        """Let go of connections, write traces that are queued."""
+        """Close connections and write the traces that are queued."""
         await self._stack.aclose()
 
 
@@ -114,7 +114,7 @@ class RayExecutor:
             max_concurrency=ITEMS_AT_ONCE,
             max_restarts=0,  # that, and doing items again, is our business: a retry of Ray's beside ours pays twice
             max_task_retries=0,
-        )(Worker)
+        )(RayWorker)
         errors = ray.exceptions
         self._losses = (
             errors.RayActorError,
@@ -123,10 +123,10 @@ class RayExecutor:
             errors.WorkerCrashedError,
             errors.NodeDiedError,
         )
-        """What is raised where a worker died or is out of reach, or its machine is gone with what it had sent."""
-        self._hands: list[_Hand] = []
+        """Raised if a worker died or is out of reach, or if its machine is gone with what it had sent."""
+        self._workers: list[_WorkerHandle] = []
         for _ in range(workers):
-            self._hire()
+            self._start_worker()
         self.again = 0
         self.again_usd: float | None = 0.0
         self.limiter = RayLimiter(ray, rates or {}, lease_s)
@@ -139,32 +139,32 @@ class RayExecutor:
         """
         lost = 0
         while lost < ATTEMPTS:
-            hand = min(self._hands, key=lambda each: (each.items, not each.opened))
-            hand.items += 1
+            handle = min(self._workers, key=lambda each: (each.items, not each.opened))
+            handle.items += 1
             try:
-                await self._open(hand)
-                return await self._on(hand, item, memo)
+                await self._open(handle)
+                return await self._on(handle, item, memo)
             except self._losses as error:
-                self._replace(hand, error)
-                if hand.opened:  # otherwise nothing has been asked yet, and the item is not to blame
+                self._replace(handle, error)
+                if handle.opened:  # otherwise nothing has been asked yet, and the item is not to blame
                     lost += 1
-                    self._lose(item)
+                    self._count_lost(item)
             except self._ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, OdarError):  # such as a key that the worker's machine does not have
                     raise error.cause from None
                 raise
             finally:
-                hand.items -= 1
+                handle.items -= 1
         raise OdarError(f"item {item.key!r}: {ATTEMPTS} workers died over it; see the logs of the Ray cluster")
 
-    async def _open(self, hand: _Hand) -> None:
+    async def _open(self, handle: _WorkerHandle) -> None:
         """Wait until the worker is ready, however long its machine takes."""
-        if not hand.opened:
-            await hand.ready
-            hand.opened = True
+        if not handle.opened:
+            await handle.ready
+            handle.opened = True
 
-    async def _on(self, hand: _Hand, item: Item, memo: Memo) -> Outcome:
-        async for reference in hand.worker.do.options(num_returns="streaming").remote(item, memo.known):
+    async def _on(self, handle: _WorkerHandle, item: Item, memo: Memo) -> Outcome:
+        async for reference in handle.worker.do.options(num_returns="streaming").remote(item, memo.known):
             message: Message = await reference
             if isinstance(message, Outcome):
                 return message
@@ -172,51 +172,51 @@ class RayExecutor:
                 await save(memo.keep, name, value)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
-    def _lose(self, item: Item) -> None:
-        """Nobody knows what it had under way; the most is what it may cost in all."""
+    def _count_lost(self, item: Item) -> None:
+        """Count an item whose worker was lost; what it had under way costs at most what the whole item may."""
         unknown = self.again_usd is None or item.worst_cost_usd is None
         self.again += 1
         self.again_usd = None if unknown else (self.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
 
-    def _hire(self, failed_starts: int = 0, avoid: str = "") -> None:
+    def _start_worker(self, failed_starts: int = 0, avoid: str = "") -> None:
         """Start a worker on the machine that has the fewest, and on another than `avoid` where there is one.
 
         Ray would place what claims no CPU at random, unless it is told exactly where.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        taken = Counter(hand.node for hand in self._hands)
+        taken = Counter(handle.node for handle in self._workers)
         nodes = [each["NodeID"] for each in self._ray.nodes() if each["Alive"]]
         node = min(nodes, key=lambda each: (each == avoid, taken[each]))
         place = NodeAffinitySchedulingStrategy(node, soft=False)
         worker = self._actor.options(scheduling_strategy=place).remote(self._open_work)
-        self._hands.append(_Hand(worker, worker.open.remote(), node, failed_starts))
+        self._workers.append(_WorkerHandle(worker, worker.open.remote(), node, failed_starts))
 
-    def _replace(self, hand: _Hand, error: Exception) -> None:
-        """A new worker for one that is dead, or out of reach: that one is ended, or an item might be done twice."""
-        if hand not in self._hands:  # another of its items was faster
+    def _replace(self, handle: _WorkerHandle, error: Exception) -> None:
+        """Replace a worker that is dead or out of reach; the old one is ended, so that no item is done twice."""
+        if handle not in self._workers:  # another of its items has replaced it
             return
-        failed_starts = 0 if hand.opened else hand.failed_starts + 1
+        failed_starts = 0 if handle.opened else handle.failed_starts + 1
         if failed_starts >= STARTS or getattr(error, "actor_init_failed", False):
             raise OdarError(f"no worker can be started on the Ray cluster: {one_line(error, 200)}")
-        self._hands.remove(hand)
-        self._ray.kill(hand.worker)
-        self._hire(failed_starts, avoid="" if hand.opened else hand.node)
+        self._workers.remove(handle)
+        self._ray.kill(handle.worker)
+        self._start_worker(failed_starts, avoid="" if handle.opened else handle.node)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         if exception == (None, None, None):
-            closing = (hand.worker.close.remote() for hand in self._hands if hand.opened)
+            closing = (handle.worker.close.remote() for handle in self._workers if handle.opened)
             await asyncio.gather(*closing, return_exceptions=True)
         await self.limiter.close()
         self._ray.shutdown()
 
 
 @dataclass(eq=False, slots=True)
-class _Hand:
-    """A worker as the driver sees it."""
+class _WorkerHandle:
+    """A worker, as the driver knows it."""
 
     worker: Any
     ready: Any
@@ -247,7 +247,7 @@ def _connect(address: str | None) -> Any:
 
 
 def _init(ray: Any, address: str | None) -> None:
-    """Connect to a cluster; one of our own is started anew where a busy machine did not bring it up in time."""
+    """Connect to a cluster; a local one is started again if a busy machine did not start it in time."""
     options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "configure_logging": False}
     if address == LOCAL:
         options["include_dashboard"] = False
@@ -263,7 +263,7 @@ def _init(ray: Any, address: str | None) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Fail within seconds where nobody listens: Ray itself tries for minutes."""
+    """Fail within seconds if there is no server: Ray itself tries for minutes."""
     if "://" in address:
         raise ValueError("Ray Client is not supported")
     host, colon, port = address.rpartition(":")

@@ -134,7 +134,7 @@ class Progress:
 
     @property
     def cost_to_go_usd(self) -> float | None:
-        """What the rest will cost if it is like the part that is done; None where nobody can say."""
+        """What the rest will cost if it is like the part that is done; None if that is unknown."""
         if self.cost_usd is None or (self.done == 0 and self.total):
             return None
         return self.cost_usd / self.done * (self.total - self.done) if self.done else 0.0
@@ -164,7 +164,7 @@ async def run(
     """
     todo, state, stopped = (
         journal.missing(items),
-        _Run(journal, len(items), budget_usd, spent_usd, on_progress),
+        _RunState(journal, len(items), budget_usd, spent_usd, on_progress),
         None,
     )
     if todo and budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
@@ -181,7 +181,7 @@ async def run(
 
 
 @dataclass(slots=True)
-class _Run:
+class _RunState:
     """One run under way: sums over the rows, and the money that is committed.
 
     Of an item under way the most that it can cost is committed, of a finished one what it did cost; where that is

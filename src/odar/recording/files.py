@@ -99,7 +99,7 @@ def is_recording(place: str | Path) -> bool:
         with user_path(place).open("rb") as file:
             return b'"format": "odar-recording' in file.readline(200)
     except OSError:
-        return False  # whoever reads it says why
+        return False  # reported when it is read
 
 
 def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -> int:

@@ -163,7 +163,7 @@ def _with_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 
 def _lm_eval(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
     """A `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
-    rows = _rows(path, lambda row: dict(row))
+    rows = list(_rows(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     chosen = options.filter or filters[-1]
     if chosen not in filters:
@@ -238,8 +238,7 @@ def _inspect(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
     """A log of inspect_ai: `.eval` (a zip archive with one file per sample) or `.json`."""
     if path.suffix == ".json":
         log = load_json(path.read_bytes())
-        header, samples = log, iter(log.get("samples") or ())
-        yield from _inspect_answers(path, header, samples, options)
+        yield from _inspect_answers(path, log, iter(log.get("samples") or ()), options)
         return
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
@@ -315,7 +314,7 @@ def _inspect_answer(sample: Row, task: str, model: str, options: ImportOptions) 
 
 def _openai_batch(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
     """The output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
-    for number, row in enumerate(_rows(path, lambda row: row), 1):
+    for number, row in enumerate(_rows(path), 1):
         with _named(path, number):
             body = (row.get("response") or {}).get("body") or {}
             if row.get("error") or not (body.get("choices") or body.get("output")):
@@ -484,7 +483,7 @@ def _table_rows(path: Path) -> Iterator[Row]:
         with path.open(encoding="utf-8", newline="") as lines:
             yield from ({k: v for k, v in row.items() if v not in (None, "")} for row in csv.DictReader(lines))
     else:
-        yield from _rows(path, lambda row: row)
+        yield from _rows(path)
 
 
 # --- small parts -----------------------------------------------------------------------------------------------
@@ -499,7 +498,7 @@ def _sniff(path: Path, options: ImportOptions) -> str:
         return "table"
     if path.suffix == ".json":
         return "swe-bench" if b'"resolved_ids"' in path.read_bytes() else "inspect"
-    first = next(iter(_rows(path, lambda row: row, limit=1)), {})
+    first = next(_rows(path), {})
     if "filtered_resps" in first and "doc" in first:
         return "lm-eval"
     if "custom_id" in first and "response" in first and isinstance(first["response"], dict | None):
@@ -507,8 +506,7 @@ def _sniff(path: Path, options: ImportOptions) -> str:
     return "table"
 
 
-def _rows(path: Path, keep: Callable[[Row], Row], limit: int | None = None) -> list[Row]:
-    rows: list[Row] = []
+def _rows(path: Path) -> Iterator[Row]:
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -519,10 +517,7 @@ def _rows(path: Path, keep: Callable[[Row], Row], limit: int | None = None) -> l
                 raise InputError(f"{path}: line {number} is not JSON: {one_line(error)}") from None
             if not isinstance(row, dict):
                 raise InputError(f"{path}: line {number} is not an object")
-            rows.append(keep(row))
-            if limit is not None and len(rows) >= limit:
-                break
-    return rows
+            yield row
 
 
 @contextmanager

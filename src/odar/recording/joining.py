@@ -22,6 +22,11 @@ Score = Callable[[Task, str, str], float]
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
 _SAMPLING = ("temperature", "top_p", "max_tokens")
+_SAME = (
+    "text", "answer", "finish", "score", "tokens", "logprobs", "usage", "seconds", "stated", "mean_logprob",
+    "answer_logprob",
+)  # fmt: skip
+"""Fields that an imported answer and a recorded one have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +102,7 @@ def _joined(
         gold = question.gold
     query = _asked(fast, known)
     scored = [_scored(each, query, gold, score) for each in (fast, *slow)]
-    return JoinedQuestion(
-        set=fast.set,
-        id=fast.id,
-        query=query,
-        gold=gold,
-        fast=scored[0],
-        slow=tuple(scored[1:]),
-    )
+    return JoinedQuestion(fast.set, fast.id, query, gold, scored[0], tuple(scored[1:]))
 
 
 def _scored(answer: ImportedAnswer, query: str, gold: Any, score: Score | None) -> ImportedAnswer:
@@ -139,6 +137,8 @@ def to_items(
     """
     items: list[RecordedItem] = []
     for question in joined:
+        name_of_set = question.set or name
+        category, metric = (kinds or {}).get(name_of_set, ("Imported", "score"))
         estimate = estimator.estimate(Query(question.query)) if question.query.strip() else None
         values = {} if estimate is None else {feature: value for feature, value, _ in estimate.contributions}
         features = tuple(values[feature] for feature in FEATURES) if values.keys() >= set(FEATURES) else ()
@@ -147,9 +147,9 @@ def to_items(
         ]
         items.append(
             RecordedItem(
-                key=ItemKey(question.set or name, question.id, 0),
-                category=(kinds or {}).get(question.set or name, ("Imported", ""))[0],
-                metric=(kinds or {}).get(question.set or name, ("", "score"))[1],
+                key=ItemKey(name_of_set, question.id, 0),
+                category=category,
+                metric=metric,
                 stratum="",
                 fold=len(items) % 5,
                 query=question.query,
@@ -174,21 +174,11 @@ def _attempt(answer: ImportedAnswer, step: Step, index: int, price: Price | None
         step=step,
         index=index,
         model=answer.model or step.role.value,
-        text=answer.text,
-        answer=answer.answer,
-        finish=answer.finish,
-        score=answer.score,
-        tokens=answer.tokens,
-        logprobs=answer.logprobs,
         control=(False,) * len(answer.tokens),
         request=list(Step).index(step) + index,
-        usage=usage,
         prompt_usd=prompt_usd,
         output_usd=output_usd,
-        seconds=answer.seconds,
-        stated=answer.stated,
-        mean_logprob=answer.mean_logprob,
-        answer_logprob=answer.answer_logprob,
+        **{name: getattr(answer, name) for name in _SAME},
     )
 
 
@@ -199,25 +189,16 @@ def imported_header(odar: Odar, items: Sequence[RecordedItem], files: Mapping[st
         for role in Role
     }
     facts = {"imported": dict(files), "models": models}
-    samples = min(len(item.attempts) - 1 for item in items)  # what every item has
-    base = header_of(odar)
     return replace(
-        base,
+        header_of(odar),
         made_by=digest(facts),
         facts=facts,
-        samples=samples,
+        samples=min(len(item.attempts) - 1 for item in items),  # what every item has
         models=models,
         together={name: False for names in models.values() for name in names},
         prompts={},
         sources=[
-            {
-                "step": step.value,
-                "model": name,
-                "prompt_md5": "",
-                "temperature": None,
-                "top_p": None,
-                "max_tokens": None,
-            }
+            {"step": step.value, "model": name, "prompt_md5": "", **dict.fromkeys(_SAMPLING)}
             for step in (Step.ANSWER, Step.SOLVE)
             for name in models[step.role.value]
         ],

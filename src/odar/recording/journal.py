@@ -165,7 +165,7 @@ class Journal:
 
     def _check(self, found: Mapping[str, Any]) -> None:
         assert self.header is not None
-        remedy = "finish it with the version that wrote it, or move it away to start anew"
+        remedy = "finish it with the version that wrote it, or move it away to start again"
         check_format(found["format"], self.header["format"], str(self.path), remedy)
         if found["made_by"] != self.header["made_by"]:
             raise InputError(
@@ -194,7 +194,7 @@ class Journal:
         return todo
 
     def _is_another(self, found: str | None, wanted: str) -> bool:
-        """Whether a row belongs to something else. One of before rows had digests is vouched for by the header."""
+        """Whether a row belongs to something else. A row without a digest is accepted if the header matches."""
         return found != wanted and not (found is None and self.header is not None)
 
     def memo(self, item: Keyed) -> Memo:
@@ -211,7 +211,7 @@ class Journal:
 
     def _add(self, part: Row) -> None:
         digest, known = self._parts.get(part["part"], ("", {}))
-        if digest != part["digest"]:  # what was paid for another question, or with other settings, is of no use
+        if digest != part["digest"]:  # paid for another question, or with other settings
             known = {}
         self._parts[part["part"]] = (part["digest"], {**known, part["name"]: part["value"]})
 
@@ -257,7 +257,7 @@ class Journal:
         self._keep([key for key in self.entries if key not in keys])
 
     def _keep(self, keys: Iterable[str]) -> None:
-        """Write the file anew with these rows, in this order."""
+        """Rewrite the file with these rows, in this order."""
         kept = [key for key in dict.fromkeys(keys) if key in self.entries]
         head = [] if self.header is None else [to_line(self.header)]
         offsets = _replace(self.path, chain(head, self.lines(kept)))[len(head) :]

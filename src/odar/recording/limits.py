@@ -90,7 +90,7 @@ class Window:
     """
 
     _held: dict[int, tuple[float, Amount]] = field(default_factory=dict)
-    """What is under way, and when it is given up: whoever held it may have been killed."""
+    """What is under way, and when it expires: its process may have been killed."""
     _past: deque[tuple[float, Amount]] = field(default_factory=deque)
     """What was used, and when it stops to count; the oldest first."""
     _sum: Amount = NOTHING
@@ -230,7 +230,7 @@ class RayLimiter:
             except self._ray.exceptions.RayActorError:
                 await self._lose(actor)
                 continue
-            if actor is self._actor:  # else it was lost in between, and this with it
+            if actor is self._actor:  # otherwise it was lost meanwhile, with this ticket
                 self._tickets += 1
                 self._held[self._tickets] = _Held(needs, theirs)
                 return self._tickets
@@ -251,7 +251,7 @@ class RayLimiter:
         del self._held[ticket]
 
     async def close(self) -> None:
-        """Leave; the last one puts out the light."""
+        """Leave; the last one ends the limiter."""
         if self._actor is not None:
             try:
                 if await self._actor.leave.remote() == 0:
@@ -282,7 +282,7 @@ class RayLimiter:
         except (errors.RayActorError, errors.ActorAlreadyExistsError, errors.ActorHandleNotFoundError):
             return False
         if tickets is None:
-            self._ray.kill(found)  # whoever left last may not have come to that
+            self._ray.kill(found)  # the last user may not have ended it
             return False
         for each, ticket in zip(held, tickets, strict=True):
             each.ticket = ticket
@@ -306,7 +306,7 @@ class SharedLimiter(LocalLimiter):
     async def enter(
         self, rates: Mapping[str, Rate], lease_s: float, held: Sequence[Needs] = (), lost: bool = False
     ) -> list[int] | None:
-        """Another driver, with limits of its own: the last word on a provider counts.
+        """Another driver, with its own limits; the latest limit of a provider counts.
 
         Args:
             rates: its limits.

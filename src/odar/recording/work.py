@@ -9,25 +9,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 from odar.agents.ledger import Ledger, most_tokens
 from odar.agents.scoring import WRITES
 from odar.agents.team import agent_terms
 from odar.catalogue import ModelCard
-from odar.conversation import Message, ToolCall
+from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.inputs import CHARACTERS_PER_TOKEN_AT_MOST
-from odar.providers.base import Completion, OnDelta, Provider, ProviderWrapper, Reply, Request, score_text
+from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request, score_text
+from odar.providers.replay import reply_from_json, reply_to_json
 from odar.recording.executor import Work
 from odar.recording.journal import Memo, save
 from odar.recording.limits import NOTHING, Amount, Needs
 from odar.settings import Settings
-from odar.types import Call, Query, Step, Token, Usage
+from odar.types import Call, Query, Step
 
 _BYTES_PER_TOKEN = 4
-"""Of a proposal that the verifier will read: nobody has written it yet."""
+"""For the length of a proposal that does not exist yet."""
 
 
 def worst_case(
@@ -138,10 +138,10 @@ async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
     name = f"{same}:{current.seen[same]}"  # samples without a seed are several requests that look alike
     current.seen[same] += 1
     if (kept := current.memo.recall(name)) is not None:
-        return reply_of(kept)
+        return reply_from_json(kept)
     reply = await ask()
     if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
-        await save(current.memo.keep, name, plain(reply))  # an empty reply would only make the item fail again
+        await save(current.memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
     return reply
 
 
@@ -151,48 +151,12 @@ def name_of(provider: str, request: Request) -> str:
     return hashlib.sha256(f"{provider} {timeless!r}".encode()).hexdigest()[:32]
 
 
-def plain(reply: Reply) -> dict[str, Any]:
-    """A reply as JSON-ready data, without the words of its protocol.
-
-    >>> reply_of(plain(Reply((Completion("4", (Token("4", -0.1),)),), Usage(1, 0, 1, 0), "m"))).completions[0].text
-    '4'
-    """
-    return {
-        "completions": [
-            {
-                "text": c.text,
-                "finish": c.finish,
-                "tokens": c.tokens,
-                "calls": [dataclasses.astuple(t) for t in c.tool_calls],
-            }
-            for c in reply.completions
-        ],
-        "usage": dataclasses.asdict(reply.usage),
-        "model": reply.model,
-        "retries": reply.retries,
-    }
-
-
-def reply_of(kept: dict[str, Any]) -> Reply:
-    """The reply that `plain` was given."""
-    completions = tuple(
-        Completion(
-            each["text"],
-            tuple(Token(*token) for token in each["tokens"]),
-            each["finish"],
-            tuple(ToolCall(*call) for call in each["calls"]),
-        )
-        for each in kept["completions"]
-    )
-    return Reply(completions, Usage(**kept["usage"]), kept["model"], kept["retries"])
-
-
 OpenProviders = Callable[[Settings], Mapping[str, Provider]]
 
 
 @dataclass(frozen=True, slots=True)
 class WithEngine:
-    """Opens an engine and hands it to whoever makes the work; can be sent to another machine.
+    """Opens an engine for the work; can be sent to another machine.
 
     Args:
         settings: keys are not in them: each machine finds its own (`api_key_env`, `api_key_file`).

@@ -24,7 +24,7 @@ from odar.evals.report import analyses, results
 from odar.evals.report.draw import DAY, NIGHT, Column, Exhibit, to_png, to_svg
 from odar.evals.report.findings import KINDS, Findings, gather, missing_commands
 from odar.evals.statistics import Standing
-from odar.files import written_whole
+from odar.files import atomic_write
 from odar.policy.fusion import FAST
 from odar.recording.files import open_recording
 from odar.types import Step
@@ -75,7 +75,7 @@ def write_report(
     text = render(parts, shown, places, command)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(out) as draft:
+        with atomic_write(out) as draft:
             draft.write_text(text, encoding="utf-8")
         if figures is not None:
             for number, sections in enumerate(shown, start=1):
