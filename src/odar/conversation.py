@@ -1,7 +1,7 @@
 """The parts of a conversation: turns, tools, and what a client asks for besides an answer.
 
 A plain question is a conversation of one turn with no options (`types.Query`), so that there is one way through the
-engine. Whatever these types cannot hold stays with them as `Wire`, in the words of the protocol it came in.
+engine. What these types cannot hold is kept as `Wire`, in the client's protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Image:
 
 
 class Wire(NamedTuple):
-    """Something as it stood on the wire: a server that speaks the same protocol gets it unchanged."""
+    """A part of a message in its protocol: a server of the same protocol gets it unchanged."""
 
     protocol: str
     """openai or anthropic."""
@@ -34,7 +34,7 @@ class Wire(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's wish to call one of the client's tools."""
+    """A model's call of one of the client's tools."""
 
     id: str
     name: str

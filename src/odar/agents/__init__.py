@@ -1,1 +1,1 @@
-"""Plan → candidates: prompts, concurrency, deadlines and the ledger."""
+"""Decision → candidates: prompts, the two agents, energies, deadlines and the ledger."""

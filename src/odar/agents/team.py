@@ -1,7 +1,7 @@
 """The two agents at work on one query: answer, verify, solve.
 
-Each returns the candidates it got, none where it failed; what went wrong is kept in `failures`, so that a path
-reads as what should happen and falls back on what did.
+Each step returns its candidates, or none if it failed. Errors are collected in `failures`, so that a path can use
+what succeeded.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Failure:
     """Whose error it is, if not the agent's."""
 
     def __str__(self) -> str:
-        # Settings hold paths and names that are the operator's business; traces are shown to clients too.
+        # Settings hold paths and names of the operator; traces are shown to clients too.
         unusable = isinstance(self.error, SettingsError | UnknownName)
         why = "its provider cannot be used; `odar doctor` says why" if unusable else one_line(self.error)
         return f"{self.who or f'{self.role} agent'}: {why}"
@@ -108,7 +108,7 @@ class Team:
         return await self._run(Step.SOLVE, samples, on_delta=on_delta, first=first, enough=enough)
 
     def check(self, *roles: Role) -> None:
-        """Raise now what would otherwise be found out after the first agent has been paid."""
+        """Raise an error now that would otherwise occur after the first agent has been paid."""
         for role in roles:
             card = self.cards[role]
             if self.query.images and not card.images:
@@ -123,7 +123,7 @@ class Team:
         self.ledger.exclude(self.ledger.clock() - started)
 
     def terms(self, role: Role, card: ModelCard | None = None) -> Terms:
-        """On what terms this agent works for this query, with its own model or another."""
+        """Return sampling, quirks and timeout of this agent's requests, for its own model or another."""
         card = card or self.cards[role]
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
@@ -143,7 +143,7 @@ class Team:
         return {role: self.terms(role).sampling.max_tokens for role in self.cards}
 
     def models(self, role: Role) -> Iterator[ModelCard]:
-        """The agent's model, and those to ask in turn where it cannot answer."""
+        """The agent's model, then its fallbacks."""
         yield self.cards[role]
         for name in () if self.plain else self.settings.models_of(role):
             card = self.settings.card(name)
@@ -259,7 +259,7 @@ class Team:
         self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> AsyncGenerator[tuple[int, Completion]]:
         """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
-        # Of a model that the catalogue does not know, a client that names it asks as it would without ODAR.
+        # A client that names a model outside the catalogue asks it as it would without ODAR.
         in_one = card.n or request.n == 1 or (self.plain and request.unlisted_model)
         together = await self._call(step, card, request, on_delta) if in_one else []
         for index, completion in enumerate(together):
@@ -421,7 +421,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Everything about a request but its conversation."""
+    """Everything about a request except its conversation."""
 
     sampling: Sampling
     quirks: Quirks
@@ -430,7 +430,7 @@ class Terms:
 
 
 def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Terms:
-    """The agent's settings where the client has no wish; log-probabilities wherever the model has them (SPEC 5)."""
+    """The client's options, else the agent's settings; log-probabilities if the model has them (SPEC 5)."""
     sampling = Sampling(
         temperature=_either(options.temperature, agent.temperature),
         top_p=_either(options.top_p, agent.top_p),
@@ -443,7 +443,7 @@ def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: i
 
 
 def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Terms:
-    """The client's wishes and nothing else, but for what the model refuses; the rest is the server's business.
+    """The client's options alone, without what the model refuses; the server chooses the rest.
 
     Where money is limited (`priced`) the length limit goes by the name that this model is known to respect.
     """
@@ -462,7 +462,7 @@ def _fitting(max_tokens: int, card: ModelCard) -> int:
 
 
 GRACE_S = 0.5
-"""A provider keeps its own time; one that does not is cut off this much later."""
+"""A provider enforces its own timeout; one that does not is cancelled this much later."""
 
 
 async def billed(
@@ -475,19 +475,19 @@ async def billed(
     *,
     scoring: bool = False,
 ) -> Reply:
-    """Ask, with the most it can cost held back before, and what it did cost written down after.
+    """Send a request: reserve the most it can cost before, enter its real cost in the ledger after.
 
     Args:
-        ledger: whose limits hold; ask it first whether this is affordable.
-        step: what it is for.
-        card: the model that is asked.
-        request: what is asked of it.
+        ledger: checked with `affordable` before.
+        step: what the request is for.
+        card: the model.
+        request: the request.
         read: everything the model is billed for reading.
         ask: sends the request.
-        scoring: whether a text is scored, rather than written.
+        scoring: whether a text is scored instead of written.
 
     Raises:
-        ProviderError: it failed; that is on the bill too.
+        ProviderError: it failed; that is in the ledger too.
     """
     held = ledger.reserve(card, read, request.sampling.max_tokens, request.n)
     started = ledger.seconds()

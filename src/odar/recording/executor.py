@@ -21,23 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
+from odar.recording.journal import Item as Item
 from odar.recording.journal import Journal, Memo, Row, RowInfo, save
 from odar.recording.limits import LEASE_S, Limiter, LocalLimiter, Needs, Rate
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One piece of work."""
-
-    key: str
-    """The `id` of its row."""
-    payload: Any = field(repr=False)
-    digest: str = ""
-    """What its row depends on: a row of the same id and another digest is refused."""
-    needs: Needs = field(default_factory=dict)
-    """Requests and tokens by provider, at the most."""
-    worst_cost_usd: float | None = 0.0
-    """The most it can cost; None is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,16 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, Self
+from typing import IO, Any, NamedTuple, Self
 
 from filelock import FileLock, Timeout
 
 from odar.errors import InputError
 from odar.formats import check_format, load_json
+from odar.recording.limits import Needs
 
 Row = dict[str, Any]
 _HEADER_STARTS = b'{"format": '
@@ -34,18 +35,19 @@ _ROW_STARTS = b'{"id": '
 _PART_STARTS = b'{"part": '
 
 
-class Keyed(Protocol):
-    """An item, as far as the journal knows it."""
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece of work."""
 
-    @property
-    def key(self) -> str:
-        """Its name, unlike any other's."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """What its row depends on."""
-        ...
+    key: str
+    """The `id` of its row."""
+    payload: Any = field(repr=False)
+    digest: str = ""
+    """What its row depends on: a row of the same id and another digest is refused."""
+    needs: Needs = field(default_factory=dict)
+    """Requests and tokens by provider, at the most."""
+    worst_cost_usd: float | None = 0.0
+    """The most it can cost; None is unknown."""
 
 
 class RowInfo(NamedTuple):
@@ -176,7 +178,7 @@ class Journal:
     def _is_done(self, key: str) -> bool:
         return key in self.entries and not self.entries[key].failed
 
-    def missing(self, items: Iterable[Keyed]) -> list[Any]:
+    def missing(self, items: Iterable[Item]) -> list[Item]:
         """The items that have no row yet, or one with an error.
 
         Raises:
@@ -197,7 +199,7 @@ class Journal:
         """Whether a row belongs to something else. A row without a digest is accepted if the header matches."""
         return found != wanted and not (found is None and self.header is not None)
 
-    def memo(self, item: Keyed) -> Memo:
+    def memo(self, item: Item) -> Memo:
         """What has been paid for of an unfinished item."""
         digest, known = self._parts.get(item.key, ("", {}))
 
@@ -238,7 +240,7 @@ class Journal:
             if self._is_done(key):
                 yield from map(json.loads, self.lines([key]))
 
-    def put_in_order(self, items: Iterable[Keyed]) -> None:
+    def put_in_order(self, items: Iterable[Item]) -> None:
         """One row an item, in the order of the items; rows of other items come last. All or nothing."""
         self._keep([*(item.key for item in items), *self.entries])
 

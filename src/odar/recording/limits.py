@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from odar.errors import OdarError, SettingsError
 from odar.settings import Settings
@@ -132,18 +132,6 @@ def _fits(total: Amount, need: Amount, rate: Rate) -> bool:
         limit is None or counted + needed <= limit or counted == 0
         for counted, needed, limit in zip(total, need, rate, strict=True)
     )
-
-
-class Limiter(Protocol):
-    """Says when an item may start."""
-
-    async def take(self, needs: Needs) -> int:
-        """Wait until the needs fit, hold them, and return a ticket."""
-        ...
-
-    async def settle(self, ticket: int, used: Needs) -> None:
-        """Hand the ticket back with what was used."""
-        ...
 
 
 class LocalLimiter:
@@ -333,3 +321,7 @@ class SharedLimiter(LocalLimiter):
         self._users -= 1
         self._closed = self._users == 0
         return self._users
+
+
+Limiter = LocalLimiter | RayLimiter
+"""Says when an item may start."""
