@@ -32,7 +32,7 @@ from odar.errors import (
 )
 from odar.forwarding import select_fields
 from odar.observer import observed
-from odar.policy.answers import extract_judgment, find_answer
+from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
 from odar.policy.cut_off import wants_continuation
 from odar.policy.response_format import canonical_json, fault_of
 from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling, prepare_model
@@ -307,7 +307,7 @@ class Team:
         if not self.continues or completion.finish != "length":
             return completion
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
-        stated = self._reading(step, completion.text).stated
+        stated = self._reading(step, completion.text, completion.finish).stated
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
             return completion
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
@@ -343,7 +343,7 @@ class Team:
             self.failures.append(Failure(step.role, error))
         return usable
 
-    def _reading(self, step: Step, text: str, calls: Sequence[ToolCall] = ()) -> Reading:
+    def _reading(self, step: Step, text: str, finish: str, calls: Sequence[ToolCall] = ()) -> Reading:
         """The answer in a text, the verdict of a verifier, and whether the answer was stated as asked."""
         prompt = self.prompts[step]
         judgment = extract_judgment(text) if step is Step.VERIFY and prompt.judges else None
@@ -354,11 +354,13 @@ class Team:
         else:
             found = find_answer(text)
         # A verifier that only says CORRECT has answered: with the proposal.
-        return Reading(found, judgment, found is not None or not prompt.marks or judgment is True)
+        stated = found is not None or not prompt.marks or judgment is True
+        stated = stated or (judgment is None and finish != "length" and is_bare_answer(text))
+        return Reading(found, judgment, stated)
 
     def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
         text, calls = completion.text, completion.tool_calls
-        found, judgment, stated = self._reading(step, text, calls)
+        found, judgment, stated = self._reading(step, text, completion.finish, calls)
         if found is None:
             found = proposal if judgment else text.strip()
         return Candidate(

@@ -17,6 +17,7 @@ _HASHES = re.compile(r"^####[ \t]*(\S[^\n]{0,80})\s*\Z", re.MULTILINE)
 _JUDGMENT = re.compile(
     r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(not[ ]+|in)?correct|(?<!not )\b(INCORRECT|CORRECT)\b", re.IGNORECASE
 )
+_YES_NO = re.compile(r"\W*(?:yes|no)\b", re.IGNORECASE)
 _FENCE = "```"
 
 
@@ -54,6 +55,22 @@ def find_answer(text: str) -> str | None:
         return _unwrap(hashes.group(1))
     sentences = _SENTENCE.findall(text)
     return _unwrap(sentences[-1]) if sentences else None
+
+
+MAX_ANSWER_WORDS = 20
+"""A longer text is prose or reasoning."""
+_MAX_ANSWER_CHARACTERS = 200
+
+
+def is_bare_answer(text: str) -> bool:
+    """Whether a text without a mark is the answer itself: one short line, or a yes or no with a short reason.
+
+    >>> is_bare_answer("Penguins swim."), is_bare_answer("No.\\nThey swim."), is_bare_answer("They swim.\\nSo 4")
+    (True, True, False)
+    """
+    text = text.strip()
+    short = 0 < len(text) <= _MAX_ANSWER_CHARACTERS and len(text.split()) <= MAX_ANSWER_WORDS
+    return short and ("\n" not in text or _YES_NO.match(text) is not None)
 
 
 def extract_judgment(text: str) -> bool | None:

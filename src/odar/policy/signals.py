@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from odar.policy.answers import MAX_ANSWER_WORDS
 from odar.policy.equivalence import equivalent
 from odar.policy.similarity import answer_form, is_free_text, word_overlap
 from odar.types import Candidate, Token
@@ -42,8 +43,6 @@ LEVELS = 51
 """Quantiles in a table."""
 FEWEST = 30
 """Answers of a kind before their quantiles are used (SPEC 5.11)."""
-MAX_ANSWER_WORDS = 20
-"""A longer answer is free text."""
 MAX_DIRECT_WORDS = 8
 """Words around a short answer, such as "The answer is", before the text counts as reasoned."""
 _GRID = (np.arange(LEVELS) + 0.5) / LEVELS
