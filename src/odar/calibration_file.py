@@ -16,7 +16,11 @@ from odar.policy.alignment import StatisticsTable
 
 FORMAT = "odar-calibration-1"
 SHIPPED = ("local", "tiny")
-FITTED = ("routing.tau1", "routing.tau2", "routing.mode", "fusion.beta")
+Setting = float | str | Mapping[str, float]
+FITTED = (
+    "routing.tau1", "routing.tau2", "routing.tau1_by_expert", "routing.tau2_by_expert", "routing.mode",
+    "fusion.beta",
+)  # fmt: skip
 """The settings that a calibration may hold. A file from elsewhere must not decide where keys are sent."""
 
 
@@ -25,7 +29,7 @@ class Calibration:
     """What was fitted, and the evidence for it."""
 
     statistics: StatisticsTable
-    settings: Mapping[str, float | str] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
     """Fitted settings by key, such as fusion.beta; they rank above the profile and below the user's own."""
     posterior: Mapping[str, Any] | None = None
     """Coefficients of the posterior difficulty; None for the shipped ones."""
@@ -91,12 +95,14 @@ def load_calibration(name: str) -> Calibration:
         raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
 
 
-def _portable(value: float | str) -> float | str:
-    return value if isinstance(value, str) or math.isfinite(value) else str(value)
+def _portable(value: Setting) -> Setting:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _setting(value: Any) -> float | str:
-    """A number, "inf" among them, or a word such as a routing mode."""
+def _setting(value: Any) -> Setting:
+    """A number, "inf" among them, a word such as a routing mode, or numbers by name."""
+    if isinstance(value, Mapping):
+        return {str(name): float(number) for name, number in value.items()}
     try:
         return float(value)
     except ValueError:

@@ -38,6 +38,7 @@ def fitted():
     setup = replace(
         found.setup,
         thresholds=Thresholds(0.25, 0.65),
+        by_expert={"math": Thresholds(0.1, 0.2, "math")},
         fusion=FusionFit(np.inf, 1.0, np.array([0.5, 0.7, 1.0])),
         statistics=tuple(Statistics(0.2, 0.1, 50, quantiles=TABLES.document()) for _ in range(3)),
         posterior=posterior,
@@ -57,6 +58,7 @@ def test_what_was_fitted_is_what_the_engine_then_uses(fitted, tmp_path):
     _, odar = install(fitted, tmp_path)
     today = incumbents(odar)
     assert today.setup.thresholds == Thresholds(0.25, 0.65)
+    assert today.setup.by_expert == {"math": Thresholds(0.1, 0.2, "math")}
     assert today.setup.fusion.beta == np.inf
     assert today.setup.fusion.skills.tolist() == [0.5, 0.7, 1.0]
     assert today.posterior.weights == fitted.setup.posterior.weights
@@ -73,6 +75,8 @@ def test_the_file_can_be_reviewed(fitted, tmp_path):
     assert body["settings"] == {
         "routing.tau1": 0.25,
         "routing.tau2": 0.65,
+        "routing.tau1_by_expert": {"math": 0.1},
+        "routing.tau2_by_expert": {"math": 0.2},
         "fusion.beta": "inf",
         "routing.mode": "posterior",
     }

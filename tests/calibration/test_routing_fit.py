@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.routing_fit import TOLERANCE, rejection_reason
+from odar.calibration.fusion_fit import FusionFit
+from odar.calibration.routing_fit import TOLERANCE, Goal, RoutingOption, fit_experts, rejection_reason
+from odar.calibration.setup import PathOutcomes
+from odar.policy.path import HARD, SIMPLE, Thresholds
 
 SAVES, COSTS, NEITHER = Interval(-0.9, -1.2, -0.6), Interval(0.9, 0.6, 1.2), Interval(-0.1, -0.4, 0.2)
 
@@ -81,3 +84,48 @@ def test_the_likeliest_loss_is_at_most_half_the_tolerance(size, lost, seed):
     difference = bootstrap_mean(-(rng.random(size) < lost).astype(np.float64), resamples=500)
     if rejection_reason(difference, SAVES) is None:
         assert difference.value >= -TOLERANCE / 2
+
+
+def two_experts(math_items):
+    """The Hard path is right on every question of mathematics, the Simple one on every other; d says nothing."""
+    size = 2 * math_items
+    experts = np.array(["math", "language"] * math_items)
+    correct = np.zeros((size, 3), dtype=bool)
+    correct[experts == "math", HARD] = True
+    correct[experts == "language", :] = True
+    calls = np.tile([1, 2, 6], (size, 1))
+    difficulty = np.random.default_rng(0).uniform(size=size)
+    outcomes = PathOutcomes(correct, calls, np.zeros((size, 3)))
+    return RoutingOption(None, None, difficulty, FusionFit(0.25, 0.0, np.ones(3)), outcomes), experts
+
+
+def test_an_expert_whose_questions_gain_from_the_hard_path_gets_its_own_thresholds():
+    variant, experts = two_experts(60)
+    common, own = fit_experts(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=3.6))
+    groups = {"": common, **own}
+    paths = np.array(
+        [groups.get(e, common).paths(d[None])[0] for e, d in zip(experts, variant.difficulty, strict=True)]
+    )
+    assert (paths[experts == "math"] == HARD).mean() > 0.95
+    assert (paths[experts == "language"] == SIMPLE).mean() > 0.95
+
+
+def test_an_expert_with_few_items_keeps_the_common_thresholds():
+    variant, experts = two_experts(40)
+    assert fit_experts(variant, Thresholds(0.3, 0.7), experts) == (Thresholds(0.3, 0.7), {})
+
+
+def test_thresholds_by_expert_are_not_fitted_to_noise():
+    rng = np.random.default_rng(1)
+    variant, experts = two_experts(60)
+    noise = rng.uniform(size=(120, 3)) < 0.5
+    noise[:] = noise[:, :1]  # every path is right on the same questions
+    plain = RoutingOption(
+        None,
+        None,
+        variant.difficulty,
+        variant.fusion,
+        PathOutcomes(noise, variant.outcomes.calls, variant.outcomes.cost),
+    )
+    common, own = fit_experts(plain, Thresholds(1.0, 1.0), experts, Goal("accuracy"))
+    assert (common, own) == (Thresholds(1.0, 1.0), {})

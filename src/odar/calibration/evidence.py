@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odar.difficulty.training import d_star
 from odar.policy.alignment import Statistics
@@ -38,6 +39,8 @@ class FastAnswers:
     """Human time or length of a reference reasoning; NaN where unknown."""
     features: Array | None
     """(N, 24) φ(x); None where the estimator in use is not the learned one."""
+    experts: NDArray[np.str_] | None = None
+    """The expert of each question; None where it was not recorded."""
 
     def __len__(self) -> int:
         return len(self.prior)
@@ -50,8 +53,9 @@ class FastAnswers:
     def rows(self, index: Bools | Ints) -> FastAnswers:
         """Some of the items."""
         features = None if self.features is None else self.features[index]
+        experts = None if self.experts is None else self.experts[index]
         wrong, gain, effort = self.wrong[index], self.gain[index], self.effort[index]
-        return FastAnswers(self.prior[index], self.signals.rows(index), wrong, gain, effort, features)
+        return FastAnswers(self.prior[index], self.signals.rows(index), wrong, gain, effort, features, experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ def evidence_of(
         gain=slow_right - correct[:, FAST],
         effort=np.array([np.nan if item.effort is None else item.effort for item in items]),
         features=features,
+        experts=np.array([item.expert for item in items]),
     )
     texts = [["" if each is None else each.answer for each in row] for row in rows]
     stated = [[each is not None and each.candidate.stated for each in row] for row in rows]

@@ -12,7 +12,15 @@ from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_sta
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
 from odar.calibration.parts import Part, fit_estimator_part, folds
 from odar.calibration.posterior_fit import fit_posterior_part
-from odar.calibration.routing_fit import BALANCED, TOLERANCE, Goal, RoutingOption, fit_routing, rejection_reason
+from odar.calibration.routing_fit import (
+    BALANCED,
+    TOLERANCE,
+    Goal,
+    RoutingOption,
+    fit_experts,
+    fit_routing,
+    rejection_reason,
+)
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.posterior import PosteriorDifficulty
@@ -159,9 +167,11 @@ def fit_setup(
     if chosen is None:
         return today.setup, (estimator, both)
     variant, thresholds = chosen
+    thresholds, by_expert = fit_experts(variant, thresholds, fast.experts, goal)
     setup = replace(
         measured,
         thresholds=thresholds,
+        by_expert=by_expert,
         estimator=variant.estimator,
         posterior=variant.posterior,
         fusion=variant.fusion,

@@ -48,6 +48,7 @@ def incumbents(odar: Odar) -> Incumbents:
         stopping=odar.sampler.stopping,
         samples=routing.samples,
         enabled=odar.routing.enabled,
+        by_expert=odar.routing.by_expert,
     )
     estimator = odar.estimator if isinstance(odar.estimator, LearnedEstimator) else None
     # A mode that an earlier calibration chose may be chosen again; one that the user or a profile set may not.
@@ -70,9 +71,11 @@ def statistics_alone(
 def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibration:
     """Everything that was fitted, ready to be written."""
     setup, before = fitted.setup, odar.calibration
-    settings: dict[str, float | str] = {
+    settings: dict[str, float | str | dict[str, float]] = {
         "routing.tau1": setup.thresholds.tau1,
         "routing.tau2": setup.thresholds.tau2,
+        "routing.tau1_by_expert": {expert: each.tau1 for expert, each in setup.by_expert.items()},
+        "routing.tau2_by_expert": {expert: each.tau2 for expert, each in setup.by_expert.items()},
         "fusion.beta": setup.fusion.beta,
     }
     if fitted.looks_first:

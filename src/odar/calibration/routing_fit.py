@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
 from odar.calibration.fusion_fit import FusionFit
@@ -27,6 +28,13 @@ RISK = 0.005
 GOALS = ("balanced", "accuracy", "cost")
 FINE_SHARES = tuple(round(0.05 * i, 2) for i in range(20))
 """Shares of items below the thresholds that are tried where a limit has to be met closely."""
+
+
+EXPERT_ITEMS = 50
+"""Items of an expert before it gets thresholds of its own (SPEC 4.3)."""
+EXPERT_SHARES = (0.0, 0.25, 0.5, 0.75)
+RATES = np.geomspace(0.01, 3.0, 25)
+"""Exchange rates that are tried: the accuracy that the mean price of a question must be worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,54 @@ def fit_routing(
             if goal.allows(calls, cost):
                 best, most = (variant, point), merit
     return best
+
+
+def fit_experts(
+    variant: RoutingOption, common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal = BALANCED
+) -> tuple[Thresholds, dict[str, Thresholds]]:
+    """Thresholds of the experts with enough items (SPEC 4.3), and of all other questions.
+
+    For each exchange rate between accuracy and price, every group takes the thresholds that are worth most to it;
+    the best of these combinations within the limits replaces the common thresholds if it gains more than a standard
+    error of the paired difference, in accuracy at no higher price, or in price at no lower accuracy.
+    """
+    names, counts = np.unique(experts if experts is not None else [], return_counts=True)
+    groups = {
+        str(name): experts == name for name, count in zip(names, counts, strict=True) if count >= EXPERT_ITEMS
+    }
+    if not groups:
+        return common, {}
+    rest = ~np.any(list(groups.values()), axis=0)
+    groups |= {"": rest} if rest.any() else {}
+    right, price = walk(variant, common)
+    limited = goal.max_calls is not None or goal.max_cost is not None
+    best, most = None, goal.merit(right, price)
+    rows = np.arange(len(right))
+    options = {
+        name: [(point, *walk(variant, point)) for point in points(variant.difficulty[own], common, EXPERT_SHARES)]
+        for name, own in groups.items()
+    }
+    for rate in RATES / max(float(price.mean()), 1e-12):
+        chosen, paths = {}, np.zeros(len(rows), dtype=np.int64)
+        for name, own in groups.items():
+            point, *_ = max(options[name], key=lambda each: (each[1] - rate * each[2])[own].sum())
+            chosen[name] = point
+            paths[own] = point.paths(variant.difficulty)[own]
+        correct, calls, cost = variant.outcomes.under(paths)
+        paid = variant.outcomes.price[rows, paths]
+        merit = goal.merit(correct, paid)
+        gains = _clearly(correct - right) and (limited or paid.mean() <= price.mean())
+        saves = correct.mean() >= right.mean() and _clearly(price - paid)
+        if merit > most and goal.allows(calls, cost) and (gains or saves):
+            best, most = chosen, merit
+    if best is None:
+        return common, {}
+    return best.pop("", common), {name: replace(point, expert=name) for name, point in best.items()}
+
+
+def _clearly(difference: Array) -> bool:
+    """Whether a mean difference is above its standard error."""
+    return bool(difference.mean() > difference.std() / np.sqrt(len(difference)))
 
 
 def holds(difference: Array) -> bool:

@@ -5,7 +5,8 @@ A setup says what each path would do with recorded items. All decisions are thos
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -72,12 +73,14 @@ class Setup:
     samples: int = 5
     enabled: bool = True
     """Off: every question takes Medium (SPEC 4.4)."""
+    by_expert: Mapping[str, Thresholds] = field(default_factory=dict)
+    """Thresholds of single experts (SPEC 4.3)."""
 
     @property
     def routing(self) -> Routing:
         """The routing policy."""
         looks = self.posterior is not None
-        return Routing(self.thresholds, self.samples, looks, self.clearly_hard, self.enabled)
+        return Routing(self.thresholds, self.samples, looks, self.clearly_hard, self.enabled, self.by_expert)
 
     def align(self, candidates: CandidateArrays) -> CandidateArrays:
         """Add F̃ and skills to recorded candidates."""
@@ -95,7 +98,7 @@ class Setup:
         posterior = np.full(len(prior), np.nan)
         if self.posterior is not None:
             posterior = self.look(self.posterior, prior, fast)
-        return self.routing.route(prior, posterior)
+        return self.routing.route(prior, posterior, fast.experts)
 
     def outcomes(self, evidence: Evidence) -> PathOutcomes:
         """Return what each path would have done with these items."""

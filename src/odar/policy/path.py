@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odar.policy.rules import Array, Bools, Ints
 from odar.types import Assignment, Decision, Estimate, Path, Role
@@ -61,6 +62,14 @@ class Thresholds:
                 return f"{name} = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{rule}"
 
 
+def thresholds_by_expert(
+    common: Thresholds, tau1: Mapping[str, float], tau2: Mapping[str, float]
+) -> dict[str, Thresholds]:
+    """Thresholds of the experts that have their own; what one of them lacks is the common one."""
+    experts = sorted({*tau1, *tau2})
+    return {e: Thresholds(tau1.get(e, common.tau1), tau2.get(e, common.tau2), e) for e in experts}
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """The path of each recorded question, and what led to it."""
@@ -99,17 +108,14 @@ class Routing:
     @classmethod
     def configured(cls, settings: RoutingSettings, enabled: bool = True) -> Routing:
         """Make the routing that the settings describe."""
-        tau1, tau2 = settings.tau1_by_expert, settings.tau2_by_expert
+        common = Thresholds(settings.tau1, settings.tau2)
         return cls(
-            Thresholds(settings.tau1, settings.tau2),
+            common,
             settings.samples,
             settings.mode == "posterior",
             settings.clearly_hard,
             enabled,
-            {
-                expert: Thresholds(tau1.get(expert, settings.tau1), tau2.get(expert, settings.tau2), expert)
-                for expert in sorted({*tau1, *tau2})
-            },
+            thresholds_by_expert(common, settings.tau1_by_expert, settings.tau2_by_expert),
         )
 
     def thresholds_of(self, expert: str) -> Thresholds:
@@ -183,7 +189,9 @@ class Routing:
             path, reason = decision.path, f"{reason}; {path} is not allowed"
         return replace(decision, path=path, reason=reason, posterior=posterior)
 
-    def route(self, prior: Array, posterior: Array, experts: Sequence[str] | None = None) -> Route:
+    def route(
+        self, prior: Array, posterior: Array, experts: Sequence[str] | NDArray[np.str_] | None = None
+    ) -> Route:
         """Choose the path of every recorded question: `decide`, `looks_first` and `reconsider` as arrays.
 
         Args:
@@ -197,7 +205,7 @@ class Routing:
         difficulty = np.where(looked & np.isfinite(posterior), posterior, prior)
         path = self.thresholds.paths(difficulty)
         for expert, thresholds in self.by_expert.items():
-            own = np.array([each == expert for each in experts or ()], dtype=bool)
+            own = np.asarray(() if experts is None else experts) == expert
             path = np.where(own, thresholds.paths(difficulty), path) if own.size else path
         return Route(path, difficulty, looked)
 

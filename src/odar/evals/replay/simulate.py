@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from odar.evals.replay.arrays import PanelArrays
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
-from odar.policy.path import HARD, MEDIUM, Route, Routing, Thresholds
+from odar.policy.path import HARD, MEDIUM, Route, Routing, Thresholds, thresholds_by_expert
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import QuantileTables
@@ -59,6 +59,8 @@ class Setting:
     stop: float | None
     """Confidence at which sampling stops (SPEC 5.12); None takes every sample."""
     first_wave: int
+    experts: Mapping[str, Thresholds] = field(default_factory=dict)
+    """Thresholds of single experts (SPEC 4.3)."""
     statistics: str = "calibration"
     """μ and σ from the calibration in use, as the engine has them, or from the panel itself, for which no label
     is needed; `none` compares energies without z-scores."""
@@ -81,6 +83,11 @@ class Setting:
         return cls(
             tau1=routing["tau1"],
             tau2=routing["tau2"],
+            experts=thresholds_by_expert(
+                Thresholds(routing["tau1"], routing["tau2"]),
+                routing.get("tau1_by_expert", {}),
+                routing.get("tau2_by_expert", {}),
+            ),
             n=min(routing["samples"], header.samples),
             mode=routing["mode"],
             clearly_hard=routing["clearly_hard"],
@@ -101,8 +108,8 @@ class Setting:
             InputError: a value cannot be read.
             UnknownName: there is no such option.
         """
-        kinds = {field.name: str(field.type) for field in fields(self)}
-        changes: dict[str, Any] = {}
+        kinds = {each.name: str(each.type) for each in fields(self) if each.name != "experts"}
+        changes: dict[str, Any] = {"experts": {}} if {"tau1", "tau2"} & set(options) else {}
         for written, value in options.items():
             name = "lam" if written == "lambda" else written
             if name not in kinds:
@@ -325,7 +332,11 @@ def route(arrays: PanelArrays, setting: Setting, prior: Array | None = None) -> 
     """Choose the path of each item under a setting; `prior` replaces the estimates of the setting's estimator."""
     prior = prior_of(arrays, setting) if prior is None else prior
     routing = Routing(
-        Thresholds(setting.tau1, setting.tau2), setting.n, setting.mode == "posterior", setting.clearly_hard
+        Thresholds(setting.tau1, setting.tau2),
+        setting.n,
+        setting.mode == "posterior",
+        setting.clearly_hard,
+        by_expert=setting.experts,
     )
     posterior = posterior_of(arrays, setting, prior) if routing.looks else np.full(len(arrays), np.nan)
     return routing.route(prior, posterior, arrays.items.expert)
