@@ -11,11 +11,11 @@ from odar.cli.serve import _bind, _chosen, _news
 from odar.config import load_settings
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy
-from odar.gateway.records import NoKeys
+from odar.gateway.records import Keys
 from odar.settings import GatewaySettings
 
 
-class SomeKeys(NoKeys):
+class SomeKeys(Keys):
     def empty(self) -> bool:
         return False
 
@@ -29,11 +29,11 @@ def test_where_it_listens_and_to_whom():
         port = bound.getsockname()[1]
         listening = f"listening on http://127.0.0.1:{port} (open it in a browser for the dashboard)"
         assert said(bound, SomeKeys()) == [listening]
-        assert said(bound, NoKeys()) == [
+        assert said(bound, Keys()) == [
             listening,
             "no key is configured: only this machine can connect (make keys with `odar keys`)",
         ]
-        assert said(bound, NoKeys(), require_keys=True) == [
+        assert said(bound, Keys(), require_keys=True) == [
             listening,
             "no key exists yet, and one is required: every request is refused until `odar keys create`",
         ]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy, check_binding, is_loopback
 from odar.gateway.errors import ApiError
-from odar.gateway.records import ApiKey, NoKeys
+from odar.gateway.records import ApiKey, Keys
 from odar.settings import GatewaySettings
 
 ANN = ApiKey("key_1", name="ann")
 
 
-class OneKey(NoKeys):
+class OneKey(Keys):
     """Knows Ann's key."""
 
     def empty(self) -> bool:
@@ -30,7 +30,7 @@ def request(*headers, peer="127.0.0.1"):
 
 
 def policy(keys=None, **settings):
-    return AccessPolicy(keys or NoKeys(), GatewaySettings(**settings))
+    return AccessPolicy(keys or Keys(), GatewaySettings(**settings))
 
 
 def identify(headers, keys):
@@ -84,7 +84,7 @@ def test_without_a_key_that_is_known_nobody_is_anybody(headers, code):
     ],
 )
 def test_without_keys_this_machine_may_ask(headers):
-    assert identify(headers, NoKeys()) is None
+    assert identify(headers, Keys()) is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_without_keys_this_machine_may_ask(headers):
 )
 def test_without_keys_no_other_machine_and_no_other_page(headers):
     with pytest.raises(ApiError) as raised:
-        identify(headers, NoKeys())
+        identify(headers, Keys())
     assert (raised.value.status, raised.value.code) == (403, "loopback_only")
     assert "odar keys" in raised.value.message
 
@@ -140,7 +140,7 @@ def test_without_keys_every_address_of_this_machine_is_local(peer):
     assert policy().identify(request(LOCAL, peer=peer)) is None
 
 
-class Ring(NoKeys):
+class Ring(Keys):
     """A keyring whose keys come and go."""
 
     def __init__(self, *secrets: str) -> None:
@@ -185,11 +185,11 @@ def test_keys_are_required_by_a_setting_or_an_address_that_others_reach(settings
 
 
 def test_without_keys_only_loopback_is_bound():
-    check_binding(NoKeys(), GatewaySettings())
+    check_binding(Keys(), GatewaySettings())
     check_binding(Ring("a"), GatewaySettings(host="0.0.0.0"))
-    check_binding(NoKeys(), GatewaySettings(host="0.0.0.0", require_keys=True))
+    check_binding(Keys(), GatewaySettings(host="0.0.0.0", require_keys=True))
     with pytest.raises(SettingsError, match=r"'0\.0\.0\.0' can be reached from other machines.*odar keys"):
-        check_binding(NoKeys(), GatewaySettings(host="0.0.0.0"))
+        check_binding(Keys(), GatewaySettings(host="0.0.0.0"))
     with pytest.raises(SettingsError, match=r"require_keys = false"):
         check_binding(Ring("a"), GatewaySettings(host="0.0.0.0", require_keys=False))
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from odar.errors import KeyRefused
-from odar.gateway.records import ApiKey, NoKeys, NoRecord
+from odar.gateway.records import ApiKey, Keys, Recorder
 from odar.store.budgets import Need, Reservation
 from support import fault_server as faults
 from support.gateway import turn
@@ -22,7 +22,7 @@ CHAT = "/v1/chat/completions"
 BODY = {"model": "odar-simple", "messages": turn()}
 
 
-class Keys:
+class ThreeKeys:
     """A keyring with three keys."""
 
     grants: ClassVar = {
@@ -148,7 +148,7 @@ async def test_too_many_requests_are_shed_at_once(start, up):
 class TestKeys:
     @pytest.fixture
     async def locked(self, start):
-        self.keys = Keys()
+        self.keys = ThreeKeys()
         return await start(keys=self.keys)
 
     async def test_none_or_a_wrong_one(self, locked):
@@ -176,7 +176,7 @@ class TestKeys:
         status, _, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "poor"})
         assert (status, reply["error"]["code"]) == (422, "budget_exceeded")
         assert up.requests == []
-        assert Keys.settled[-1] == ("k4", 0.0, 0)
+        assert ThreeKeys.settled[-1] == ("k4", 0.0, 0)
 
     async def test_a_budget_that_is_used_up(self, locked):
         status, headers, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "spent"})
@@ -332,14 +332,14 @@ async def test_a_model_of_a_provider_that_nobody_configured_does_not_exist(live,
 
 
 async def test_a_gateway_that_keeps_no_book_knows_no_trace(start):
-    live = await start(recorder=NoRecord())
+    live = await start(recorder=Recorder())
     _, headers, _ = await live.post(CHAT, BODY)
     mark = {"trace_id": headers["x-odar-trace"], "correct": True}
     assert (await live.post("/v1/feedback", mark))[0] == 404
 
 
 async def test_without_keys_no_secret_is_right_and_nothing_is_reserved():
-    assert NoKeys().empty()
-    assert NoKeys().verify("odar_sk_anything") is None
+    assert Keys().empty()
+    assert Keys().verify("odar_sk_anything") is None
     with pytest.raises(KeyRefused):
-        await NoKeys().reserve(ApiKey("k"), "t", [], 1)
+        await Keys().reserve(ApiKey("k"), "t", [], 1)

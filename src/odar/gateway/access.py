@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from odar.errors import SettingsError
 from odar.gateway.errors import ApiError
-from odar.gateway.records import ApiKey, Keyring
+from odar.gateway.records import ApiKey, Keys
 from odar.settings import GatewaySettings
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -59,7 +59,7 @@ class AccessPolicy:
         settings: `host`, `require_keys` and `metrics_allow`.
     """
 
-    def __init__(self, keys: Keyring, settings: GatewaySettings) -> None:
+    def __init__(self, keys: Keys, settings: GatewaySettings) -> None:
         self._keys = keys
         self._required = _keys_required(keys, settings)
         self._scrapers = tuple(map(_network, settings.metrics_allow))
@@ -126,7 +126,7 @@ class AccessPolicy:
         return any(address in network for network in self._scrapers)
 
 
-def check_binding(keys: Keyring, settings: GatewaySettings) -> None:
+def check_binding(keys: Keys, settings: GatewaySettings) -> None:
     """Refuse settings under which strangers could reach a gateway without keys.
 
     Raises:
@@ -176,7 +176,7 @@ def not_local(scope: Scope) -> str | None:
     return None if hosts == 1 else "a request without one Host header"
 
 
-def _keys_required(keys: Keyring, settings: GatewaySettings) -> bool:
+def _keys_required(keys: Keys, settings: GatewaySettings) -> bool:
     if settings.require_keys is not None:
         return settings.require_keys or not keys.empty()
     return not keys.empty() or not is_loopback(settings.host)

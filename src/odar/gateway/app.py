@@ -24,10 +24,11 @@ from odar.gateway.health import health_routes
 from odar.gateway.logs import Logs
 from odar.gateway.messages import MessageStream, read_messages, write_message
 from odar.gateway.passthrough import PassThrough, read_completions, read_embeddings
-from odar.gateway.records import Keyring, Recorder, Traces
+from odar.gateway.records import Keys, Recorder
 from odar.gateway.responses import ResponseStream, read_responses, write_response
 from odar.gateway.service import Service
 from odar.settings import Settings
+from odar.store.store import Store
 
 CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
 MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
@@ -39,9 +40,9 @@ COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 def create_app(
     settings: Settings,
     *,
-    keys: Keyring | None = None,
+    keys: Keys | None = None,
     recorder: Recorder | None = None,
-    traces: Traces | None = None,
+    traces: Store | None = None,
     logs: Logs | None = None,
     announce: Callable[[str], None] | None = None,
     **engine_options: Any,

@@ -29,11 +29,12 @@ from odar.gateway.endpoint import Endpoint, WireProtocol
 from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
 from odar.gateway.exchange import JsonResponse
 from odar.gateway.fields import Fields
-from odar.gateway.records import ApiKey, Traces
+from odar.gateway.records import ApiKey
 from odar.gateway.service import Service
 from odar.store.document import to_document
 from odar.store.overview import STEPS, warnings_of
 from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter, Record
+from odar.store.store import Store
 from odar.types import Answer, Role, Step
 
 API = "/dashboard/api"
@@ -142,7 +143,7 @@ class _Data:
     def _identify(self, request: Request) -> ApiKey | None:
         return self._service.access.identify(request.scope)
 
-    def _scope(self, request: Request) -> tuple[Traces, Filter]:
+    def _scope(self, request: Request) -> tuple[Store, Filter]:
         """Where to read, and what of it may be read."""
         grant = self._identify(request)
         if self._service.traces is None:

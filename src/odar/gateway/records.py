@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
 
 from odar.errors import KeyRefused, UnknownName
 from odar.policy.target import Target
 from odar.store.budgets import Need, Reservation
-from odar.store.record import CANCELLED, DIRECT, ERROR, OK, Cursor, Filter, Page, Record, Unanswered, path_of
+from odar.store.record import CANCELLED, DIRECT, ERROR, OK, Record, Unanswered, path_of
 from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Call, Decision, Query, Spend, Trace
 
@@ -71,116 +70,52 @@ class Entry:
     """Whether its key has paid for it already."""
 
 
-class Keyring(Protocol):
-    """Bearer keys."""
+class Keys:
+    """Bearer keys; without a store there are none, and only programs on this machine may ask."""
 
     def empty(self) -> bool:
-        """Whether there is no key at all: then everybody on this machine may ask, and nobody else."""
-        ...
+        """Whether there is no key at all."""
+        return True
 
     def verify(self, secret: str) -> ApiKey | None:
-        """The grant behind a secret, compared in constant time; None where there is none."""
-        ...
+        """The key behind a secret, compared in constant time; None if there is none."""
+        return None
 
     async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
         """Hold back the first of the needs that fits; called once a request, before anything is spent.
 
         Raises:
             KeyRefused: none fits, or the key makes too many requests.
-            StoreError: nobody can tell.
+            StoreError: the store does not answer.
         """
-        ...
-
-    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
-        """Replace a reservation by what was used; returns at once."""
-        ...
-
-
-class Recorder(Protocol):
-    """Where traces go. `put` returns at once: it queues, and never slows a request down."""
-
-    def put(self, entry: Entry) -> None:
-        """Write this down when there is time."""
-        ...
-
-    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
-        """Mark an answer as right or wrong, `by` this key; False if the trace is not known."""
-        ...
-
-    async def save_response(self, response_id: str, key_id: str, items: str) -> None:
-        """Keep a conversation, a JSON list of items, for `previous_response_id`."""
-        ...
-
-    async def response_items(self, response_id: str, key_id: str) -> str | None:
-        """The conversation up to this response of this key; None if it is not kept."""
-        ...
-
-    async def close(self) -> None:
-        """Write everything that is queued."""
-        ...
-
-
-class Traces(Protocol):
-    """What was written down, for the dashboard to read. `odar.store` has the real one."""
-
-    async def page(self, wanted: Filter, after: Cursor | None, limit: int) -> Page:
-        """Traces without their documents, newest first."""
-        ...
-
-    async def get(self, trace_id: str) -> dict[str, Any]:
-        """One trace with its document; raises UnknownName."""
-        ...
-
-    async def overview(self, wanted: Filter, step: str) -> dict[str, Any]:
-        """Sums and distributions."""
-        ...
-
-    def export(self, wanted: Filter) -> Iterator[dict[str, Any]]:
-        """Every trace with its document, oldest first; blocks while it reads."""
-        ...
-
-
-class NoKeys:
-    """No key exists."""
-
-    def empty(self) -> bool:
-        """There is none."""
-        return True
-
-    def verify(self, secret: str) -> ApiKey | None:
-        """No secret is right."""
-        return None
-
-    async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
-        """No key, no reservation."""
         raise KeyRefused("no key exists", "revoked", 0.0)
 
     def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
-        """Nothing was held back."""
+        """Replace a reservation by what was used; returns at once."""
 
 
-class NoRecord:
-    """Nothing is written down."""
+class Recorder:
+    """Where requests are written down; without a store, nowhere."""
 
     def put(self, entry: Entry) -> None:
-        """Forget it."""
+        """Queue it; returns at once, so that no request is slowed down."""
 
     async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
-        """No trace is known."""
+        """Mark an answer as right or wrong, `by` this key; False if the trace is not known."""
         return False
 
     async def save_response(self, response_id: str, key_id: str, items: str) -> None:
-        """Forget it."""
+        """Keep a conversation, a JSON list of items, for `previous_response_id`."""
 
     async def response_items(self, response_id: str, key_id: str) -> str | None:
-        """No response is kept."""
+        """The conversation up to this response of this key; None if it is not kept."""
         return None
 
     async def close(self) -> None:
-        """Nothing is queued."""
+        """Write everything that is queued."""
 
 
-class StoredKeys:
+class StoredKeys(Keys):
     """Bearer keys made by `odar keys`, and what those with limits may still use."""
 
     def __init__(self, store: Store) -> None:
@@ -226,7 +161,7 @@ class StoredKeys:
             self._budgets.settle(granted.result(), 0.0, 0)
 
 
-class StoredRecord:
+class StoredRecord(Recorder):
     """Every request as a trace in the store; one that came to nothing as far as it came."""
 
     def __init__(self, store: Store, profile: str) -> None:

@@ -18,7 +18,7 @@ from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.logs import Logs
 from odar.gateway.metrics import OTHER, Metrics
-from odar.gateway.records import ApiKey, Entry, Keyring, NoKeys, NoRecord, Recorder, Traces
+from odar.gateway.records import ApiKey, Entry, Keys, Recorder
 from odar.gateway.reservations import needs_of, rate_headers
 from odar.gateway.sessions import SessionTable
 from odar.observer import tell
@@ -28,6 +28,7 @@ from odar.providers.breaker import Breaker, GuardedProvider
 from odar.secrets import api_key
 from odar.settings import AgentSettings, ProviderSettings, Settings
 from odar.store.budgets import Need, Reservation
+from odar.store.store import Store
 from odar.types import Decision, Path, Role
 
 ADAPTIVE = "odar"
@@ -52,16 +53,16 @@ class Service:
     def __init__(
         self,
         settings: Settings,
-        keys: Keyring | None = None,
+        keys: Keys | None = None,
         recorder: Recorder | None = None,
-        traces: Traces | None = None,
+        traces: Store | None = None,
         logs: Logs | None = None,
         **engine_options: Any,
     ) -> None:
         self.settings = settings
-        self.keys: Keyring = keys or NoKeys()
+        self.keys = keys or Keys()
         self.access = AccessPolicy(self.keys, settings.gateway)
-        self.recorder: Recorder = recorder or NoRecord()
+        self.recorder = recorder or Recorder()
         self.traces = traces
         self.logs = logs
         self.gate = Gate(settings.gateway.max_in_flight)
