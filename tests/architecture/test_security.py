@@ -83,6 +83,8 @@ HTTP_CLIENTS = {"aiohttp", "http", "httpx", "niquests", "pycurl", "requests", "u
 """Packages that may follow a redirect, and carry a key to wherever it points."""
 KEYLESS = {"providers/download.py", "providers/llamacpp.py"}
 """Modules that hold no key: one fetches public files, one asks the model server in its own process."""
+PROXY_LOOKUPS = {"getproxies", "getproxies_environment", "proxy_bypass", "proxy_bypass_environment"}
+"""Functions of urllib.request that read the environment and send nothing."""
 
 
 def test_keys_are_sent_by_our_own_client_alone_which_follows_no_redirect():
@@ -91,7 +93,8 @@ def test_keys_are_sent_by_our_own_client_alone_which_follows_no_redirect():
     for module in MODULES:
         for node in nodes(module):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} - PROXY_LOOKUPS:
+                names += [node.module or ""]
             used = {name.split(".")[0] for name in names if name not in ("urllib.parse", "http")}
             if used & HTTP_CLIENTS:
                 users.add(name_of(module))
