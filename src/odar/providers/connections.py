@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from odar.providers.connection import Answer, Connection
@@ -118,14 +118,17 @@ def proxy_for(address: Address) -> Address | None:
     Raises:
         Unconnected: the variable holds something else than an http:// address.
     """
-    from urllib import request
+    from urllib.request import (
+        getproxies_environment,
+        proxy_bypass_environment,  # type: ignore[attr-defined]  # unknown to typeshed
+    )
 
-    proxies = request.getproxies_environment()
+    proxies = getproxies_environment()
     scheme = "https" if address.secure else "http"
     name = scheme if proxies.get(scheme) else "all"
     url = proxies.get(name)
-    bypass: Any = request.proxy_bypass_environment  # type: ignore[attr-defined]  # unknown to typeshed
-    if not url or _is_loopback(address.host) or bypass(f"{address.host}:{address.port}", proxies):
+    server = f"{address.host}:{address.port}"
+    if not url or _is_loopback(address.host) or proxy_bypass_environment(server, proxies):
         return None
     try:
         proxy = Address.parse(url if "://" in url else f"http://{url}")
