@@ -118,9 +118,9 @@ def proxy_for(address: Address) -> Address | None:
     Raises:
         Unconnected: the variable holds something else than an http:// address.
     """
-    from urllib.request import (
+    from urllib.request import (  # type: ignore[attr-defined]  # the second is unknown to typeshed
         getproxies_environment,
-        proxy_bypass_environment,  # type: ignore[attr-defined]  # unknown to typeshed
+        proxy_bypass_environment,
     )
 
     proxies = getproxies_environment()
