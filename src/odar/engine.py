@@ -216,7 +216,7 @@ class Odar(Components):
             certified = await run_in_thread(partial(self.certificate_state, decision, aim.target))
             decision = dataclasses.replace(decision, certificate=certified)
         decision, notes = restrict_path(
-            dataclasses.replace(decision, target=aim.use),
+            decision if aim.use is None else dataclasses.replace(decision, target=aim.use),
             [role for role, card in team.cards.items() if card.images or not team.query.images],
             run.serving.max_path,
         )

@@ -146,8 +146,10 @@ class Team:
         """The agent's model, then its fallbacks."""
         yield self.cards[role]
         for name in () if self.plain else self.settings.models_of(role):
+            if name == self.cards[role].name:
+                continue
             card = self.settings.card(name)
-            if name == self.cards[role].name or (self.query.images and not card.images):
+            if self.query.images and not card.images:
                 continue
             with suppress(OdarError):  # a provider without its key is no help
                 _ = self.providers[card.provider]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -201,11 +202,10 @@ class ServedAlignment:
     def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
         """Count the signals of a served fast answer; one that states nothing is not compared with others."""
         if answer.stated:
-            for name in RANKED:
+            for name, signal in zip(RANKED, _signal_sources(source, answer.kind.value), strict=True):
                 value = getattr(answer, name)
                 if value is not None:
-                    positive = -value if name.endswith("logprob") else value
-                    self.observe(replace(source, signal=f"{answer.kind.value}/{name}"), positive)
+                    self.observe(signal, -value if name.endswith("logprob") else value)
 
     def observe(self, source: Source, energy: float) -> None:
         """Count a served candidate; microseconds, and never an error."""
@@ -277,6 +277,12 @@ class ServedAlignment:
             except StoreError as error:
                 self.complaint = str(error)
         return merged(self._served or {}, new, half_life)
+
+
+@lru_cache(maxsize=256)
+def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
+    """The sources of the ranked signals of one kind of answer; a gateway asks for the same few again and again."""
+    return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
 
 
 def _tables(served: Served) -> dict[Source, QuantileTables]:
