@@ -184,7 +184,7 @@ class Components:
         self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills, similarity=fusion.similarity)
         surrogate = Surrogate.of(self.settings, self.scorer, self.fusion)
         self.judge = Judge(self.fusion, self.scorer, surrogate, LLMJudge.of(self.settings, self.fusion))
-        self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion.votes)
+        self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion)
 
     async def warm_up(self) -> None:
         """Load now what the first question would have to wait for."""

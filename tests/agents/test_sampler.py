@@ -35,6 +35,16 @@ async def test_disagreement_takes_the_rest_with_seeds_of_their_own():
     assert (answer.answer, len(answer.trace.candidates)) == ("5", 6)
 
 
+async def test_free_text_that_says_the_same_saves_the_rest():
+    alike = ("The seeds pass through your body unharmed.", "Unharmed, the seeds pass through your body.")
+    other = ("A melon grows in you after a while.", "You will need a doctor at once, probably.")
+    answer, provider = await hard(saying(*alike, alike[0], *other))
+    assert [request.n for request in provider.requests] == [3]
+    assert answer.answer in alike
+    _, provider = await hard(saying(alike[0], *other, *alike))
+    assert [request.n for request in provider.requests] == [3, 2]
+
+
 async def test_without_stopping_all_are_asked_at_once():
     _, provider = await hard(saying(4, 4, 4, 4, 4), fusion__stop_confidence=None)
     assert [request.n for request in provider.requests] == [5]

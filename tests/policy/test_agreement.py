@@ -104,6 +104,7 @@ ISSUE = Question(Said("A"), Said("A", None), tuple(Said(answer, None) for answer
 
 PROSE = (
     "Swallowed seeds pass through your body unharmed.",
+    "Unharmed, swallowed seeds pass through your body.",
     "Seeds pass through the body and nothing happens.",
     "A watermelon grows in your stomach after that.",
     "Nothing happens.",
@@ -362,6 +363,15 @@ def test_free_text_is_decided_alike_by_all_three(setting, asked):
     found = by_engine(setting, whole)
     assert by_calibration(setting, whole) == found
     assert by_replay(setting, whole) == found
+
+
+def test_free_text_that_says_the_same_ends_sampling_for_all_three():
+    alike = Question(Said(PROSE[3]), Said(PROSE[3]), tuple(Said(PROSE[i]) for i in (0, 1, 0, 3, 3)))
+    setting = Setting(beta=0.25, stop=0.8)
+    for decide in (by_engine, by_calibration, by_replay):
+        path, calls, answer = decide(setting, [alike])[0]
+        assert (path, calls) == ("hard", 4)
+        assert answer in PROSE[:2]
 
 
 def test_the_paper_profile_answers_with_what_most_slow_samples_say():

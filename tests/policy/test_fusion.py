@@ -229,4 +229,4 @@ def test_a_candidate_that_was_cut_off_or_states_nothing_does_not_vote_while_anot
     assert (verdict.winner, verdict.scorer, verdict.weights) == (2, "only", (0.0, 0.0, 1.0))
     assert "2 of 3 were cut off or stated no answer" in verdict.reason
     assert choose([cut, silent]).winner in (0, 1)  # nobody else did: they vote
-    assert Fusion().votes([cut, silent, sure]) == [0]
+    assert Fusion().votes([cut, silent, sure]).tolist() == [[1.0]]

@@ -10,6 +10,10 @@ from odar.policy.stopping import Stopping, lead_is_real
 votes = st.lists(st.integers(0, 3), max_size=9)
 
 
+def settled(confidence: float, groups: list[int], remaining: int) -> bool:
+    return Stopping(confidence).settled(np.equal.outer(groups, groups).astype(float), remaining)
+
+
 @pytest.mark.parametrize(
     ("groups", "remaining", "confidence", "expected"),
     [
@@ -25,7 +29,7 @@ votes = st.lists(st.integers(0, 3), max_size=9)
     ],
 )
 def test_hand_checked_cases(groups, remaining, confidence, expected):
-    assert Stopping(confidence).settled(groups, remaining) is expected
+    assert settled(confidence, groups, remaining) is expected
 
 
 @given(st.integers(0, 12), st.integers(0, 12))
@@ -39,12 +43,12 @@ def test_the_bound_is_the_beta_tail(leader, runner_up):
 @given(votes, st.integers(0, 5), st.permutations(range(4)))
 def test_names_and_order_of_answers_do_not_matter(groups, remaining, names):
     renamed = [names[g] for g in reversed(groups)]
-    assert Stopping(0.8).settled(groups, remaining) == Stopping(0.8).settled(renamed, remaining)
+    assert settled(0.8, groups, remaining) == settled(0.8, renamed, remaining)
 
 
 @given(votes, st.integers(0, 4), st.data())
 def test_with_full_confidence_nothing_can_change_a_decided_vote(groups, remaining, data):
-    if groups and Stopping(1.0).settled(groups, remaining):
+    if groups and settled(1.0, groups, remaining):
         rest = data.draw(st.lists(st.integers(0, 3), min_size=remaining, max_size=remaining))
         leader = max(set(groups), key=groups.count)
         final = groups + rest
@@ -54,5 +58,52 @@ def test_with_full_confidence_nothing_can_change_a_decided_vote(groups, remainin
 @given(votes, st.integers(0, 5), st.floats(0.5, 1), st.floats(0.5, 1))
 def test_more_confidence_never_stops_earlier(groups, remaining, a, b):
     low, high = sorted((a, b))
-    if Stopping(high).settled(groups, remaining):
-        assert Stopping(low).settled(groups, remaining)
+    if settled(high, groups, remaining):
+        assert settled(low, groups, remaining)
+
+
+def alike(degree: float, count: int = 3) -> np.ndarray:
+    return np.full((count, count), degree) + (1 - degree) * np.eye(count)
+
+
+def test_free_text_that_says_the_same_settles_and_other_free_text_does_not():
+    assert Stopping(0.8).settled(alike(0.8), remaining=2)
+    assert not Stopping(0.8).settled(alike(0.3), remaining=2)
+    assert not Stopping(0.8).settled(alike(0.0), remaining=2)
+
+
+def test_two_camps_of_free_text_settle_nothing():
+    camps = np.array([[1, 0.9, 0, 0], [0.9, 1, 0, 0], [0, 0, 1, 0.9], [0, 0, 0.9, 1]])
+    assert not Stopping(0.8).settled(camps, remaining=1)
+    assert Stopping(0.8).settled(np.pad(alike(0.9, 4), (0, 1)) + np.diag([0, 0, 0, 0, 1]), remaining=1)
+
+
+similarities = st.integers(1, 6).flatmap(
+    lambda n: st.lists(st.floats(0, 1), min_size=n * n, max_size=n * n).map(
+        lambda values: (
+            np.maximum(np.triu(each := np.array(values).reshape(n, n), 1), 0) + np.triu(each, 1).T + np.eye(n)
+        )
+    )
+)
+
+
+@given(similarities, st.integers(0, 5), st.data())
+def test_the_order_of_free_text_does_not_matter(s, remaining, data):
+    order = data.draw(st.permutations(range(len(s))))
+    assert Stopping(0.8).settled(s, remaining) == Stopping(0.8).settled(s[np.ix_(order, order)], remaining)
+
+
+@given(similarities, st.integers(0, 4), st.data())
+def test_with_full_confidence_no_other_free_text_overtakes_the_leader(s, remaining, data):
+    """Whatever the remaining samples say, no answer that is already there and unlike the leader gets ahead of it."""
+    if Stopping(1.0).settled(s, remaining):
+        added = data.draw(
+            st.lists(
+                st.lists(st.floats(0, 1), min_size=len(s), max_size=len(s)), min_size=remaining, max_size=remaining
+            )
+        )
+        support = s.sum(axis=1)
+        final = support + np.array(added).reshape(remaining, len(s)).sum(axis=0)
+        leader = int((support - ((1 - s) * support[None, :]).max(axis=1)).argmax())
+        unlike = s[leader] == 0
+        assert (final[unlike] < final[leader]).all()

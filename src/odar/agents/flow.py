@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from odar.agents.team import Team
+from odar.background import run_in_thread
 from odar.conversation import Wire
 from odar.errors import OdarError
+from odar.policy.fusion import Fusion
 from odar.policy.stopping import Stopping
 from odar.providers.base import Delta, OnDelta
 from odar.types import Candidate, Decision, Path, Role
@@ -137,21 +139,22 @@ class Sampler:
 
     Args:
         stopping: when the vote is settled, and how large the first wave is.
-        votes: returns a number for every candidate that votes; equal answers share it.
+        fusion: says which candidates vote, and how far they say the same.
     """
 
     stopping: Stopping
-    votes: Callable[[Sequence[Candidate]], list[int]]
+    fusion: Fusion
 
     async def sample(self, team: Team, samples: int) -> list[Candidate]:
         """Return at most so many answers of the slow agent."""
         candidates: list[Candidate] = []
         asked = 0
-        while asked < samples and not self._settled(candidates, samples=samples):
+        settled = partial(self._settled, question=team.query.text, samples=samples)
+        while asked < samples and not await settled(candidates):
             size = samples - asked if asked else self.stopping.first_size(samples)
             # The first look is after the whole first wave: stopping at two equal answers lost two points of
             # accuracy on recorded samples (docs/lab-notes.md).
-            enough = partial(self._settled, before=candidates, samples=samples) if asked else None
+            enough = partial(settled, before=candidates) if asked else None
             wave = await team.solve(size, first=asked, enough=enough)
             candidates = candidates + wave
             asked += size
@@ -159,9 +162,19 @@ class Sampler:
                 break  # the agent is down or a limit is reached; asking again would fail again
         return candidates
 
-    def _settled(self, new: Sequence[Candidate], *, before: Sequence[Candidate] = (), samples: int) -> bool:
+    async def _settled(
+        self, new: Sequence[Candidate], *, before: Sequence[Candidate] = (), question: str, samples: int
+    ) -> bool:
         found = (*before, *new)
-        return self.stopping.settled(self.votes(found), samples - len(found))
+        if self.stopping.confidence is None or not found:
+            return False
+        votes = partial(self.fusion.votes, found, question)
+        return self.stopping.settled(await run_fusion(self.fusion, votes), samples - len(found))
+
+
+async def run_fusion(fusion: Fusion, decide: Callable[[], T]) -> T:
+    """Call what compares candidates; in a thread if that takes too long for the event loop."""
+    return await run_in_thread(decide) if fusion.slow_similarity else decide()
 
 
 async def gather_or_cancel(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, T]) -> tuple[T, T]:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from odar.agents.flow import run_fusion
 from odar.agents.llm_judge import LLMJudge
 from odar.agents.team import Failure, Team, billed
-from odar.background import run_in_thread
 from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded, OdarError, ProviderProtocolError
 from odar.observer import observed
@@ -21,7 +21,6 @@ from odar.policy.alignment import Source
 from odar.policy.energy import measure
 from odar.policy.fusion import Fusion, eligible
 from odar.policy.signals import AnswerSignals, QuantileTables
-from odar.policy.similarity import EXACT_ONLY
 from odar.providers.base import Message, Quirks, Request, Sampling, score_text
 from odar.settings import Settings
 from odar.store.alignment import SHIPPED, ServedAlignment
@@ -192,7 +191,7 @@ class Judge:
                     seen[i] = candidate
             except OdarError as error:
                 team.failures.append(Failure(Role.SLOW, error, f"surrogate {self.surrogate.card.name}"))
-        verdict = await self._choose(seen, team.query.text)
+        verdict = await run_fusion(self.fusion, partial(self.fusion.choose, seen, team.query.text))
         # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
         weighed = [
             own if own.energy is view.energy else dataclasses.replace(own, energy=view.energy)
@@ -202,9 +201,3 @@ class Judge:
         if self.llm is not None and path is Path.HARD and not team.plain and team.query.options.n == 1:
             return await self.llm.decide(weighed, verdict, team)
         return weighed, verdict
-
-    async def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
-        """Choose; an encoder takes too long for the event loop, so any other similarity than words has a thread."""
-        if self.fusion.similarity in ("lexical", EXACT_ONLY):
-            return self.fusion.choose(candidates, question)
-        return await run_in_thread(partial(self.fusion.choose, candidates, question))

@@ -44,7 +44,7 @@ _GO_ON = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
     "was asked for."
 )
-Enough = Callable[[list[Candidate]], bool]
+Enough = Callable[[list[Candidate]], Awaitable[bool]]
 """Looks at the answers so far and says whether they settle the question."""
 
 
@@ -225,7 +225,7 @@ class Team:
         async with aclosing(self._samples(step, card, request, on_delta)) as found:
             async for index, completion in found:
                 candidates[index] = self._candidate(step, card, completion, proposed[0])
-                if enough is not None and enough(list(candidates.values())):
+                if enough is not None and await enough(list(candidates.values())):
                     break
         return [candidates[index] for index in sorted(candidates)]
 

@@ -128,10 +128,8 @@ def stop_early(
         roles = [candidate.role for candidate in question.candidates]
         slow = [i for i, role in enumerate(roles) if role is Role.SLOW]
         samples = [question.candidates[i] for i in slow]
-        taken = next(
-            (k for k in range(first_look, len(slow)) if stopping.settled(fusion.votes(samples[:k]), len(slow) - k)),
-            len(slow),
-        )
+        votes = {k: fusion.votes(samples[:k], question.question) for k in range(first_look, len(slow))}
+        taken = next((k for k, each in votes.items() if stopping.settled(each, len(slow) - k)), len(slow))
         seen = sorted({*range(len(roles))} - {*slow[taken:]})
         winner = fusion.choose([question.candidates[i] for i in seen], question.question).winner
         looked.append(taken)

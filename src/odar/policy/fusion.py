@@ -14,7 +14,7 @@ import numpy as np
 
 from odar.policy.equivalence import AnswerGroups, Equivalence, group
 from odar.policy.response_format import call_key
-from odar.policy.rules import RULES, TIE, Array, Ballot, Bools, Ints, Votes, answer_energies, fuse
+from odar.policy.rules import RULES, TIE, Array, Ballot, Bools, Ints, Votes, answer_energies, fuse, same_answer
 from odar.policy.similarity import (
     EXACT_ONLY,
     SIMILARITIES,
@@ -60,6 +60,11 @@ class Fusion:
         if self.similarity != EXACT_ONLY:
             _ = SIMILARITIES[self.similarity]
 
+    @property
+    def slow_similarity(self) -> bool:
+        """Whether comparing free text takes too long for an event loop, as with an encoder."""
+        return self.similarity not in ("lexical", EXACT_ONLY)
+
     def choose(self, candidates: Sequence[Candidate], question: str = "") -> Verdict:
         """Pick the winner (SPEC 5.7). Energies must have been measured; the candidates' order does not matter.
 
@@ -99,9 +104,11 @@ class Fusion:
             return None
         return overlap([candidate.answer for candidate in candidates], self.groups(candidates), self.similarity)
 
-    def votes(self, candidates: Sequence[Candidate]) -> list[int]:
-        """Return the group numbers of the candidates that vote (SPEC 5.6b)."""
-        return self.groups([candidates[i] for i in eligible(candidates)])
+    def votes(self, candidates: Sequence[Candidate], question: str = "") -> Array:
+        """Return s between the candidates that vote (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
+        voting = [candidates[i] for i in eligible(candidates)]
+        s = self.overlap(voting, question)
+        return np.equal.outer(groups := self.groups(voting), groups).astype(np.float64) if s is None else s
 
     def needs_surrogate(self, candidates: Sequence[Candidate]) -> bool:
         """Return whether free energy cannot decide between these eligible candidates by their own log-probs."""
@@ -415,9 +422,12 @@ class CandidateArrays:
         stated = among & self.complete
         return np.where(stated.any(axis=1, keepdims=True), stated, among)
 
-    def votes(self, among: Bools) -> Ints:
-        """Return the groups of the candidates that vote, −1 for the others: `Fusion.votes` as arrays."""
-        return self.groups.among(self.eligible(among))
+    def votes(self, among: Bools) -> Array:
+        """Return (N, M, M) s between the candidates that vote, 0 for the others: `Fusion.votes` as arrays."""
+        voting = self.eligible(among)
+        groups = self.groups.among(voting)
+        s = self.similarity.among(groups, voting)
+        return same_answer(groups) if s is None else np.where(voting[:, :, None] & voting[:, None, :], s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

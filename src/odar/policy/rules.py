@@ -174,6 +174,11 @@ def _logsumexp(values: Sequence[float]) -> float:
     return top if top == -math.inf else top + math.log(sum(math.exp(value - top) for value in values))
 
 
+def same_answer(groups: Ints) -> Array:
+    """(N, M, M) 1 where two candidates of a row share a group; one without a group (−1) is like none."""
+    return np.asarray((groups[:, :, None] == groups[:, None, :]) & (groups >= 0)[:, :, None], dtype=np.float64)
+
+
 @dataclass(frozen=True, slots=True)
 class Votes:
     """N questions with up to M candidates each; a column is always the same source, such as one model."""
@@ -209,9 +214,7 @@ class Votes:
     @property
     def overlaps(self) -> Array:
         """(N, M, M) s between the answers."""
-        if self.similarity is not None:
-            return self.similarity
-        return np.asarray(self.groups[:, :, None] == self.groups[:, None, :], dtype=np.float64)
+        return same_answer(self.groups) if self.similarity is None else self.similarity
 
     def columns(self, index: list[int]) -> Votes:
         """Some of the sources."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from odar.difficulty.features import word_rarity
 from odar.policy.equivalence import canonical, equivalent
-from odar.policy.rules import Array, Bools, Ints
+from odar.policy.rules import Array, Bools, Ints, same_answer
 from odar.registry import Registry
 
 
@@ -310,7 +310,7 @@ class SimilarityRows:
         free = [row for row in self.matrices if is_free_text(self.forms[row, present[row]].tolist())]
         if not free:
             return None
-        found: Array = np.asarray(groups[:, :, None] == groups[:, None, :], dtype=np.float64)
+        found = same_answer(groups)
         for row in free:
             found[row] = np.maximum(found[row], self.matrices[row])
         return found

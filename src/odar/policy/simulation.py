@@ -74,6 +74,6 @@ def sample(candidates: CandidateArrays, stopping: Stopping, samples: int) -> Sam
         return mask
 
     found = stopping.simulate(
-        candidates.present[:, SOLVE:], samples, lambda read: candidates.votes(whole(read))[:, SOLVE:]
+        candidates.present[:, SOLVE:], samples, lambda read: candidates.votes(whole(read))[:, SOLVE:, SOLVE:]
     )
     return replace(found, read=whole(found.read))

@@ -1,20 +1,24 @@
 """When to stop sampling: once the leading answer cannot plausibly be overtaken (SPEC 5.12).
 
 `Stopping.settled` decides about one question while its samples arrive, `Stopping.simulate` about recorded samples.
+Free text has no votes to count: there a sample supports each answer to the degree s that they are similar (SPEC
+5.15), and a rival counts to the degree 1 − s that it is another answer than the leader. If s is 0 or 1, these are
+the votes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import comb
 
 import numpy as np
 
-from odar.policy.rules import Bools, Ints
+from odar.policy.rules import TIE, Array, Bools, Ints
 
 
+@cache
 def lead_is_real(leader: int, runner_up: int) -> float:
     """P(p₁ > p₂) for two answers with so many votes each, under a uniform prior.
 
@@ -46,7 +50,7 @@ class Stopping:
     """How the Hard path samples: a first wave, then the rest unless the vote is settled.
 
     Args:
-        confidence: stop when the leader is ahead for good with this probability; 1 stops only when no outcome of
+        confidence: stop when the leader is really ahead with this probability; 1 stops only when no outcome of
             the remaining samples can change the leader; None always takes every sample, all at once.
         first_wave: size of the first wave.
     """
@@ -54,31 +58,30 @@ class Stopping:
     confidence: float | None
     first_wave: int = 3
 
-    def settled(self, groups: Sequence[int], remaining: int) -> bool:
-        """Return whether these votes, as group numbers, settle the answer with so many samples still to come.
+    def settled(self, votes: Array, remaining: int) -> bool:
+        """Return whether these votes settle the answer with so many samples still to come.
 
-        >>> Stopping(0.8).settled([0, 0, 0], remaining=2), Stopping(0.8).settled([0, 0, 1], remaining=2)
+        Args:
+            votes: (n, n) s between the answers; 1 or 0 if they have an exact form.
+            remaining: samples still to come.
+
+        >>> Stopping(0.8).settled(np.ones((3, 3)), remaining=2), Stopping(0.8).settled(np.eye(3), remaining=2)
         (True, False)
         """
-        if self.confidence is None:
-            return False
-        leader, runner_up = (*(count for _, count in Counter(groups).most_common(2)), 0, 0)[:2]
-        if leader > runner_up + remaining:
-            return True
-        return bool(leader) and lead_is_real(leader, runner_up) >= self.confidence
+        return self.confidence is not None and bool(self._settled(votes[None], np.array([remaining]))[0])
 
     def first_size(self, samples: int) -> int:
         """Return the size of the first wave, of so many samples in all."""
         return samples if self.confidence is None else min(self.first_wave, samples)
 
-    def simulate(self, present: Bools, samples: int, votes: Callable[[Bools], Ints]) -> SamplesTaken:
+    def simulate(self, present: Bools, samples: int, votes: Callable[[Bools], Array]) -> SamplesTaken:
         """Take recorded samples in their order until the vote is settled: what `agents` does, as arrays.
 
         Args:
             present: (N, M) the samples that were recorded, in the order in which they are taken; a sample that is
                 absent was asked for and failed.
             samples: how many are taken at most.
-            votes: the group number of each vote if these samples have been read; −1 for what does not vote.
+            votes: (N, M, M) s between the samples if these have been read; 0 for what does not vote.
         """
         count, width = present.shape
         first = self.first_size(samples)
@@ -94,13 +97,22 @@ class Stopping:
             open_ &= ~(self._settled(votes(read), samples - read.sum(axis=1)) & present[:, each])
         return SamplesTaken(read, asked, waves)
 
-    def _settled(self, votes: Ints, remaining: Ints) -> Bools:
-        """`settled` for every row, by a table of all outcomes: samples are few."""
-        sizes = ((votes[:, :, None] == votes[:, None, :]) & (votes >= 0)[:, None, :]).sum(axis=2)
-        sizes = np.where(votes >= 0, sizes, 0)
-        leader = sizes.max(axis=1)
-        leads = np.take_along_axis(votes, sizes.argmax(axis=1)[:, None], axis=1)
-        runner_up = np.where(votes == leads, 0, sizes).max(axis=1)
-        most, left = range(votes.shape[1] + 1), range(int(remaining.max(initial=0)) + 1)
-        table = np.array([[[self.settled([0] * a + [1] * b, c) for c in left] for b in most] for a in most])
-        return np.asarray(table[leader, runner_up, remaining])
+    def _settled(self, s: Array, remaining: Ints) -> Bools:
+        """Return whether (N, M, M) similarities settle the answers; a row of zeros is no vote."""
+        if not s.shape[1]:
+            return np.zeros(len(s), dtype=bool)
+        support = s.sum(axis=2)
+        rival = ((1 - s) * support[:, None, :]).max(axis=2)
+        certain = support > rival + remaining[:, None] + TIE
+        likely = _interpolated(support, rival) >= (self.confidence or 0.0) - TIE
+        return np.asarray(((support > 0) & (certain | likely)).any(axis=1))
+
+
+def _interpolated(leader: Array, runner_up: Array) -> Array:
+    """`lead_is_real` of votes that are no whole numbers, linear between those that are."""
+    counts = range(leader.shape[1] + 2)
+    table = np.array([[lead_is_real(a, b) for b in counts] for a in counts])
+    low_a, low_b = np.floor(leader + TIE).astype(int), np.floor(runner_up + TIE).astype(int)
+    part_a, part_b = np.maximum(leader - low_a, 0.0), np.maximum(runner_up - low_b, 0.0)
+    low, high = (table[a, low_b] * (1 - part_b) + table[a, low_b + 1] * part_b for a in (low_a, low_a + 1))
+    return np.asarray(low * (1 - part_a) + high * part_a)
