@@ -19,7 +19,7 @@ SHIPPED = ("local", "tiny")
 Setting = float | str | Mapping[str, float]
 FITTED = (
     "routing.tau1", "routing.tau2", "routing.tau1_by_expert", "routing.tau2_by_expert", "routing.mode",
-    "fusion.beta",
+    "fusion.beta", "fusion.judge",
 )  # fmt: skip
 """The settings that a calibration may hold. A file from elsewhere must not decide where keys are sent."""
 

@@ -51,14 +51,14 @@ class LLMJudge:
         self, candidates: Sequence[Candidate], verdict: Verdict, team: Team
     ) -> tuple[list[Candidate], Verdict]:
         """Return the candidates, with a new one if it wrote one, and the verdict; unchanged if it is not needed."""
-        shown = self._distinct(candidates, verdict, team.query.text)
+        shown = self.distinct(candidates, verdict, team.query.text)
         if len(shown) < 2:
             return list(candidates), verdict
         random.Random(team.seed).shuffle(shown)  # noqa: S311 - an order, not a secret
         name = "synthesis" if self.writes else "judge"
         team.extra_prompts[name] = self.prompt.md5
         try:
-            completion = await self._ask([candidates[i].answer for i in shown], team)
+            completion = await self.ask([candidates[i].answer for i in shown], team)
             if self.writes:
                 written = self._written(completion, team)
                 reason = f"{verdict.reason}; the slow model wrote it from {len(shown)} candidates"
@@ -72,8 +72,8 @@ class LLMJudge:
             team.failures.append(Failure(Role.SLOW, error, name))
             return list(candidates), verdict
 
-    def _distinct(self, candidates: Sequence[Candidate], verdict: Verdict, question: str) -> list[int]:
-        """Return the best candidate of each answer, if they are free text."""
+    def distinct(self, candidates: Sequence[Candidate], verdict: Verdict, question: str) -> list[int]:
+        """Return the best candidate of each answer if they are free text, else nothing."""
         able = eligible(candidates)
         texts = [candidates[i] for i in able]
         if self.fusion.overlap(texts, question) is None:
@@ -87,7 +87,8 @@ class LLMJudge:
         firsts = {group: i for i, group in reversed(order)}
         return [i for i, group in order if firsts[group] == i][:MAX_CANDIDATES]
 
-    async def _ask(self, answers: Sequence[str], team: Team) -> Completion:
+    async def ask(self, answers: Sequence[str], team: Team) -> Completion:
+        """Show the answers in this order and return the reply; a counted call within the limits."""
         card, terms = team.cards[Role.SLOW], team.terms(Role.SLOW)
         messages = self.prompt.messages(team.query, "", listed(answers))
         sampling = terms.sampling if self.writes else replace(terms.sampling, temperature=0.0)

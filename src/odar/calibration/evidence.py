@@ -102,7 +102,7 @@ def evidence_of(
         prior: d(x) of each; by default as it was recorded.
         similarity: how free text is compared (SPEC 5.15).
     """
-    rows = [_columns(item) for item in items]
+    rows = [columns_of(item) for item in items]
     width = max(map(len, rows))
     cells = [[_Cell.of(each, row, varentropy_weight) for each in row] for row in rows]
     cells = [[*row, *[_ABSENT] * (width - len(row))] for row in cells]
@@ -194,8 +194,8 @@ def is_complete_item(item: RecordedItem) -> bool:
     return {each.step for each in item.attempts if each.score is not None} == set(Step)
 
 
-def _columns(item: RecordedItem) -> list[Attempt | None]:
-    """The attempts of an item by column: the fast answer, the verification, the slow samples."""
+def columns_of(item: RecordedItem) -> list[Attempt | None]:
+    """Return the attempts of an item by column: the fast answer, the verification, the slow samples."""
     by_step = {step: [each for each in item.attempts if each.step is step] for step in Step}
     single = [next(iter(by_step[step]), None) for step in (Step.ANSWER, Step.VERIFY)]
     return [*single, *sorted(by_step[Step.SOLVE], key=lambda each: each.index)]

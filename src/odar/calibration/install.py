@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from odar.calibration.bootstrap import Interval
 from odar.calibration.evidence import Evidence, fit_scores, fit_statistics
 from odar.calibration.fit import Expectation, Fitted, Incumbents
 from odar.calibration.fusion_fit import FusionFit
+from odar.calibration.judge_fit import JudgeTrial
 from odar.calibration.parts import Part
 from odar.calibration.setup import Setup
 from odar.calibration_file import Calibration
@@ -136,6 +137,12 @@ def report(fitted: Fitted) -> dict[str, Any]:
         "baselines": {name: _interval(interval) for name, interval in fitted.baselines.items()},
         "parts": [part_report(part) for part in fitted.parts],
     }
+
+
+def judge_report(trial: JudgeTrial) -> dict[str, Any]:
+    """What the judge would change, as plain data."""
+    found = {field.name: getattr(trial, field.name) for field in fields(trial)}
+    return {name: _interval(value) if isinstance(value, Interval) else value for name, value in found.items()}
 
 
 def part_report(part: Part[Any]) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from odar.types import Query, Role
 if TYPE_CHECKING:
     from odar.calibration.evidence import Evidence
     from odar.calibration.fit import Fitted
+    from odar.calibration.judge_fit import JudgeTrial
     from odar.calibration.routing_fit import Goal
+    from odar.calibration.setup import Setup
     from odar.engine import Odar
     from odar.recording.header import Header
     from odar.recording.questions import Question
@@ -99,6 +101,7 @@ FEWEST = 30
 )
 @click.option("--history", "show_history", is_flag=True, help="List how feedback moved the thresholds.")
 @click.option("--undo", type=click.IntRange(min=1), metavar="N", help="Return to the thresholds before change N.")
+@click.option("--judge", is_flag=True, help="Try the slow model as judge of free-text answers: two calls an item.")
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
 @click.option(
     "--statistics-only",
@@ -132,6 +135,9 @@ def command(
     and, at the low end of the interval, by more than --tolerance; or dearer and not clearly more often right.
     Cheaper means fewer dollars, or fewer calls where nothing is charged. Where it is not written, μ, σ and the
     quantiles of the fast answers are all the same: they need no judgment.
+
+    --judge asks the slow model which of an item's recorded free-text answers is best, in two opposite orders, and
+    switches `fusion.judge` on only if clearly more answers are right with it. Its position bias is shown.
 
     --at-most-worse fits to one half of the questions and tests on the other, from always Hard downwards. The
     certificate holds for later questions that are exchangeable with these, and for these models and settings.
@@ -217,8 +223,10 @@ def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
 
 
 def _only_fit(options: dict[str, Any]) -> dict[str, Any]:
-    names = ("out", "tolerance", "force", "statistics_only", "goal", "max_calls", "max_cost")
-    return {name: options[name] for name in (*names, "at_most_worse", "confidence", "against")}
+    names = ("out", "tolerance", "force", "statistics_only", "goal", "max_calls", "max_cost", "at_most_worse")
+    return {
+        name: options[name] for name in (*names, "confidence", "against", "judge", "budget", "yes", "concurrency")
+    }
 
 
 def _fit_and_write(
@@ -236,11 +244,22 @@ def _fit_and_write(
     at_most_worse: float | None,
     confidence: float,
     against: str,
+    judge: bool,
+    budget: float | None,
+    yes: bool,
+    concurrency: int,
     as_json: bool,
 ) -> int:
-    from odar.calibration.install import report, source_list, statistics_alone, to_calibration
+    from odar.calibration.install import (
+        incumbents,
+        judge_report,
+        report,
+        source_list,
+        statistics_alone,
+        to_calibration,
+    )
     from odar.calibration.routing_fit import Goal
-    from odar.cli.calibrate_view import show, show_certificate
+    from odar.cli.calibrate_view import show, show_certificate, show_judge
 
     if len(items) < FEWEST:
         raise InputError(f"{len(items)} items have answers; at least {FEWEST} are needed to fit anything")
@@ -253,7 +272,6 @@ def _fit_and_write(
     certificate = None
     if at_most_worse is not None:
         from odar.calibration.guarantee import Promise, guarantee
-        from odar.calibration.install import incumbents
 
         promise = Promise(at_most_worse, confidence, against)
         setup, certificate = guarantee(evidence, incumbents(odar), promise)
@@ -267,8 +285,17 @@ def _fit_and_write(
         sources = [asdict(source) for source in source_list(odar)]
         document = {**certificate.document(), "sources": sources}
         calibration = replace(calibration, made={**calibration.made, "certificate": document})
+    trial = None
+    if judge:
+        setup = incumbents(odar).setup if alone else fitted.setup
+        trial = _try_judge(odar, items, evidence, setup, budget, concurrency, yes=yes, quiet=as_json)
+        rejected = trial.rejection_reason(tolerance)
+        if rejected is None:
+            calibration = replace(calibration, settings={**calibration.settings, "fusion.judge": Role.SLOW.value})
     if as_json:
-        told = {"written": out, "statistics_only": alone}
+        told: dict[str, Any] = {"written": out, "statistics_only": alone}
+        if trial is not None:
+            told["judge"] = {**judge_report(trial), "rejected": rejected}
         if certificate is not None:
             told["certificate"] = certificate.document()
         click.echo(json.dumps({**report(fitted), **told}, ensure_ascii=False))
@@ -276,6 +303,8 @@ def _fit_and_write(
         show_certificate(certificate)
     else:
         show(odar, fitted, len(items))
+    if trial is not None and not as_json:
+        show_judge(trial, rejected)
     with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
     if refused:
@@ -285,6 +314,37 @@ def _fit_and_write(
     if not as_json:
         click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
     return 0
+
+
+def _try_judge(
+    odar: Odar,
+    items: list[RecordedItem],
+    evidence: Evidence,
+    setup: Setup,
+    budget: float | None,
+    concurrency: int,
+    *,
+    yes: bool,
+    quiet: bool,
+) -> JudgeTrial:
+    """Ask the judge about the items it would see, unless that was recorded before, and return what it changes."""
+    from odar.calibration.judge_fit import ORDERS, judge_items, judge_trial, judge_work
+    from odar.cli.collecting import confirm, record
+    from odar.engine import Odar
+    from odar.recording.header import digest, facts_of
+    from odar.recording.journal import Journal
+    from odar.recording.schema import row_id
+
+    settings = replace(odar.settings, fusion=replace(odar.settings.fusion, judge=Role.SLOW.value, synthesis=False))
+    asked = judge_items(Odar(settings), items, evidence, setup)
+    file = (
+        cache_folder() / "calibration" / f"judge-{digest([facts_of(odar), [item.digest for item in asked]])}.jsonl"
+    )
+    with Journal(file) as journal:
+        confirm(settings, journal.missing(asked), len(asked), "items", f"{ORDERS} calls each, ", budget, yes=yes)
+        record(settings, asked, journal, concurrency, budget, quiet=quiet, make_work=judge_work)
+        rows = {row["id"]: row for row in journal.rows(item.key for item in asked)}
+    return judge_trial(evidence, setup, [row_id(item.key) for item in items], asked, rows)
 
 
 def _write_statistics(

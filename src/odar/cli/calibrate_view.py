@@ -8,6 +8,7 @@ import click
 
 from odar.calibration.fit import Expectation, Fitted
 from odar.calibration.guarantee import Certificate
+from odar.calibration.judge_fit import JudgeTrial
 from odar.calibration.parts import Part
 from odar.engine import Odar
 from odar.policy.posterior import PosteriorDifficulty
@@ -46,6 +47,19 @@ def show(odar: Odar, fitted: Fitted, count: int) -> None:
             click.echo(
                 f"{'posterior':11} {kind}: {after}" + ("" if after == before else f"\n{'':11} before: {before}")
             )
+
+
+def show_judge(trial: JudgeTrial, rejected: str | None) -> None:
+    """What the judge would change, and its position bias."""
+    if trial.items:
+        bias = f"{trial.first_place:.0%} ({trial.expected_first:.0%} without bias)"
+        click.echo(f"judge       {trial.items} items with several free-text answers, each in two opposite orders")
+        click.echo(f"{'':11} accuracy {trial.accuracy_gain.signed()}; calls {trial.calls_gain.signed(2)}")
+        click.echo(
+            f"{'':11} another choice in the other order: {trial.order_dependent:.0%}; the first shown: {bias}"
+        )
+        click.echo(f"{'':11} replies that named no answer: {trial.unreadable}")
+    click.echo(f"{'judge':11} " + (f"off: {rejected}" if rejected else 'fusion.judge = "slow"'))
 
 
 def part_line(part: Part[Any], *, taken: bool) -> str:

@@ -20,9 +20,10 @@ import click
 from odar import errors
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import EXIT_CODES
+from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
-from odar.recording.executor import Executor, Item, LocalExecutor, OpenWork, Progress
+from odar.recording.executor import Executor, Item, LocalExecutor, OpenWork, Progress, Work
 from odar.recording.journal import Journal
 from odar.recording.limits import check_needs, rates_of
 from odar.recording.work import WithEngine
@@ -138,17 +139,18 @@ def record(
     budget: float | None,
     *,
     quiet: bool,
+    make_work: Callable[[Odar], Work] | None = None,
 ) -> None:
     """Record both agents on every item in this process, with a progress bar; then report what failed.
 
-    A local model runs once on each core.
+    A local model runs once on each core. `make_work` asks something else about the items.
     """
     from odar.recording.collect import collect, collect_work
 
     open_providers = None
     if uses_local_model(settings):
         settings, concurrency, open_providers = patient(settings), copies(settings), open_copies
-    work = WithEngine(settings, collect_work, open_providers)
+    work = WithEngine(settings, make_work or collect_work, open_providers)
     before = len(items) - len(journal.missing(items))
     with shown(len(items), before, quiet=quiet) as show:
         opened = open_engine("local", work, settings, requests=REQUESTS)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +252,7 @@ def _use_one_blas_thread() -> None:
     Its threads wait for each other by spinning, which takes four to eight times the CPU time on a busy machine.
     Another BLAS is left as it is.
     """
-    library = ctypes.CDLL(np._core._multiarray_umath.__file__)
+    library = ctypes.CDLL(import_module("numpy._core._multiarray_umath").__file__)
     for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_", "openblas_set_num_threads"):
         with suppress(AttributeError):
             getattr(library, name)(1)

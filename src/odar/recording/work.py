@@ -55,7 +55,7 @@ def worst_case(
             messages = odar.prompts[step].messages(query, draft, draft)
             most = Amount(count, count * (most_tokens(messages) + longest))
             needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
-            costs.append(_worst_cost(card, messages, longest, count))
+            costs.append(worst_cost(card, messages, longest, count))
         total = _add(total, None if None in costs else max(cost or 0.0 for cost in costs))
     if scored and odar.judge.surrogate is not None:
         card = odar.judge.surrogate.card
@@ -64,11 +64,12 @@ def worst_case(
             read = (*query.messages, Message("assistant", text))
             most = Amount(count, count * (most_tokens(read) + WRITES))
             needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
-            total = _add(total, _worst_cost(card, read, WRITES, count))
+            total = _add(total, worst_cost(card, read, WRITES, count))
     return needs, total
 
 
-def _worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
+def worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
+    """Return the most that so many calls can cost; None if the price is unknown."""
     try:
         return count * Ledger.worst_cost(card, messages, longest)
     except BudgetExceeded:

@@ -1,0 +1,60 @@
+"""Comparing free text by similarity changes nothing where answers have an exact form (SPEC 5.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from odar.policy.energy import measure
+from odar.policy.fusion import Fusion
+from odar.policy.stopping import Stopping
+from odar.recording.files import open_recording
+from odar.recording.schema import RecordedItem
+from odar.types import Step
+
+ROOT = Path(__file__).parents[2]
+RECORDINGS = [
+    *sorted((ROOT / "docs" / "data").glob("embedded-*.jsonl.gz")),
+    ROOT / "runs" / "local-pair" / "recording.jsonl.gz",
+]
+FREE_TEXT = ("truthfulqa_text", "starter")
+"""Sets whose questions ask for no exact form."""
+
+
+def answers(item: RecordedItem, similarity: str) -> list[str]:
+    """What Medium and Hard answer, the latter with as many samples as settle it."""
+    fusion = Fusion(beta=0.25, similarity=similarity)
+    by_step = {
+        step: [
+            replace(each.candidate, energy=measure(each.candidate.tokens, 0.1, None))
+            for each in item.attempts
+            if each.step is step
+        ]
+        for step in Step
+    }
+    solves = by_step[Step.SOLVE]
+    stops = (
+        k
+        for k in range(3, len(solves))
+        if Stopping(0.8).settled(fusion.votes(solves[:k], item.query), len(solves) - k)
+    )
+    paths = by_step[Step.VERIFY], solves[: next(stops, len(solves))]
+    asked = [[*by_step[Step.ANSWER], *slow] for slow in paths]
+    return [each[fusion.choose(each, item.query).winner].answer for each in asked if each]
+
+
+def exact_items(path: Path) -> Iterator[RecordedItem]:
+    return (item for item in open_recording(path).items() if item.key.set not in FREE_TEXT and item.attempts)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+def test_exact_answers_are_the_same_with_and_without_similarity(path):
+    changed = [item.key for item in exact_items(path) if answers(item, "lexical") != answers(item, "none")]
+    assert not changed
+
+
+def test_there_are_exact_answers_to_compare():
+    assert sum(1 for path in RECORDINGS for _ in exact_items(path)) > 500
