@@ -127,7 +127,7 @@ def half(arrays: PanelArrays, table: StatisticsTable, settings) -> Half:
     header = replace(arrays.header, settings={**arrays.header.settings, **current})
     arrays = replace(arrays, header=with_calibration(header, Calibration(table)))
     setting = Setting.of(arrays.header)
-    runs = [always(arrays, setting, path, "") for path in (SIMPLE, MEDIUM, HARD)]
+    runs = [always(arrays, setting, path) for path in (SIMPLE, MEDIUM, HARD)]
     by_path = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
     prior = prior_of(arrays, setting)
     found = Half(arrays, setting, by_path, prior, posterior_of(arrays, setting, prior), {})

@@ -75,7 +75,7 @@ def feature_rows(arrays: PanelArrays) -> list[FeatureRow]:
     found = []
     for without, name in names.items():
         prior = prior_of(arrays, setting.changed({"without": without}))
-        outcome = simulate_paths(arrays, setting, route(arrays, setting, prior), name)
+        outcome = simulate_paths(arrays, setting, route(arrays, setting, prior))
         figures = (outcome.path == best, outcome.score, outcome.calls)
         found.append(FeatureRow(name, pearson(prior, target), *(float(each.mean()) for each in figures)))
     chance, paths = random_matched(arrays, setting), route(arrays, setting).path

@@ -119,7 +119,7 @@ def test_suites_hold_only_what_the_panel_can_show(tmp_path):
     small = load_arrays(synthetic_panel(tmp_path, 30, samples=1))
     assert "best-of-n:n=9" not in expand(small, ["all"])
     assert "ensemble" not in suites(small)["baselines"]
-    with pytest.raises(InputError, match="needs two slow samples"):
+    with pytest.raises(InputError, match="2 slow samples an item are needed"):
         run(small, "ensemble")
     with pytest.raises(
         InputError, match="n = 5, but the recording holds 1 slow samples an item; odar eval collect … --samples 5"

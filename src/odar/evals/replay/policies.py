@@ -20,6 +20,7 @@ from odar.evals.replay.simulate import (
     PolicyOutcome,
     Setting,
     always,
+    by_path,
     choose,
     odar,
     price,
@@ -27,74 +28,45 @@ from odar.evals.replay.simulate import (
     simulate_paths,
 )
 from odar.policy.fusion import FAST, SOLVE, VERIFY
-from odar.policy.path import HARD, MEDIUM, SIMPLE, Route
-from odar.policy.rules import RULES, Array, Bools, Ints
+from odar.policy.path import HARD, MEDIUM, SIMPLE
+from odar.policy.rules import RULES, Bools, Ints
 from odar.policy.simulation import Simulation
 
 SEEDS = (42, 123, 456)
 """SPEC 7.4's."""
 
 
-def single_fast(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """The fast agent alone."""
-    return _among(arrays, setting, "single-fast", [FAST])
-
-
-def single_slow(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """The slow agent alone: its first sample."""
-    return _among(arrays, setting, "single-slow", [SOLVE])
-
-
-def cot(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """Chain of thought, by the slow agent, whose solving prompt asks for one."""
-    note = "the slow agent's solving prompt is a chain-of-thought prompt; one by the fast model is not in a panel"
-    return replace(single_slow(arrays, setting), name="cot", note=note)
-
-
 def self_consistency(arrays: PanelArrays, setting: Setting, k: int = 5) -> PolicyOutcome:
     """Plain voting over k slow samples."""
-    return _samples(arrays, replace(setting, rule="majority"), f"self-consistency-{k}", k)
+    return _among(arrays, replace(setting, rule="majority"), _samples(arrays, k))
 
 
 def best_of_n(arrays: PanelArrays, setting: Setting, n: int = 5) -> PolicyOutcome:
-    """The slow sample of lowest free energy among n; no reward model is at hand."""
-    note = "scored by free energy: no reward model is at hand"
-    return _samples(arrays, replace(setting, rule="fep", beta=np.inf), f"best-of-{n}", n, note)
+    """The slow sample of lowest free energy among n."""
+    argmin = replace(setting, rule="fep", beta=np.inf)
+    return _among(arrays, argmin, _samples(arrays, n), "scored by free energy: no reward model is at hand")
 
 
 def ensemble(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """One fast and two slow answers, plain voting."""
-    if arrays.samples < 2:
-        raise InputError("the simple ensemble needs two slow samples an item; collect with --samples 2 or more")
-    return _among(arrays, replace(setting, rule="majority"), "ensemble", [FAST, SOLVE, SOLVE + 1])
-
-
-def always_medium(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """Every item verified: the paper's "rules only"."""
-    return always(arrays, setting, MEDIUM, "always-medium")
-
-
-def always_hard(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """Every item sampled: no difficulty estimator."""
-    return always(arrays, setting, HARD, "always-hard")
+    return _among(arrays, replace(setting, rule="majority"), [FAST, *_samples(arrays, 2)])
 
 
 def length_adaptive(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """ODAR's mix of paths, given out by the length of the question."""
-    lengths = np.array([len(text) for text in arrays.items.query], dtype=np.float64)
-    note = "the longer the question, the longer the path; ODAR's mix of paths"
-    return simulate_paths(arrays, setting, _ranked(route(arrays, setting), lengths), "length-adaptive", note)
+    chosen, lengths = route(arrays, setting).path, [len(text) for text in arrays.items.query]
+    path = np.empty_like(chosen)
+    path[np.argsort(lengths, kind="stable")] = np.sort(chosen)
+    return simulate_paths(
+        arrays, setting, by_path(path), "the longer the question, the longer the path; ODAR's mix of paths"
+    )
 
 
 def random_matched(arrays: PanelArrays, setting: Setting, seed: int | None = None) -> PolicyOutcome:
     """ODAR's mix of paths, given out at random: by one seed, or the mean over SPEC 7.4's three."""
-    chosen = route(arrays, setting)
-    seeds = SEEDS if seed is None else (seed,)
-    runs = []
-    for each in seeds:
-        shuffled = np.random.default_rng(each).permutation(chosen.path)
-        aside = Route(shuffled, chosen.difficulty, np.zeros(len(arrays), dtype=bool))
-        runs.append(simulate_paths(arrays, setting, aside, "random-matched"))
+    chosen, seeds = route(arrays, setting).path, SEEDS if seed is None else (seed,)
+    shuffled = [by_path(np.random.default_rng(each).permutation(chosen)) for each in seeds]
+    runs = [simulate_paths(arrays, setting, each) for each in shuffled]
     if seed is not None:
         return runs[0]
     means = {
@@ -108,11 +80,9 @@ def random_matched(arrays: PanelArrays, setting: Setting, seed: int | None = Non
 def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """The cheapest of the three paths that answers best, known in hindsight; fusion as set."""
     paths = (SIMPLE, MEDIUM, HARD) if arrays.verified else (SIMPLE, HARD)
-    runs = [always(arrays, setting, path, "oracle-router") for path in paths]
-    scores = np.stack([run.score for run in runs])
+    scores = np.stack([always(arrays, setting, path).score for path in paths])
     best = np.array(paths)[scores.argmax(axis=0)]  # the first of equals, which is the cheapest
-    aside = Route(best, np.full(len(arrays), np.nan), np.zeros(len(arrays), dtype=bool))
-    return simulate_paths(arrays, setting, aside, "oracle-router", "knows in hindsight which path is right")
+    return simulate_paths(arrays, setting, by_path(best), "knows in hindsight which path is right")
 
 
 def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
@@ -122,51 +92,43 @@ def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     paid = np.zeros(score.shape, dtype=bool)
     paid[np.arange(len(arrays)), winner] = True
     paid[:, FAST] |= paid[:, VERIFY]
-    everything = np.ones(score.shape, dtype=bool)
-    return _settled(arrays, "oracle", paid, everything, winner, "the best answer in the panel: an upper bound")
+    return _settled(arrays, paid, np.ones(score.shape, dtype=bool), winner, "the best answer: an upper bound")
 
 
-def _samples(arrays: PanelArrays, setting: Setting, name: str, count: int, note: str = "") -> PolicyOutcome:
+def _samples(arrays: PanelArrays, count: int) -> list[int]:
+    """The columns of so many slow samples."""
     if not 1 <= count <= arrays.samples:
         raise InputError(
-            f"{name}: the recording holds {arrays.samples} slow samples an item; "
+            f"{count} slow samples an item are needed, and the recording holds {arrays.samples}; "
             f"odar eval collect … --samples {count} records more"
         )
-    return _among(arrays, setting, name, list(range(SOLVE, SOLVE + count)), note)
+    return list(range(SOLVE, SOLVE + count))
 
 
-def _among(arrays: PanelArrays, setting: Setting, name: str, columns: list[int], note: str = "") -> PolicyOutcome:
+def _among(arrays: PanelArrays, setting: Setting, columns: list[int], note: str = "") -> PolicyOutcome:
     """A fixed set of answers, fused."""
     mask = arrays.columns(*columns)
     winner = np.full(len(arrays), columns[0]) if len(columns) == 1 else choose(arrays, setting, mask)
-    return _settled(arrays, name, mask, mask, winner, note)
+    return _settled(arrays, mask, mask, winner, note)
 
 
-def _settled(arrays: PanelArrays, name: str, paid: Bools, seen: Bools, winner: Ints, note: str) -> PolicyOutcome:
+def _settled(arrays: PanelArrays, paid: Bools, seen: Bools, winner: Ints, note: str) -> PolicyOutcome:
     path, once = np.full(len(arrays), NO_PATH), np.ones(len(arrays), dtype=np.int64)
     run = Simulation(path, paid, seen, np.zeros_like(paid), winner, once, paid.sum(axis=1))
-    return price(arrays, name, run, note)
+    return price(arrays, run, note)
 
 
-def _ranked(chosen: Route, score: Array) -> Route:
-    """The same mix of paths, the higher scores on the longer paths."""
-    path = np.empty_like(chosen.path)
-    path[np.argsort(score, kind="stable")] = np.sort(chosen.path)
-    return Route(path, score, np.zeros(len(path), dtype=bool))
-
-
-Policy = Callable[..., PolicyOutcome]
-
-POLICIES: dict[str, tuple[Policy, dict[str, type]]] = {
-    "single-fast": (single_fast, {}),
-    "single-slow": (single_slow, {}),
-    "cot": (cot, {}),
+_COT = "the slow agent's solving prompt is a chain-of-thought prompt; one by the fast model is not in a panel"
+POLICIES: dict[str, tuple[Callable[..., PolicyOutcome], dict[str, type]]] = {
+    "single-fast": (lambda arrays, setting: _among(arrays, setting, [FAST]), {}),
+    "single-slow": (lambda arrays, setting: _among(arrays, setting, [SOLVE]), {}),
+    "cot": (lambda arrays, setting: _among(arrays, setting, [SOLVE], _COT), {}),
     "length-adaptive": (length_adaptive, {}),
     "self-consistency": (self_consistency, {"k": int}),
     "best-of-n": (best_of_n, {"n": int}),
     "ensemble": (ensemble, {}),
-    "always-medium": (always_medium, {}),
-    "always-hard": (always_hard, {}),
+    "always-medium": (lambda arrays, setting: always(arrays, setting, MEDIUM), {}),
+    "always-hard": (lambda arrays, setting: always(arrays, setting, HARD), {}),
     "random-matched": (random_matched, {"seed": int}),
     "oracle-router": (oracle_router, {}),
     "oracle": (oracle, {}),
@@ -220,7 +182,7 @@ def expand(arrays: PanelArrays, specs: Sequence[str]) -> list[str]:
 
 
 def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
-    """One policy over a arrays.
+    """One policy over a recording.
 
     Raises:
         UnknownName: there is no such policy or option.
@@ -230,7 +192,7 @@ def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
     options = _options(spec, rest)
     setting = Setting.of(arrays.header)
     if name == "odar":
-        return odar(arrays, setting.changed(options), spec)
+        return replace(odar(arrays, setting.changed(options)), name=spec)
     if name not in POLICIES:
         raise UnknownName("policy", name, {"odar", *POLICIES, *suites(arrays), "all"})
     policy, kinds = POLICIES[name]
@@ -242,8 +204,7 @@ def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
             given[option] = kinds[option](value)
         except ValueError:
             raise InputError(f"{spec}: {option} = {value!r} is not a number") from None
-    outcome = policy(arrays, setting, **given)
-    return replace(outcome, name=spec)
+    return replace(policy(arrays, setting, **given), name=spec)
 
 
 def run_all(arrays: PanelArrays, specs: Sequence[str]) -> Iterator[tuple[str, PolicyOutcome | InputError]]:

@@ -137,9 +137,8 @@ NO_PATH = -1
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """One policy over a arrays; every array has an entry per item."""
+    """One policy over a recording; every array has an entry per item."""
 
-    name: str
     score: Array
     """By the benchmark's metric, from 0 to 1."""
     calls: Array
@@ -157,6 +156,7 @@ class PolicyOutcome:
     """The score of the best answer it had to choose from."""
     worst: Array
     """The score of the worst."""
+    name: str = ""
     note: str = ""
     """What a reader must know to read the row rightly."""
 
@@ -169,16 +169,13 @@ class PolicyOutcome:
         return float(shares[0]), float(shares[1]), float(shares[2])
 
 
-def odar(arrays: PanelArrays, setting: Setting, name: str = "odar", note: str = "") -> PolicyOutcome:
+def odar(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     """ODAR in one setting."""
-    if not setting.dispatch:
-        note = _undispatched(arrays)
-    return simulate_paths(arrays, setting, route(arrays, setting), name, note)
+    note = "" if setting.dispatch else _undispatched(arrays)
+    return simulate_paths(arrays, setting, route(arrays, setting), note)
 
 
-def simulate_paths(
-    arrays: PanelArrays, setting: Setting, chosen: Route, name: str, note: str = ""
-) -> PolicyOutcome:
+def simulate_paths(arrays: PanelArrays, setting: Setting, chosen: Route, note: str = "") -> PolicyOutcome:
     """Take the paths that were chosen, and fuse as the setting says."""
     if setting.n > arrays.samples:
         raise InputError(
@@ -193,7 +190,7 @@ def simulate_paths(
     run = simulate(candidates, chosen.path, fusion_of(setting), stopping, setting.n)
     if setting.rule == NO_FUSION:
         run = replace(run, winner=first_slow(run.read))
-    return price(arrays, name, run, note, looked=chosen.looked)
+    return price(arrays, run, note, looked=chosen.looked)
 
 
 def choose(arrays: PanelArrays, setting: Setting, present: Bools) -> Ints:
@@ -216,12 +213,16 @@ def first_slow(present: Bools) -> Ints:
     return np.asarray(slow.argmax(axis=1))
 
 
-def always(arrays: PanelArrays, setting: Setting, path: int, name: str, note: str = "") -> PolicyOutcome:
+def always(arrays: PanelArrays, setting: Setting, path: int) -> PolicyOutcome:
     """The same path for every item."""
     if path == MEDIUM and not arrays.verified:
-        raise InputError(f"{name}: the recording has no verifications; record some with odar eval collect")
-    nowhere = Route(np.full(len(arrays), path), np.full(len(arrays), np.nan), np.zeros(len(arrays), dtype=bool))
-    return simulate_paths(arrays, setting, nowhere, name, note)
+        raise InputError("the recording has no verifications; record some with odar eval collect")
+    return simulate_paths(arrays, setting, by_path(np.full(len(arrays), path)))
+
+
+def by_path(path: Ints) -> Route:
+    """Paths that no difficulty has chosen."""
+    return Route(path, np.full(len(path), np.nan), np.zeros(len(path), dtype=bool))
 
 
 def _undispatched(arrays: PanelArrays) -> str:
@@ -387,14 +388,11 @@ def targets_of(arrays: PanelArrays) -> Array:
     return d_star(1 - arrays.answers.score[:, FAST], arrays.items.effort)
 
 
-def price(
-    arrays: PanelArrays, name: str, run: Simulation, note: str = "", *, looked: Bools | None = None
-) -> PolicyOutcome:
+def price(arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools | None = None) -> PolicyOutcome:
     """Price a simulation: calls, money, tokens and time; `looked`: where samples waited for the fast answer."""
     answers, rows = arrays.answers, np.arange(len(arrays))
     score = answers.score
     return PolicyOutcome(
-        name=name,
         score=score[rows, run.winner],
         calls=run.calls.astype(np.float64),
         cost=_sum(answers.output_usd, run.asked) + _prompts(arrays, run),

@@ -94,7 +94,7 @@ def fusion_table(findings: Findings) -> Exhibit:
         within = float(outcome.score[hard].mean()) if hard.any() else None
         rows.append([outcome.name.partition("=")[2], float(outcome.score.mean()), within])
     for row in rows:
-        forced = always(findings.arrays, replace(findings.setting, rule=row[0]), HARD, row[0])
+        forced = always(findings.arrays, replace(findings.setting, rule=row[0]), HARD)
         row.append(float(forced.score.mean()))
     marked = [i for i, row in enumerate(rows) if row[0] == findings.setting.rule]
     columns = columns_of("fusion rule |; accuracy; on the Hard path; Hard path for all")
