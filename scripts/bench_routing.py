@@ -19,7 +19,7 @@ from odar.calibration.posterior_fit import fit_weights
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
 from odar.evals.router_quality import RouterRow, oracle_score, router_row
-from odar.evals.scorers.choice import LETTERS
+from odar.evals.scorers.text import LETTERS
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.signals import AnswerKind, QuantileTables, SignalArrays
 from odar.recording.files import arrow

@@ -45,7 +45,7 @@ class PreferenceResult:
 
     pairs: int
     different: int
-    """Pairs whose answers differ; the others are ties, and nobody is asked about them."""
+    """Pairs whose answers differ; the others are ties and cost no call."""
     preference: Interval
     """Mean preference for the first answer, from 0 to 1; 0.5 is a tie."""
     order_dependent: float

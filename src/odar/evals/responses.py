@@ -1,4 +1,4 @@
-"""Recorded responses, scored: somebody's file against a benchmark's tasks."""
+"""Score the recorded responses of any model against a benchmark's tasks."""
 
 from __future__ import annotations
 

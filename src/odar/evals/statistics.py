@@ -236,7 +236,7 @@ def strata_of(arrays: PanelArrays) -> list[Hashable]:
 
 
 def label_free(arrays: PanelArrays) -> list[Hashable]:
-    """Other strata that no label has a hand in: benchmark crossed with quarters of question length (SPEC 7.4)."""
+    """Strata that use no label: benchmark crossed with quarters of question length (SPEC 7.4)."""
     lengths = [len(text) for text in arrays.items.query]
     return list(label_free_strata([key.set for key in arrays.items.keys], lengths))
 

@@ -88,7 +88,7 @@ class OdarModel(ModelAPI):
         return write_output(answer, query)
 
     async def aclose(self) -> None:
-        """Let go of connections and weights."""
+        """Close connections and unload models."""
         await self._odar.aclose()
 
     def max_connections(self) -> int:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from odar.evals.scorers import choice, ifeval, livebench, mathematics, programs
+from odar.evals.scorers import ifeval, livebench, mathematics, programs
 from odar.evals.scorers import text as texts
 from odar.policy.answers import last_boxed
 
@@ -23,7 +23,7 @@ ARGUMENTS = {
 }  # fmt: skip
 SCORERS = {
     "numeric": partial(mathematics.numeric, "1"),
-    "choice": lambda text: choice.choice("A", text, ["x", "y"]),
+    "choice": lambda text: texts.choice("A", text, ["x", "y"]),
     "verdict": partial(texts.verdict, True),
     "spans": partial(texts.f1, ["a b"]),
     "bigbench": partial(texts.bigbench, "(A)"),

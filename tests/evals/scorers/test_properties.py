@@ -14,12 +14,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.choice import LETTERS, choice, chosen, truthful_letter
 from odar.evals.scorers.ifeval import count_sentences
 from odar.evals.scorers.livebench import livebench
 from odar.evals.scorers.mathematics import number, numeric, within
 from odar.evals.scorers.text import (
+    LETTERS,
     bigbench,
+    choice,
+    chosen,
     exact_match,
     f1,
     grid_match,
@@ -29,6 +31,7 @@ from odar.evals.scorers.text import (
     order_similarity,
     show,
     similarity,
+    truthful_letter,
     verdict,
 )
 from odar.policy.answers import last_boxed

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.evals.scorers.choice import choice, chosen, truthful_letter
 from odar.evals.scorers.mathematics import number, numeric, within
-from odar.evals.scorers.text import bigbench, exact_match, f1, rouge_l, verdict
+from odar.evals.scorers.text import bigbench, choice, chosen, exact_match, f1, rouge_l, truthful_letter, verdict
 
 OPTIONS = ["a cat", "a dog", "a cat and a dog", "42"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task
-from odar.evals.scorers.choice import LETTERS, choice, truthful_letter
+from odar.evals.scorers.text import LETTERS, choice, truthful_letter
 from odar.inputs import recognise
 from odar.types import Image, Query
 

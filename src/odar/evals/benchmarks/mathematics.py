@@ -9,9 +9,8 @@ from functools import partial
 from odar.errors import GradedElsewhere
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task, by_answer
 from odar.evals.benchmarks.choices import ask, choices_gold, picture
-from odar.evals.scorers.choice import LETTERS, choice
 from odar.evals.scorers.mathematics import Verifier, math_equal, numeric, proof_score, within
-from odar.evals.scorers.text import exact_match
+from odar.evals.scorers.text import LETTERS, choice, exact_match
 from odar.policy.answers import last_boxed
 from odar.types import Query
 

@@ -319,7 +319,7 @@ def _find(arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tok
 
 
 def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | None:
-    """The statistics of a source on the panel's own answers; no label has a hand in them."""
+    """The statistics of a source on the panel's own answers, without labels."""
     own = (arrays.answers.source == number) & np.isfinite(values)
     fast = arrays.answers.fast.rows(arrays.answers.source[:, FAST] == number)
     quantiles = QuantileTables.of(fast).document() or None

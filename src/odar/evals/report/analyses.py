@@ -146,7 +146,7 @@ def sweeps(findings: Findings) -> list[Exhibit]:
         caption = (
             "By prior routing, with the recording's own μ and σ."
             if sweep == "lambda"
-            else "All else as it was set."
+            else "All other settings unchanged."
         )
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
         drawn = (

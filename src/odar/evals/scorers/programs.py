@@ -50,8 +50,7 @@ def passes(program: str, tests: Sequence[Test], limits: SandboxLimits | None = N
 
     A test by standard input compares the output line by line, trailing white space aside, and then word by word, as
     numbers where both are numbers. A test of a function calls it, or the method of that name of a class `Solution`,
-    with one JSON argument a line, and compares the JSON result (tuples are lists). An empty program passes nothing,
-    and no tests are passed by nobody.
+    with one JSON argument a line, and compares the JSON result (tuples are lists). Without program or tests: 0.
 
     >>> passes("print(int(input()) + 1)", [Test("1", "2"), Test("41", "42")])
     1.0

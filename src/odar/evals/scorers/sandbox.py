@@ -3,7 +3,7 @@
 SandboxLimits hold for each process and, in memory, processes and disk, for the run as a whole.
 
 This protects a measurement from what a model writes by mistake: loops, fork bombs, floods of output, writes to your
-files. Against somebody who wants to break out, run the evaluation in a container or virtual machine of its own.
+files. Against an attacker who wants to break out, run the evaluation in a container or virtual machine of its own.
 
 Resource limits count per process and per file: 32 processes of 1 GiB each are within them. Where cgroup v2 is
 available the kernel limits memory and processes of the run together; everywhere else on Linux, and for the disk, a
@@ -62,7 +62,7 @@ class Watcher(threading.Thread):
     Args:
         root: the run's first process.
         folder: the only place where the run may write.
-        limits: the most that the run as a whole may use; a limit of 0 is somebody else's to keep.
+        limits: the most that the run as a whole may use; 0 means no limit here.
         kill: ends the run.
     """
 
@@ -274,7 +274,7 @@ def run_python(
         place = Path(folder)
         for name, text in files.items():
             (place / name).write_text(text, encoding="utf-8")
-        place.chmod(0o777)  # started by root, the program is somebody else; the folder above is 0700 to others
+        place.chmod(0o777)  # started by root, the program runs as another user; the folder above is 0700 to others
         command = [*isolation(), sys.executable, "-I", "-B", "-u", str(_START)]
         alone = int("--user" in isolation())  # a user namespace counts its processes by itself
         given = (int(limits.seconds) + 1, limits.memory, limits.file_size, limits.files, limits.processes, alone)
@@ -305,7 +305,7 @@ def _run(
     handle = -1 if group is None else group.open()
     if handle >= 0:
         environment["ODAR_SANDBOX_CGROUP"] = str(handle)
-    process = subprocess.Popen(  # what nobody has read, within limits
+    process = subprocess.Popen(
         command,
         cwd=place,
         env=environment,
