@@ -357,12 +357,20 @@ def draw(found: Study) -> None:
         axes.plot(*zip(*ends, strict=True), color=grey, linestyle=":", label="random between the ends")
         default = unit * getattr(found.default, field).mean(), found.default.score.mean()
         axes.plot(*default, "D", color=blue)
-        axes.annotate("default", default, (5, -12), textcoords="offset points", color=blue)
+        axes.annotate("default", default, (-5, -15), textcoords="offset points", ha="right", color=blue)
         for row in shown:
             point = unit * getattr(row, field).mean(), row.score.mean()
             axes.plot(*point, "o", color=grey)
+            right = point[0] > 0.7 * unit * getattr(found.hard, field).mean()  # such labels grow to the left
+            down = row.name.startswith(("best", "always-medium"))
             axes.annotate(
-                row.name.partition(":")[0], point, (5, 4), textcoords="offset points", color=grey, fontsize=9
+                row.name.partition(":")[0],
+                point,
+                (-6 if right else 6, -12 if down else 5),
+                textcoords="offset points",
+                ha="right" if right else "left",
+                color=grey,
+                fontsize=9,
             )
         axes.margins(x=0.14, y=0.12)
         axes.set_xlabel(label, color=grey)
