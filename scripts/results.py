@@ -241,7 +241,7 @@ def study(halves: Sequence[Half]) -> Study:
     within = rows_of(
         halves, lambda each: each.paths("posterior", each.chosen["posterior"]), "**ODAR within 3 calls**"
     )
-    shipped = halves[0].setting
+    shipped, most = halves[0].setting, min(5, halves[0].arrays.samples)
     return Study(
         fast=policy(halves, "single-fast"),
         slow=slow,
@@ -255,7 +255,9 @@ def study(halves: Sequence[Half]) -> Study:
         ),
         equal_dollars=nearest(ours, "cost", float(slow.cost.mean()), "ODAR at single-slow's dollars"),
         targets=[nearest(ours, "calls", target, f"ODAR, target {target:g} calls") for target in TARGETS],
-        baselines=[policy(halves, spec) for spec in ("self-consistency:k=5", "best-of-n:n=5", "always-medium")],
+        baselines=[
+            policy(halves, spec) for spec in (f"self-consistency:k={most}", f"best-of-n:n={most}", "always-medium")
+        ],
         oracles=[policy(halves, "oracle-router"), policy(halves, "oracle")],
         random=matched(halves, within, "random, mix of ODAR within 3 calls", by_length=False),
         length=matched(halves, within, "by length, mix of ODAR within 3 calls", by_length=True),

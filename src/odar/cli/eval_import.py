@@ -24,12 +24,7 @@ from odar.types import Role
 @click.command("import")
 @click.option("--fast", type=UserPath(), required=True, metavar="FILE", help="Answers of the fast model.")
 @click.option(
-    "--slow",
-    type=UserPath(),
-    required=True,
-    multiple=True,
-    metavar="FILE",
-    help="Of the slow model; repeatable.",
+    "--slow", type=UserPath(), required=True, multiple=True, metavar="FILE", help="Of the slow model; repeatable."
 )
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), default="auto", show_default=True, help="Of all files."

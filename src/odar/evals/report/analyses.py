@@ -10,16 +10,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval
 from odar.evals.replay.policies import POSTERIOR, SIZES
 from odar.evals.replay.simulate import always
-from odar.evals.report.draw import (
-    Column,
-    Exhibit,
-    Palette,
-    colour_legend,
-    columns_of,
-    label,
-    line_chart,
-    name_rows,
-)
+from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, columns_of, label, line_chart, name_rows
 from odar.evals.report.findings import KINDS, Findings, Routers
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered

@@ -312,15 +312,7 @@ def strata_table(findings: Findings) -> Exhibit:
     rows.append(["all", len(fast), base, ours, ours - base])
     columns = columns_of("fast agent right |; benchmarks | d; fast; ODAR; gain | +.3f")
     caption = "Benchmarks by the accuracy of the fast agent, each counting the same."
-    return Exhibit(
-        "strata",
-        "By difficulty",
-        caption,
-        columns,
-        rows,
-        [len(rows) - 1],
-        folded=len(fast) < 2,
-    )
+    return Exhibit("strata", "By difficulty", caption, columns, rows, [len(rows) - 1], folded=len(fast) < 2)
 
 
 def details(findings: Findings) -> list[Exhibit]:
