@@ -98,8 +98,10 @@ def compare(first: str, second: str, set_name: str | None, as_json: bool) -> Non
       --only truthfulqa_text
     """
     sides = [_side(first), _side(second)]
-    rows = [{key: i for i, key in enumerate(arrays.items.keys)} for arrays, _ in sides]
-    shared = [key for key in sides[0][0].items.keys if key in rows[1] and set_name in (None, key.set)]
+    rows = [
+        {key: i for i, key in enumerate(arrays.items.keys) if set_name in (None, key.set)} for arrays, _ in sides
+    ]
+    shared = [key for key in rows[0] if key in rows[1]]
     if set_name and not shared:
         raise InputError(f"{first} and {second} share no item of the set {set_name!r}")
     if not shared:
