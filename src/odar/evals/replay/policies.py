@@ -99,7 +99,7 @@ def _samples(arrays: PanelArrays, count: int) -> list[int]:
     """The columns of so many slow samples."""
     if not 1 <= count <= arrays.samples:
         raise InputError(
-            f"{count} slow samples an item are needed, and the recording holds {arrays.samples}; "
+            f"{count} slow samples an item are needed, and the recording holds {arrays.samples} slow samples; "
             f"odar eval collect … --samples {count} records more"
         )
     return list(range(SOLVE, SOLVE + count))
