@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from odar.config import load_settings
+from odar.store import writer
 from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Cursor, Filter, Record
 from odar.store.store import Store
@@ -99,7 +100,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"{folder}/odar.db"
         settings = load_settings("tiny", config="/dev/null", environ={})
-        settings = replace(settings, store=replace(settings.store, url=url, content=given.content, queue_mb=1024))
+        settings = replace(settings, store=replace(settings.store, url=url, content=given.content))
+        writer.MAX_QUEUED_BYTES = 1 << 30
         store = Store(settings)
         await writing(store)
         key, secret = create_key(store._database, f"bench {time.time()}", KeyLimits(1e9, 1e9, 1e9))

@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant("limits: a client's own words free (6.2)", "agents/ledger.py", "max(_understood(message), _as_written(message))", "_understood(message)", "agents/test_ledger.py"),
     Mutant("running: outliers not pulled in", "policy/alignment.py", "values = np.clip(values, low - reach, high + reach)", "", "policy/test_alignment.py"),
     Mutant("running: counts never fade", "policy/alignment.py", "max(0.0, day - self.day) / half_life", "0.0", "policy/test_alignment.py"),
-    Mutant("running: used from the first", "store/alignment.py", " and r.count >= self._settings.floor", "", "store/test_alignment.py"),
+    Mutant("running: used from the first", "store/alignment.py", " and r.count >= MIN_SERVED", "", "store/test_alignment.py"),
     Mutant("drift: any difference", "policy/alignment.py", "abs(z) > SURE and abs(shift) > SHIFT", "abs(z) > SURE", "policy/test_alignment.py"),
     Mutant("surrogate: scored in vain (5.6)", "agents/scoring.py", "self._choose(seen,", "self._choose(weighed,", "agents/test_scoring.py"),
     Mutant("fit: the least likely (5.10)", "calibration/fusion_fit.py", "best = int(np.argmax(", "best = int(np.argmin(", "calibration/test_fusion_fit.py"),

@@ -45,6 +45,8 @@ from odar.types import Assignment, Decision, Estimate, Image, Query, Role, Step
 LONG_TEXT = 1_500
 """Characters beyond which a text is estimated in a thread. A short one takes a fraction of a millisecond."""
 THREADS = 2
+MAX_RETRIES = 6
+"""Retries of all calls of one question together."""
 _log = logging.getLogger(__name__)
 
 
@@ -223,7 +225,7 @@ class Components:
         if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
             raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
         own = self.settings.limits
-        limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, self.settings.retry.per_question)
+        limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, MAX_RETRIES)
         return Ledger(limits.tightened(deadline_s, max_calls, max_cost_usd))
 
     def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:

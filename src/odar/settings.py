@@ -118,8 +118,10 @@ class FusionSettings:
 class AlignmentSettings:
     """μ and σ of served traffic (SPEC 5.5)."""
 
-    running: bool = setting("use them for models without calibration, and watch the others for drift", True)
-    floor: int = setting("served candidates before they are used", 50, ge=2)
+    running: bool = setting(
+        "use them for models without calibration, from 50 served candidates on, and watch the others for drift",
+        True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,6 @@ class RetrySettings:
     base_s: float = setting("first pause, doubled each time", 0.5, ge=0)
     max_s: float = setting("longest pause", 8.0, ge=0)
     max_retry_after_s: float = setting("longest pause that a provider may ask for (retry-after)", 60.0, ge=0)
-    per_question: int = setting("retries of all calls of one question together", 6, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +174,6 @@ class GatewaySettings:
     prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
     max_tokens: int = setting("longest answer where the client sets none", 4096, ge=1)
     reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)
-    max_retry_after_s: float = setting(
-        "longest pause that a provider may ask for while a client waits; beyond it the 429 is passed on", 2.0, ge=0
-    )
     max_in_flight: int = setting("requests at a time; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("largest request, in megabytes; images are the large ones", 32.0, gt=0)
     image_urls: str = setting(
@@ -200,7 +198,6 @@ class GatewaySettings:
         10_000,
         ge=0,
     )
-    session_ttl_s: float = setting("seconds after its last request that a conversation is remembered", 3600.0, gt=0)
     log_format: str = setting("form of log lines on standard error: text or json", "text")
     log_requests: bool = setting("a log line for every question, without its texts", True)
 
@@ -217,8 +214,6 @@ class StoreSettings:
     )
     retention_days: int = setting("traces older than this are deleted; 0 keeps all", 30, ge=0)
     flush_interval_s: float = setting("longest wait before traces are written", 0.5, gt=0, le=60)
-    queue_size: int = setting("traces that may wait to be written; beyond it new ones are shed", 10_000, ge=1)
-    queue_mb: int = setting("memory that they may take, roughly", 64, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

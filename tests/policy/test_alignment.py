@@ -160,13 +160,13 @@ def test_a_calibration_of_nothing_is_no_reference(calibrated):
 
 def test_a_row_says_what_is_used():
     many, few = traffic(0.9, 0.1, 100), traffic(0.9, 0.1, 10)
-    assert alignment_row(SOURCE, "answer", CALIBRATED, many, 50).used == "calibrated"
-    assert alignment_row(SOURCE, "answer", None, many, 50).used == "running"
-    assert alignment_row(SOURCE, "answer", None, few, 50).used == "nothing"
+    assert alignment_row(SOURCE, "answer", CALIBRATED, many).used == "calibrated"
+    assert alignment_row(SOURCE, "answer", None, many).used == "running"
+    assert alignment_row(SOURCE, "answer", None, few).used == "nothing"
 
 
 def test_a_row_has_the_figures_of_both():
-    row = alignment_row(SOURCE, "solve", CALIBRATED, traffic(0.9, 0.1, 100), 50)
+    row = alignment_row(SOURCE, "solve", CALIBRATED, traffic(0.9, 0.1, 100))
     assert (row.model, row.step, row.seen, row.calibrated_mean, row.calibrated_deviation) == (
         "m",
         "solve",
@@ -177,4 +177,4 @@ def test_a_row_has_the_figures_of_both():
     assert row.running_mean == pytest.approx(0.9, rel=0.05)
     assert row.drifting
     assert row.drift_z > 4
-    assert alignment_row(SOURCE, "solve", CALIBRATED, Running(), 50).drift_z is None
+    assert alignment_row(SOURCE, "solve", CALIBRATED, Running()).drift_z is None

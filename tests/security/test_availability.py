@@ -113,8 +113,9 @@ async def test_another_model_of_the_agents_is_asked_first(start, up, slow, strea
     assert (len(up.requests), len(slow.requests)) == (1, 1)
 
 
-async def test_retries_are_counted_for_the_whole_question(start, up, slow):
-    live = await start(retry={**RETRY, "per_question": 2})
+async def test_retries_are_counted_for_the_whole_question(start, up, slow, monkeypatch):
+    monkeypatch.setattr("odar.components.MAX_RETRIES", 2)
+    live = await start(retry=RETRY)
     for server in (up, slow):
         server.behave(status(500))
     assert await statuses(live, 1, model="odar-hard") == {500}

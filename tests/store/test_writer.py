@@ -74,8 +74,9 @@ async def test_the_same_record_twice_is_one(opened, url):
     assert ids_in(store) == {record.id}
 
 
-async def test_a_full_queue_sheds_the_new_and_says_so(opened, sqlite_url):
-    store = opened(sqlite_url, queue_size=10, flush_interval_s=60)
+async def test_a_full_queue_drops_new_records_and_says_so(opened, sqlite_url, monkeypatch):
+    monkeypatch.setattr("odar.store.writer.MAX_QUEUED", 10)
+    store = opened(sqlite_url, flush_interval_s=60)
     lock = sqlite3.connect(sqlite_url, isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")  # nothing can be written now
     records = [make_record() for _ in range(25)]
@@ -90,8 +91,9 @@ async def test_a_full_queue_sheds_the_new_and_says_so(opened, sqlite_url):
     assert store.health().ok
 
 
-async def test_the_queue_is_bounded_in_memory_as_well(opened, sqlite_url):
-    store = opened(sqlite_url, queue_mb=1, flush_interval_s=60)
+async def test_the_queue_is_bounded_in_memory_as_well(opened, sqlite_url, monkeypatch):
+    monkeypatch.setattr("odar.store.writer.MAX_QUEUED_BYTES", 1 << 20)
+    store = opened(sqlite_url, flush_interval_s=60)
     big = "word " * 2000  # 2 × 2000 tokens: some 600 kB
     assert store.put(make_record(text=big))
     assert not store.put(make_record(text=big))

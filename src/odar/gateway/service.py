@@ -32,6 +32,10 @@ from odar.store.store import Store
 from odar.types import Decision, Path, Role
 
 ADAPTIVE = "odar"
+MAX_RETRY_AFTER_S = 2.0
+"""Longest pause that a provider may ask for while a client waits; otherwise its 429 is passed on."""
+SESSION_TTL_S = 3600.0
+"""How long a conversation is remembered after its last request."""
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0
 _SHIPPED = frozenset(f"profile {name}" for name in PROFILES)
@@ -66,7 +70,7 @@ class Service:
         self.traces = traces
         self.logs = logs
         self.gate = Gate(settings.gateway.max_in_flight)
-        self.sessions = SessionTable(settings.gateway.sessions, settings.gateway.session_ttl_s)
+        self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
         agents = (name for role in Role for name in settings.models_of(role))
         self._named_models = frozenset([*settings.models, *agents])
         self.metrics = Metrics(self.gate, self._named_models)
@@ -337,7 +341,7 @@ def for_chat(settings: Settings) -> Settings:
         )
 
     retry = dataclasses.replace(
-        settings.retry, max_retry_after_s=min(settings.retry.max_retry_after_s, gateway.max_retry_after_s)
+        settings.retry, max_retry_after_s=min(settings.retry.max_retry_after_s, MAX_RETRY_AFTER_S)
     )
     return dataclasses.replace(
         settings, prompts=gateway.prompts, fast=roomy(settings.fast), slow=roomy(settings.slow), retry=retry

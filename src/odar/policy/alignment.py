@@ -201,6 +201,8 @@ SHIFT = 0.5
 """A mean that moved by less than this many σ changes no choice worth speaking of."""
 SPREAD = 1.5
 """Nor does a σ that grew or shrank by less than this factor."""
+MIN_SERVED = 50
+"""Served candidates of a source before its own statistics are used."""
 FEWEST = 30
 """Served candidates below which nothing is said."""
 
@@ -266,13 +268,11 @@ class AlignmentRow:
     drifting: bool
 
 
-def alignment_row(
-    source: Source, step: str, calibrated: Statistics | None, running: Running, floor: int
-) -> AlignmentRow:
+def alignment_row(source: Source, step: str, calibrated: Statistics | None, running: Running) -> AlignmentRow:
     """One row of the report."""
     served = running.alignment()
     found = None if calibrated is None else drift(running, calibrated)
-    ready = served is not None and running.count >= floor
+    ready = served is not None and running.count >= MIN_SERVED
     return AlignmentRow(
         model=source.model,
         step=step,

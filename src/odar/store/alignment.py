@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from odar.errors import StoreError
 from odar.files import user_path
 from odar.policy.alignment import (
+    MIN_SERVED,
     AlignmentRow,
     Running,
     Source,
@@ -234,7 +235,7 @@ class ServedAlignment:
             new = {source: Running.of(energies, day) for source, energies in waiting.items()}
             self._served = self._stored(new, half_life)
             faded = {source: running.faded(day, half_life) for source, running in self._served.items()}
-            found = {s: r.alignment() for s, r in faded.items() if not s.signal and r.count >= self._settings.floor}
+            found = {s: r.alignment() for s, r in faded.items() if not s.signal and r.count >= MIN_SERVED}
             self._ready = {source: alignment for source, alignment in found.items() if alignment is not None}
             self._tables = _tables(faded)
 
@@ -260,7 +261,6 @@ class ServedAlignment:
                 steps.get(source.prompt_md5, source.prompt_md5[:8]),
                 self.calibrated.find(source),
                 served.get(source, Running()),
-                self._settings.floor,
             )
             for source in sources
         ]

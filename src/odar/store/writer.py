@@ -34,6 +34,10 @@ _EDGES = [i / BINS for i in range(1, BINS)]
 _INT_MAX = 2**63 - 1
 BATCH = 200
 """Traces in one transaction, at most."""
+MAX_QUEUED = 10_000
+"""Traces that may wait to be written; further ones are dropped."""
+MAX_QUEUED_BYTES = 64 << 20
+"""Memory that they may take, roughly."""
 _LONGEST_PAUSE_S = 10.0
 """Between two tries of a database that fails."""
 _AT_A_TIME = 4
@@ -227,8 +231,8 @@ class TraceWriter:
         """Queue a record; False if it was shed. Takes microseconds, never waits for the database, never raises."""
         weight = record.weight()
         with self._wake:
-            full = len(self._queue) >= self._settings.queue_size
-            if self._closing or full or self._bytes + weight > self._settings.queue_mb << 20:
+            full = len(self._queue) >= MAX_QUEUED
+            if self._closing or full or self._bytes + weight > MAX_QUEUED_BYTES:
                 self._dropped += 1
                 return False
             self._queue.append(record)
@@ -265,7 +269,7 @@ class TraceWriter:
         """The figures of this moment."""
         with self._wake:
             queued = len(self._queue)
-            ok = self._error is None and queued < self._settings.queue_size
+            ok = self._error is None and queued < MAX_QUEUED
             return Health(ok, queued, self._stored, self._dropped, self._rejected, self._error, self._rejection)
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
