@@ -305,7 +305,7 @@ def here(tmp_path, monkeypatch):
 def test_a_file_nobody_named_must_be_ones_own(here, monkeypatch):
     assert load_settings(environ={}).providers["openai"].base_url == "http://evil.example"
     here.chmod(0o646)
-    with pytest.raises(SettingsError, match=r"odar\.toml can be written by anybody; look at it, then name it"):
+    with pytest.raises(SettingsError, match=r"odar\.toml can be written by every user; look at it, then name it"):
         load_settings(environ={})
     here.chmod(0o644)
     owner = here.stat().st_uid

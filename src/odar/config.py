@@ -272,7 +272,7 @@ def _toml_layer(source: Any, origin: str) -> Layer:
         tree = tomllib.loads(source.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise SettingsError(f"{origin} is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError of its own
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
         why = "nested too deeply" if isinstance(error, RecursionError) else error
         raise SettingsError(f"{origin} is not valid TOML: {why}") from None
     except OSError as error:

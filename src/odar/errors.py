@@ -31,7 +31,7 @@ class OdarError(Exception):
     """The root: catch this to catch everything ODAR raises on purpose.
 
     Attributes:
-        spend: what had been spent (an `odar.types.Spend`) when a question failed, or None where nothing was begun.
+        spend: what had been spent (an `odar.types.Spend`) when a question failed, or None if nothing was started.
     """
 
     spend: Any = None
@@ -50,7 +50,7 @@ class InputError(UsageError):
 
 
 class GradedElsewhere(InputError):
-    """Answers to this benchmark are graded by a harness of its own; says how its results are imported."""
+    """Answers to this benchmark are graded by the benchmark's own harness; says how its results are imported."""
 
 
 class UnknownName(UsageError):

@@ -1,4 +1,4 @@
-"""JSON as we read and write it: not nested absurdly deep, of a version we know; as bytes, and fast."""
+"""JSON: fast reading and writing, with a limit on depth, and checks of format versions."""
 
 from __future__ import annotations
 

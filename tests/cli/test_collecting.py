@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from odar.cli.collecting import (
     MOST_COPIES,
-    PATIENCE,
+    TIMEOUT_FACTOR,
     confirm,
     copies,
     costs_of,
@@ -19,9 +19,9 @@ from odar.cli.collecting import (
     failures,
     open_copies,
     open_engine,
-    patient,
     report_failures,
     shown,
+    with_long_timeouts,
 )
 from odar.config import load_settings
 from odar.errors import BudgetExceeded, InputError, SettingsError
@@ -116,10 +116,10 @@ class TestEngine:
 
 def test_patience_changes_times_alone():
     usual = settings()
-    found = patient(usual)
-    assert found.fast.timeout_s == PATIENCE * usual.fast.timeout_s
-    assert found.slow.timeout_s == PATIENCE * usual.slow.timeout_s
-    assert found.limits.deadline_s == PATIENCE * usual.limits.deadline_s
+    found = with_long_timeouts(usual)
+    assert found.fast.timeout_s == TIMEOUT_FACTOR * usual.fast.timeout_s
+    assert found.slow.timeout_s == TIMEOUT_FACTOR * usual.slow.timeout_s
+    assert found.limits.deadline_s == TIMEOUT_FACTOR * usual.limits.deadline_s
     assert (found.fast.model, found.routing, found.fusion) == (usual.fast.model, usual.routing, usual.fusion)
 
 
@@ -173,8 +173,8 @@ def ended(**figures):
     ("again", "usd", "begin", "end"),
     [
         (0, 0.0, "", ""),
-        (1, 0.25, "odar: 1 time an item", "may be billed too, $0.2500 at the most\n"),
-        (3, None, "odar: 3 times an item", "may be billed too, nobody knows how much\n"),
+        (1, 0.25, "odar: 1 time an item", "may be billed too, at most $0.2500\n"),
+        (3, None, "odar: 3 times an item", "may be billed too, at an unknown cost\n"),
     ],
 )
 def test_what_lost_workers_may_have_cost_is_said(capsys, again, usd, begin, end):

@@ -59,7 +59,7 @@ def test_asking_keeps_texts_when_told_to_and_nothing_when_told_not_to(odar, prov
 
 @pytest.mark.parametrize("trouble", ["no database", "a folder", "locked"])
 def test_a_broken_store_costs_one_line_and_not_the_answer(odar, provider, tmp_path, monkeypatch, trouble):
-    monkeypatch.setattr("odar.cli.ask._PATIENCE_S", 0.05)
+    monkeypatch.setattr("odar.cli.ask._STORE_TIMEOUT_S", 0.05)
     path = tmp_path / "broken.db"
     other = None
     if trouble == "no database":
@@ -184,7 +184,7 @@ def test_an_export_that_breaks_off_says_how_to_go_on(odar, put, monkeypatch):
 
     monkeypatch.setattr(Archive, "export", breaks)
     result = odar("traces", "export")
-    assert (result.code, result.err) == (130, "odar: broke off; go on with --from t1\n\nodar: interrupted\n")
+    assert (result.code, result.err) == (130, "odar: interrupted; continue with --from t1\n\nodar: interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_export_that_breaks_off_says_how_to_go_on(odar, put, monkeypatch):
     [
         (["traces", "show", "zz"], "unknown trace 'zz'"),
         (["traces", "--since", "noon"], "time 'noon' is not ISO 8601"),
-        (["traces", "--since", "999999999w"], "is longer ago than there are dates"),
+        (["traces", "--since", "999999999w"], "is too long ago"),
         (["traces", "--after", "x"], "cursor 'x' is not one"),
         (["traces", "export", "--out", "/nowhere/x.jsonl"], "--out '/nowhere/x.jsonl' cannot be written"),
         (["traces", "export", "--from", "zz"], "unknown trace 'zz'"),

@@ -104,7 +104,7 @@ def test_whoever_runs_it_is_told_of_a_jump_once(caplog):
         machine.after(calendar, 1.0, 40 * DAY)
         machine.after(calendar, 1.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "the clock jumped 40 days ahead; no trace is deleted on its word before it has gone on for 6 hours"
+        "the clock jumped 40 days ahead; it is not used for deleting traces until it has run for 6 hours"
     ]
 
 

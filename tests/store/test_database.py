@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_a_server_that_is_not_there_is_named_without_its_password():
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'odar[postgres]'")
     with pytest.raises(StoreError) as raised:
-        Database(StoreSettings(url="postgresql://me:secret@127.0.0.1:1/odar"), patience_s=2)
+        Database(StoreSettings(url="postgresql://me:secret@127.0.0.1:1/odar"), lock_timeout_s=2)
     assert "store postgresql+psycopg://me:***@127.0.0.1:1/odar: " in str(raised.value)
     assert "secret" not in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -119,14 +119,14 @@ def test_a_file_that_another_holds_before_it_is_ours_is_waited_for_and_then_name
     other.execute("CREATE TABLE t (x)")
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StoreError, match=rf"store {sqlite_url}: database is locked"):
-        Database(StoreSettings(url=sqlite_url), patience_s=0.1)
+        Database(StoreSettings(url=sqlite_url), lock_timeout_s=0.1)
     other.execute("COMMIT")
     other.close()
-    Database(StoreSettings(url=f"sqlite:///{sqlite_url}"), patience_s=0.1).close()
+    Database(StoreSettings(url=f"sqlite:///{sqlite_url}"), lock_timeout_s=0.1).close()
 
 
 def test_a_database_that_another_holds_is_waited_for_and_then_named(sqlite_url):
-    database = Database(StoreSettings(url=sqlite_url), patience_s=0.1)
+    database = Database(StoreSettings(url=sqlite_url), lock_timeout_s=0.1)
     other = sqlite3.connect(sqlite_url, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="database is locked") as raised, database.write():
@@ -149,7 +149,7 @@ def test_a_file_that_another_process_holds_is_waited_for(tmp_path):
     released = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
     released.start()
     try:
-        database = Database(StoreSettings(url=str(file)), patience_s=20)
+        database = Database(StoreSettings(url=str(file)), lock_timeout_s=20)
         with database.read() as connection:
             assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         database.close()
@@ -164,4 +164,4 @@ def test_a_file_that_is_never_let_go_is_named_in_time(tmp_path):
         holder.execute("CREATE TABLE other (x)")
         holder.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreError, match=rf"store {re.escape(str(file))}: database is locked"):
-            Database(StoreSettings(url=str(file)), patience_s=0.1)
+            Database(StoreSettings(url=str(file)), lock_timeout_s=0.1)

@@ -61,7 +61,7 @@ def test_whatever_happens_the_answer_stands(sqlite_url, settings_of, monkeypatch
 
 
 def test_nobody_waits_long_for_a_database_that_another_holds(sqlite_url, settings_of, monkeypatch):
-    monkeypatch.setattr(ask, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(ask, "_STORE_TIMEOUT_S", 0.2)
     settings = settings_of(sqlite_url)
     other = Database(settings.store)
     with other.write():

@@ -141,7 +141,7 @@ class TestTrouble:
         await self.check(store, lambda: event.listen(pool, "checkout", full), mend, "database or disk is full")
 
     async def test_a_locked_database(self, opened, sqlite_url, monkeypatch):
-        monkeypatch.setattr("odar.store.store.Database", partial(Database, patience_s=0.1))
+        monkeypatch.setattr("odar.store.store.Database", partial(Database, lock_timeout_s=0.1))
         store = opened(sqlite_url, flush_interval_s=0.05)
         lock = sqlite3.connect(sqlite_url, isolation_level=None)
         await self.check(

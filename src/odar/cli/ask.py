@@ -27,8 +27,8 @@ from odar.store.record import Record
 from odar.summary import summary
 from odar.types import Answer, Decision, Path, Query
 
-_PATIENCE_S = 1.0
-"""Nobody waits longer for a prompt to come back because another process holds the database."""
+_STORE_TIMEOUT_S = 1.0
+"""How long the command waits for a database that another process has locked."""
 
 
 @click.command("ask")
@@ -77,7 +77,7 @@ def command(
     odar ask --json - < question.txt
     """
     text = _read_question(question, file)
-    check_text(text)  # before a profile is announced or weights are fetched for nothing
+    check_text(text)  # before weights are fetched
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
@@ -115,7 +115,7 @@ def _show(answer: Answer, query: Query, settings: Settings, *, shown: bool, as_j
 
 
 async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch: bool) -> tuple[Answer, bool]:
-    """The answer, and whether the person watching has already seen it."""
+    """The answer, and whether it was already printed."""
     stream = AnswerStream() if watch and sys.stdout.isatty() else None
     with _status(watch and sys.stderr.isatty()) as tell:
         display = DownloadDisplay(lambda: tell(None))  # of the slow model, if the question turns out to need it
@@ -202,10 +202,10 @@ def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None
         from odar.store.database import Database
         from odar.store.writer import make_row, write_rows
 
-        with Database(settings.store, _PATIENCE_S) as database, database.write() as connection:
+        with Database(settings.store, _STORE_TIMEOUT_S) as database, database.write() as connection:
             write_rows(connection, [make_row(Record(query, answer), content=settings.store.content)])
     except OdarError as error:
         return one_line(error)
-    except Exception as error:  # the answer stands, whatever becomes of its trace
+    except Exception as error:  # a failure to store the trace must not lose the answer
         return f"{type(error).__name__}: {one_line(error)}"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,14 @@ from odar.types import Query, Role
 
 if TYPE_CHECKING:
     from odar.calibration.evidence import Evidence
-    from odar.calibration.fit import Fitted
+    from odar.calibration.fit import Expectation, Fitted
+    from odar.calibration.guarantee import Certificate
     from odar.calibration.judge_fit import JudgeTrial
-    from odar.calibration.routing_fit import Goal
+    from odar.calibration.parts import Part
     from odar.calibration.setup import Setup
+    from odar.calibration_file import Calibration
     from odar.engine import Odar
+    from odar.policy.posterior import PosteriorDifficulty
     from odar.recording.header import Header
     from odar.recording.questions import Question
     from odar.recording.schema import RecordedItem
@@ -48,12 +52,12 @@ FEWEST = 30
     metavar="ROWS",
     help="Only train the difficulty estimator on these rows; no call is made.",
 )
-@click.option("--from-traces", is_flag=True, help="Fit to recorded traffic with feedback; calls nobody.")
+@click.option("--from-traces", is_flag=True, help="Fit to recorded traffic with feedback; no call is made.")
 @click.option(
     "--out",
     type=UserPath(),
     metavar="FILE",
-    help="Where the result is written. Default: calibration.json; with --difficulty, estimator.json.",
+    help="Output file. Default: calibration.json; with --difficulty, estimator.json.",
 )
 @click.option(
     "--recording",
@@ -72,14 +76,14 @@ FEWEST = 30
     type=Finite(min=0, max=1),
     default=0.05,
     show_default=True,
-    help="Accuracy that a clear saving may cost, at worst.",
+    help="Largest accuracy loss that a significant saving may cost.",
 )
 @click.option(
     "--goal",
     type=click.Choice(("balanced", "accuracy", "cost")),
     default="balanced",
     show_default=True,
-    help="What τ1 and τ2 are chosen for: accuracy per cost, accuracy, or cost without losing accuracy.",
+    help="Choose τ1 and τ2 for accuracy per cost, for accuracy, or for cost without losing accuracy.",
 )
 @click.option("--max-calls", type=Finite(min=1), metavar="CALLS", help="Mean calls of a question, at most.")
 @click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Mean cost of a question, at most.")
@@ -90,14 +94,18 @@ FEWEST = 30
     help="Certify the cheapest setting that loses at most this much accuracy.",
 )
 @click.option(
-    "--confidence", type=Finite(min=0, max=1), default=0.95, show_default=True, help="Of that certificate."
+    "--confidence",
+    type=Finite(min=0, max=1),
+    default=0.95,
+    show_default=True,
+    help="Confidence level of that certificate.",
 )
 @click.option(
     "--against",
     type=click.Choice(("always-hard", "always-slow")),
     default="always-hard",
     show_default=True,
-    help="What it is compared with: the Hard path, or one slow answer.",
+    help="Reference of the certificate: the Hard path, or one slow answer.",
 )
 @click.option("--history", "show_history", is_flag=True, help="List how feedback moved the thresholds.")
 @click.option("--undo", type=click.IntRange(min=1), metavar="N", help="Return to the thresholds before change N.")
@@ -125,16 +133,16 @@ def command(
     """Run both agents on questions with known answers, and fit ODAR to them.
 
     DATA is a JSONL file with query and answer on each line (optionally id, accept, time, reasoning, image);
-    without it, ODAR's own starter questions are used. Fitted are the estimator, the posterior, τ1 and τ2, μ and
-    σ, β and skills; each takes the place of what is in use only where it is clearly better on questions it was
-    not fitted to. Interrupt it at any time: the same command continues. With --from, answers that were recorded
-    once are used in place of new ones; of a recording with a split, only the items to calibrate with.
+    without it, ODAR's own starter questions are used. It fits the estimator, the posterior, τ1 and τ2, μ and σ, β
+    and skills; each replaces the current one only if it is significantly better on questions it was not fitted to.
+    You can interrupt it at any time: the same command continues. With --from, recorded answers are used instead of
+    new ones; if the recording has a split, only the items to calibrate with.
 
-    The whole is judged on questions it was not fitted to, and written unless it is worse: clearly less often right
-    (the 95% interval of the difference ends below 0); less often right and not clearly cheaper; less often right
-    and, at the low end of the interval, by more than --tolerance; or dearer and not clearly more often right.
-    Cheaper means fewer dollars, or fewer calls where nothing is charged. Where it is not written, μ, σ and the
-    quantiles of the fast answers are all the same: they need no judgment.
+    The result is judged on questions it was not fitted to. It is rejected if its accuracy is significantly lower
+    (the 95% interval of the difference ends below 0); lower and not significantly cheaper; lower by more than
+    --tolerance at the low end of the interval; or if it costs more and is not significantly more accurate. Cheaper
+    means fewer dollars, or fewer calls where nothing is charged. If it is rejected, only μ, σ and the quantiles of
+    the fast answers are written.
 
     --judge asks the slow model which of an item's recorded free-text answers is best, in two opposite orders, and
     switches `fusion.judge` on only if clearly more answers are right with it. Its position bias is shown.
@@ -146,7 +154,7 @@ def command(
     fast model was right, or how often. With correct, time (a person's) or reasoning (a worked solution) counts
     half. The estimator is trained from the shipped weights on and compared with them on held-out folds.
 
-    The local model runs once on each core; for it --concurrency does not count.
+    The local model runs once on each core and ignores --concurrency.
 
     \b
     odar calibrate questions.jsonl --budget 5
@@ -177,7 +185,7 @@ def command(
         raise InputError(f"--from reads a recording; it does not go together with {' or '.join(given[:1])}")
     if source:
         odar, items = _from_recording(settings, source)
-        return _fit_and_write(odar, items, source, as_json=as_json, **_only_fit(options))
+        return _fit_and_write(odar, items, source, options, as_json=as_json)
     from odar.recording.questions import load_questions, starter_questions
 
     labelled = not options["statistics_only"]
@@ -186,17 +194,17 @@ def command(
         raise InputError(
             "calibrate compares answers: give the right one as answer, or record with `odar eval collect`"
         )
-    if len(questions) < FEWEST:  # before anybody is paid to answer them
+    if len(questions) < FEWEST:  # before any call is paid for
         raise InputError(f"{len(questions)} items are too few; at least {FEWEST} are needed to fit anything")
     if not as_json:
         announce_profile(settings)
     fetch_weights(settings, quiet=as_json)
     odar, items = _collect(settings, questions, data or "starter", recording, options, quiet=as_json)
-    return _fit_and_write(odar, items, data or "starter", as_json=as_json, **_only_fit(options))
+    return _fit_and_write(odar, items, data or "starter", options, as_json=as_json)
 
 
 def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
-    """Take back a change of the thresholds by feedback, if one is named, and list them."""
+    """Undo a change of the thresholds by feedback, if one is named, and list all changes."""
     from odar.calibration_file import load_calibration
     from odar.policy.certificate import InstalledCertificate
     from odar.store.database import Database
@@ -222,34 +230,10 @@ def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
     return 0
 
 
-def _only_fit(options: dict[str, Any]) -> dict[str, Any]:
-    names = ("out", "tolerance", "force", "statistics_only", "goal", "max_calls", "max_cost", "at_most_worse")
-    return {
-        name: options[name] for name in (*names, "confidence", "against", "judge", "budget", "yes", "concurrency")
-    }
-
-
 def _fit_and_write(
-    odar: Odar,
-    items: list[RecordedItem],
-    data: str,
-    *,
-    out: str,
-    tolerance: float,
-    force: bool,
-    statistics_only: bool,
-    goal: str,
-    max_calls: float | None,
-    max_cost: float | None,
-    at_most_worse: float | None,
-    confidence: float,
-    against: str,
-    judge: bool,
-    budget: float | None,
-    yes: bool,
-    concurrency: int,
-    as_json: bool,
+    odar: Odar, items: list[RecordedItem], data: str, options: Mapping[str, Any], *, as_json: bool
 ) -> int:
+    """Fit to the items, show the result, and write it unless it is rejected; returns the exit code."""
     from odar.calibration.install import (
         incumbents,
         judge_report,
@@ -258,26 +242,31 @@ def _fit_and_write(
         statistics_alone,
         to_calibration,
     )
-    from odar.calibration.routing_fit import Goal
-    from odar.cli.calibrate_view import show, show_certificate, show_judge
 
     if len(items) < FEWEST:
         raise InputError(f"{len(items)} items have answers; at least {FEWEST} are needed to fit anything")
     for warning in _cut_off(odar, items):
         click.echo(f"odar: {warning}", err=True)
-    made = {"command": command_line(), "data": data, "items": len(items)}
-    if statistics_only:
-        return _write_statistics(odar, items, made, out, as_json=as_json)
-    evidence, fitted = _fit(odar, items, tolerance, Goal(goal, max_calls, max_cost))
+    out, made = options["out"], {"command": command_line(), "data": data, "items": len(items)}
+    evidence = _evidence(odar, items)
+    if options["statistics_only"]:
+        calibration = statistics_alone(odar, evidence, made)
+        _show_statistics(calibration, out, as_json=as_json)
+        write_calibration(calibration, out, quiet=as_json)
+        return 0
+    from odar.calibration.fit import fit
+    from odar.calibration.routing_fit import Goal
+
+    goal = Goal(options["goal"], options["max_calls"], options["max_cost"])
+    fitted = fit(evidence, incumbents(odar), tolerance=options["tolerance"], goal=goal)
     certificate = None
-    if at_most_worse is not None:
+    if options["at_most_worse"] is not None:
         from odar.calibration.guarantee import Promise, guarantee
 
-        promise = Promise(at_most_worse, confidence, against)
+        promise = Promise(options["at_most_worse"], options["confidence"], options["against"])
         setup, certificate = guarantee(evidence, incumbents(odar), promise)
         fitted = replace(fitted, setup=setup, found=True)
-    why = "" if certificate is not None else fitted.worse
-    refused = bool(why) and not force
+    refused = certificate is None and bool(fitted.worse) and not options["force"]
     alone = refused or (certificate is not None and not certificate.cheaper)
     whole = None if alone else to_calibration(odar, fitted, made)
     calibration = whole or statistics_alone(odar, evidence, made, fitted)
@@ -286,10 +275,10 @@ def _fit_and_write(
         document = {**certificate.document(), "sources": sources}
         calibration = replace(calibration, made={**calibration.made, "certificate": document})
     trial = None
-    if judge:
+    if options["judge"]:
         setup = incumbents(odar).setup if alone else fitted.setup
-        trial = _try_judge(odar, items, evidence, setup, budget, concurrency, yes=yes, quiet=as_json)
-        rejected = trial.rejection_reason(tolerance)
+        trial = _try_judge(odar, items, evidence, setup, options, quiet=as_json)
+        rejected = trial.rejection_reason(options["tolerance"])
         if rejected is None:
             calibration = replace(calibration, settings={**calibration.settings, "fusion.judge": Role.SLOW.value})
     if as_json:
@@ -300,20 +289,16 @@ def _fit_and_write(
             told["certificate"] = certificate.document()
         click.echo(json.dumps({**report(fitted), **told}, ensure_ascii=False))
     elif certificate is not None:
-        show_certificate(certificate)
+        _show_certificate(certificate)
     else:
-        show(odar, fitted, len(items))
+        _show(odar, fitted, len(items))
     if trial is not None and not as_json:
-        show_judge(trial, rejected)
-    with atomic_write(Path(out)) as draft:
-        draft.write_text(calibration.to_json(), encoding="utf-8")
+        _show_judge(trial, rejected)
+    write_calibration(calibration, out, quiet=as_json or refused)
     if refused:
-        click.echo(f"odar: not installed: {why} (--force writes it anyway)", err=True)
+        click.echo(f"odar: not installed: {fitted.worse} (--force writes it anyway)", err=True)
         click.echo(f"odar: only μ, σ and quantiles are written to {out}", err=True)
-        return 1
-    if not as_json:
-        click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
-    return 0
+    return 1 if refused else 0
 
 
 def _try_judge(
@@ -321,10 +306,8 @@ def _try_judge(
     items: list[RecordedItem],
     evidence: Evidence,
     setup: Setup,
-    budget: float | None,
-    concurrency: int,
+    options: Mapping[str, Any],
     *,
-    yes: bool,
     quiet: bool,
 ) -> JudgeTrial:
     """Ask the judge about the items it would see, unless that was recorded before, and return what it changes."""
@@ -341,32 +324,31 @@ def _try_judge(
         cache_folder() / "calibration" / f"judge-{digest([facts_of(odar), [item.digest for item in asked]])}.jsonl"
     )
     with Journal(file) as journal:
-        confirm(settings, journal.missing(asked), len(asked), "items", f"{ORDERS} calls each, ", budget, yes=yes)
-        record(settings, asked, journal, concurrency, budget, quiet=quiet, make_work=judge_work)
+        missing, budget = journal.missing(asked), options["budget"]
+        confirm(settings, missing, len(asked), "items", f"{ORDERS} calls each, ", budget, yes=options["yes"])
+        record(settings, asked, journal, options["concurrency"], budget, quiet=quiet, make_work=judge_work)
         rows = {row["id"]: row for row in journal.rows(item.key for item in asked)}
     return judge_trial(evidence, setup, [row_id(item.key) for item in items], asked, rows)
 
 
-def _write_statistics(
-    odar: Odar, items: list[RecordedItem], made: dict[str, Any], out: str, *, as_json: bool
-) -> int:
-    """Write μ, σ and quantiles alone: the answers are not scored."""
-    from odar.calibration.install import statistics_alone
-
-    calibration = statistics_alone(odar, _evidence(odar, items), made)
+def write_calibration(calibration: Calibration, out: str, *, quiet: bool) -> None:
+    """Write the file and, unless `quiet`, say how to use it."""
     with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
+    if not quiet:
+        click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
+
+
+def _show_statistics(calibration: Calibration, out: str, *, as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {"model": source.model, "count": known.count, "mean": known.mean, "deviation": known.deviation}
         for source, known in calibration.statistics.entries.items()
     ]
     if as_json:
         click.echo(json.dumps({"written": out, "statistics_only": True, "sources": rows}, ensure_ascii=False))
-        return 0
+        return
     for row in rows:
         click.echo("{model}: μ = {mean:.4f}, σ = {deviation:.4f} of {count} answers".format(**row))
-    click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
-    return 0
 
 
 def _cut_off(odar: Odar, items: list[RecordedItem]) -> list[str]:
@@ -444,14 +426,6 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
     return odar, [item for item in found if {each.model for each in item.attempts} <= pair]
 
 
-def _fit(odar: Odar, items: list[RecordedItem], tolerance: float, goal: Goal) -> tuple[Evidence, Fitted]:
-    from odar.calibration.fit import fit
-    from odar.calibration.install import incumbents
-
-    evidence = _evidence(odar, items)
-    return evidence, fit(evidence, incumbents(odar), tolerance=tolerance, goal=goal)
-
-
 def _evidence(odar: Odar, items: list[RecordedItem]) -> Evidence:
     from odar.calibration.evidence import evidence_of
     from odar.calibration.install import incumbents
@@ -478,3 +452,98 @@ def _recording_path(named: str | None, header: Header) -> Path:
             err=True,
         )
     return file
+
+
+def _show(odar: Odar, fitted: Fitted, count: int) -> None:
+    """Print accuracy and cost before and after, and what was fitted."""
+    click.echo(f"\n{count} items; everything fitted is judged on held-out folds; 95% intervals\n")
+    click.echo(f"{'':7} {'accuracy':22} {'calls':>6} {'cost, $':>10}  simple / medium / hard")
+    for name, expected in (("before", fitted.before), ("after", fitted.after)):
+        figures = f"{expected.accuracy!s:22} {expected.calls.value:>6.2f} {_cost(expected):>10}"
+        click.echo(f"{name:7} {figures}  {_mix(expected)}")
+    click.echo(f"{'gain':7} {fitted.accuracy_gain.signed()}; calls {fitted.calls_gain.signed(2)}")
+    if fitted.price_gain is fitted.cost_gain:
+        click.echo(f"{'':7} cost, $ {fitted.cost_gain.signed(6)}")
+    click.echo(f"{'':7} {fitted.moved:.0%} of the items take another path\n")
+    for name, interval in fitted.baselines.items():
+        click.echo(f"{name:15} {interval}")
+    click.echo()
+    for part in fitted.parts:
+        click.echo(part_line(part, taken=_taken(fitted, part)))
+    setup, settings = fitted.setup, odar.settings
+    skills = ", ".join(
+        f"{name} {skill:.2f}" for name, skill in zip(("fast", "verify", "solve"), setup.fusion.skills, strict=True)
+    )
+    click.echo(
+        f"τ1, τ2      {settings.routing.tau1:g}, {settings.routing.tau2:g} → "
+        f"{setup.thresholds.tau1:g}, {setup.thresholds.tau2:g}"
+    )
+    click.echo(f"fusion      β {settings.fusion.beta:g} → {setup.fusion.beta:g}; skills {skills}")
+    if fitted.looks_first:
+        click.echo(f"mode        {settings.routing.mode} → {'prior' if setup.posterior is None else 'posterior'}")
+    if setup.posterior is not None:
+        for kind in setup.posterior.weights:
+            before, after = (_weights(each, kind) for each in (odar.posterior, setup.posterior))
+            click.echo(
+                f"{'posterior':11} {kind}: {after}" + ("" if after == before else f"\n{'':11} before: {before}")
+            )
+
+
+def _show_judge(trial: JudgeTrial, rejected: str | None) -> None:
+    """What the judge would change, and its position bias."""
+    if trial.items:
+        bias = f"{trial.first_place:.0%} ({trial.expected_first:.0%} without bias)"
+        click.echo(f"judge       {trial.items} items with several free-text answers, each in two opposite orders")
+        click.echo(f"{'':11} accuracy {trial.accuracy_gain.signed()}; calls {trial.calls_gain.signed(2)}")
+        click.echo(
+            f"{'':11} another choice in the other order: {trial.order_dependent:.0%}; the first shown: {bias}"
+        )
+        click.echo(f"{'':11} replies that named no answer: {trial.unreadable}")
+    click.echo(f"{'judge':11} " + (f"off: {rejected}" if rejected else 'fusion.judge = "slow"'))
+
+
+def part_line(part: Part[Any], *, taken: bool) -> str:
+    """One part: fitted or not, and by how much it was better."""
+    if part.gain is None:
+        return f"{part.name:11} kept: {part.note}"
+    if not part.better:
+        verdict = "kept: not significantly better"
+    else:
+        verdict = "fitted" if taken else "kept: better by itself, but not for routing"
+    return f"{part.name:11} {verdict}\n{'':11} {part.measure}, gain {part.gain.signed()}"
+
+
+def _weights(posterior: PosteriorDifficulty, kind: str) -> str:
+    """The weights of the terms for one kind of answer."""
+    return ", ".join(f"{term} {weight:.2f}" for term, weight in posterior.weights[kind].items())
+
+
+def _taken(fitted: Fitted, part: Part[Any]) -> bool:
+    return part.model is not None and part.model in (fitted.setup.estimator, fitted.setup.posterior)
+
+
+def _cost(expected: Expectation) -> str:
+    return "unknown" if expected.cost_usd is None else f"{expected.cost_usd.value:.6f}"
+
+
+def _mix(expected: Expectation) -> str:
+    return " / ".join(f"{share:.0%}" for share in expected.mix)
+
+
+def _show_certificate(found: Certificate) -> None:
+    """What was certified, by how many items, and what it takes to certify more."""
+    promise, thresholds = found.promise, found.thresholds
+    if found.cheaper:
+        click.echo(f"certified   τ1, τ2 = {thresholds.tau1:.3g}, {thresholds.tau2:.3g} (t = {found.t:.2f})")
+    else:
+        click.echo(f"certified   nothing cheaper than {promise.against}; thresholds stay as they are")
+    click.echo(f"            at most {promise.at_most_worse:g} less accurate than {promise.against},")
+    click.echo(f"            with a confidence of {promise.confidence:.0%}, on {found.items} items of no fit")
+    click.echo(f"on these    accuracy {found.accuracy:.3f} against {found.reference:.3f},")
+    click.echo(f"            calls {found.calls:.2f} against {found.reference_calls:.2f}")
+    if found.more_items is not None:
+        click.echo(f"more        the next cheaper setting would take about {found.more_items} more test items")
+    elif found.t > 0:
+        click.echo("more        the next cheaper setting loses too much; more items would not help")
+    click.echo("assumes     that later questions are exchangeable with these, and that models,")
+    click.echo("            prompts, thresholds and quantiles stay as they are")

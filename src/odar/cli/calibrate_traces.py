@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,19 +12,17 @@ import numpy as np
 from odar.calibration.install import incumbents, made_of, part_report, posterior_document, table
 from odar.calibration.traffic import FEWEST_ENERGIES, Traffic, TrafficFit, fit_traffic, read_traffic
 from odar.calibration_file import Calibration
-from odar.cli.calibrate_view import part_line
+from odar.cli.calibrate import part_line, write_calibration
+from odar.cli.options import command_line
 from odar.difficulty.estimator import LearnedEstimator
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.files import atomic_write
 from odar.settings import Settings
 from odar.types import Step
 
 
 def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
     """Read the store, fit, say what came of it, and write it where anything changed."""
-    from odar.cli.options import command_line
-
     with Odar(settings) as odar:
         today = incumbents(odar)
         sources = {step: (odar.cards[step.role][0].name, odar.prompts[step].md5) for step in Step}
@@ -48,10 +45,7 @@ def calibrate_from_traces(settings: Settings, out: str, *, as_json: bool) -> int
             made=made_of(made),
             report=_report(traffic, fitted),
         )
-        with atomic_write(Path(out)) as draft:
-            draft.write_text(calibration.to_json(), encoding="utf-8")
-    if not as_json:
-        click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
+    write_calibration(calibration, out, quiet=as_json)
     return 0
 
 

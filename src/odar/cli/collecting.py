@@ -1,7 +1,4 @@
-"""What commands that ask many questions share: where, at what price, and how far.
-
-All of them are items of `odar.recording.executor.run`.
-"""
+"""Shared by commands that ask many questions: executors, cost confirmation, progress and failures."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ from odar.types import Query
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_COPIES = 4
 """Of the local models."""
-PATIENCE = 10.0
-"""Nobody waits for these answers: on a busy machine the local model may take this many times its usual time."""
+TIMEOUT_FACTOR = 10.0
+"""No user waits for these answers: on a busy machine the local model may take this many times its usual time."""
 REQUESTS = 3
 """An item is answered, verified and solved one after the other, each within the deadline of a request."""
 DEADLINES = 2
-"""An item's ticket is given up after this many deadlines."""
+"""An item's ticket expires after this many deadlines."""
 
 
 def engine_options(command: F) -> F:
@@ -73,13 +70,13 @@ def open_engine(
     return lambda: RayExecutor(work, rates, lease_s, address=address, workers=workers)
 
 
-def patient(settings: Settings) -> Settings:
-    """Settings for answers that nobody waits for."""
+def with_long_timeouts(settings: Settings) -> Settings:
+    """Settings with longer timeouts, for answers that no user waits for."""
     return replace(
         settings,
-        fast=replace(settings.fast, timeout_s=PATIENCE * settings.fast.timeout_s),
-        slow=replace(settings.slow, timeout_s=PATIENCE * settings.slow.timeout_s),
-        limits=replace(settings.limits, deadline_s=PATIENCE * settings.limits.deadline_s),
+        fast=replace(settings.fast, timeout_s=TIMEOUT_FACTOR * settings.fast.timeout_s),
+        slow=replace(settings.slow, timeout_s=TIMEOUT_FACTOR * settings.slow.timeout_s),
+        limits=replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s),
     )
 
 
@@ -115,7 +112,7 @@ def open_copies(settings: Settings) -> Mapping[str, Provider]:
 def confirm(
     settings: Settings, todo: Sequence[Item], total: int, what: str, calls: str, budget: float | None, *, yes: bool
 ) -> None:
-    """Say what it may cost, and ask where it is not nothing and nobody has set a budget; refuse rates it breaks."""
+    """Print what it may cost, ask for consent if there is no budget, and refuse rates it would exceed."""
     for item in todo:
         check_needs(item.needs, rates_of(settings))
     costs = [item.worst_cost_usd for item in todo]
@@ -149,7 +146,7 @@ def record(
 
     open_providers = None
     if uses_local_model(settings):
-        settings, concurrency, open_providers = patient(settings), copies(settings), open_copies
+        settings, concurrency, open_providers = with_long_timeouts(settings), copies(settings), open_copies
     work = WithEngine(settings, make_work or collect_work, open_providers)
     before = len(items) - len(journal.missing(items))
     with shown(len(items), before, quiet=quiet) as show:
@@ -201,7 +198,7 @@ def costs_of(progress: Progress) -> str:
 
 
 def failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, Any]]:
-    """What went wrong, by item: type and message."""
+    """Errors by item: type and message."""
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
@@ -209,10 +206,10 @@ def failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, 
 def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> None:
     """A line for every kind of failure, with the first of them, and one on what lost workers may have cost."""
     if done.again:
-        most = "nobody knows how much" if done.again_usd is None else f"${done.again_usd:.4f} at the most"
+        most = "at an unknown cost" if done.again_usd is None else f"at most ${done.again_usd:.4f}"
         click.echo(
-            f"odar: {done.again} {'time' if done.again == 1 else 'times'} an item was begun again because its "
-            f"worker was lost; requests it had under way then may be billed too, {most}",
+            f"odar: {done.again} {'time' if done.again == 1 else 'times'} an item was restarted because its "
+            f"worker was lost; its unfinished requests may be billed too, {most}",
             err=True,
         )
     kinds = Counter(error["type"] for error in failed.values())
@@ -228,7 +225,7 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> 
 
 
 def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:
-    """What is worst for the user to miss: a provider that failed, then a limit, then the input."""
+    """The most important code: a provider that failed, then a limit, then the input."""
     codes = {
         next((code for kind, code in EXIT_CODES if issubclass(getattr(errors, name, Exception), kind)), 1)
         for name in {error["type"] for error in failed.values()}

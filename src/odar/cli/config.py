@@ -50,15 +50,14 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         }
         click.echo(json.dumps(tree, ensure_ascii=False, indent=2))
         return
-    from rich.console import Console
     from rich.markup import escape
 
-    from odar.cli.terminal import plain_table
+    from odar.cli.terminal import plain_table, print_table
 
     table = plain_table("setting", "value", "from", gap=2, overflow="fold")
     for path, value, origin, _ in rows:
         table.add_row(key_name(path), escape(_show(value)), escape(origin))
-    Console(highlight=False).print(table)
+    print_table(table)
     click.echo(f"\nprofile {settings.profile}: {settings.profile_reason}", err=True)
 
 

@@ -20,10 +20,10 @@ from odar.cli.collecting import (
     failures,
     open_copies,
     open_engine,
-    patient,
     read_conversation,
     report_failures,
     shown,
+    with_long_timeouts,
 )
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
@@ -116,7 +116,7 @@ def collect_command(
     recorded = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
     copied = None
     if uses_local_model(settings):
-        recorded = patient(recorded)
+        recorded = with_long_timeouts(recorded)
         concurrency, copied = (workers, None) if engine == "ray" else (copies(recorded), open_copies)
     opened = open_engine(
         engine, WithEngine(recorded, collect_work, copied), recorded, ray_address, workers, REQUESTS

@@ -64,7 +64,7 @@ def create(
     as_json: bool,
     settings: Settings,
 ) -> None:
-    """Make a key called NAME and print it, this once.
+    """Make a key called NAME and print it once.
 
     \b
     odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
@@ -105,7 +105,7 @@ def create(
 def list_(everything: bool, as_json: bool, settings: Settings) -> None:
     """List the keys, their limits, and what they spent.
 
-    That is of this UTC day and month. A cost nobody reported is not in the sums: it is counted, as "+3 unknown".
+    Sums are of this UTC day and month. Requests of unknown cost are counted apart, as "+3 unknown".
     """
     from datetime import UTC, datetime
 
@@ -122,24 +122,23 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
     if not keys:
         click.echo("odar: no keys; make one with: odar keys create NAME", err=True)
         return
-    from rich.console import Console
     from rich.markup import escape
 
-    from odar.cli.terminal import plain_table
+    from odar.cli.terminal import plain_table, print_table
 
     table = plain_table("name", "key", "today", "month", "limits", overflow="fold")
     for key in keys:
         figures = [_money(spent.get((key.id, period))) for period in (day, day[:7])]
         limits = _limits(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
         table.add_row(escape(key.name), f"{key.prefix}…", *figures, escape(limits))
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 @command.command("revoke")
 @click.argument("key")
 @settings_options
 def revoke(key: str, settings: Settings) -> None:
-    """Revoke KEY, for good.
+    """Revoke KEY permanently.
 
     KEY is its name, its id, or the beginning that `odar keys list` shows. Servers refuse it within about 1.5
     seconds. Its traces and its spending stay; its name is free again.
@@ -169,7 +168,7 @@ def parse_rate(text: str) -> float:
 
 
 def _names(text: str | None, option: str) -> tuple[str, ...] | None:
-    """What a list names; one that names nothing would make a key that may do nothing."""
+    """The names in a comma-separated list."""
     if text is None:
         return None
     if not (names := tuple(part.strip() for part in text.split(",") if part.strip())):
@@ -191,11 +190,10 @@ def _figures(key: Key) -> dict[str, Any]:
 
 
 def _spent(key: Key, totals: Totals, day: str) -> dict[str, Any]:
-    today, month = totals.get((key.id, day)), totals.get((key.id, day[:7]))
-    return {
-        "today": today._asdict() if today else {"usd": 0.0, "unknown": 0},
-        "month": month._asdict() if month else {"usd": 0.0, "unknown": 0},
-    }
+    from odar.store.keys import Spent
+
+    periods = {"today": day, "month": day[:7]}
+    return {name: totals.get((key.id, period), Spent())._asdict() for name, period in periods.items()}
 
 
 def _money(spent: Spent | None) -> str:
@@ -204,21 +202,19 @@ def _money(spent: Spent | None) -> str:
     return f"${spent.usd:.4f}" + (f" +{spent.unknown} unknown" if spent.unknown else "")
 
 
+_LIMITS = {
+    "budget_day_usd": "${:g}/day",
+    "budget_month_usd": "${:g}/month",
+    "rate_per_min": "{:g}/min",
+    "max_parallel": "{} at a time",
+    "tokens_per_min": "{:g} tokens/min",
+    "target_calls": "target {:g} calls",
+    "target_cost_usd": "target ${:g}",
+}
+
+
 def _limits(key: Key) -> str:
-    limits, parts = key.limits, ["admin"] if key.admin else []
-    if limits.budget_day_usd is not None:
-        parts.append(f"${limits.budget_day_usd:g}/day")
-    if limits.budget_month_usd is not None:
-        parts.append(f"${limits.budget_month_usd:g}/month")
-    if limits.rate_per_min is not None:
-        parts.append(f"{limits.rate_per_min:g}/min")
-    if limits.max_parallel is not None:
-        parts.append(f"{limits.max_parallel} at a time")
-    if limits.tokens_per_min is not None:
-        parts.append(f"{limits.tokens_per_min:g} tokens/min")
-    if limits.target_calls is not None:
-        parts.append(f"target {limits.target_calls:g} calls")
-    if limits.target_cost_usd is not None:
-        parts.append(f"target ${limits.target_cost_usd:g}")
-    parts += [", ".join(names) for names in (limits.models, limits.paths) if names is not None]
-    return "; ".join(parts) or "none"
+    values = {name: getattr(key.limits, name) for name in _LIMITS}
+    parts = [_LIMITS[name].format(value) for name, value in values.items() if value is not None]
+    lists = [", ".join(names) for names in (key.limits.models, key.limits.paths) if names is not None]
+    return "; ".join([*(["admin"] if key.admin else []), *parts, *lists]) or "none"

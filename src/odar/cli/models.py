@@ -36,9 +36,7 @@ def command(as_json: bool, only_local: bool, drift: bool, settings: Settings) ->
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(card) for card in cards], ensure_ascii=False))
         return
-    from rich.console import Console
-
-    from odar.cli.terminal import plain_table
+    from odar.cli.terminal import plain_table, print_table
 
     table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
     roles = _roles(settings)
@@ -46,7 +44,7 @@ def command(as_json: bool, only_local: bool, drift: bool, settings: Settings) ->
         can = [word for word in ("logprobs", "n", "images") if getattr(card, word)]
         name = f"{card.name} ({roles[card.name]})" if card.name in roles else card.name
         table.add_row(name, card.provider, " ".join(can), _price(card.price), card.price_date or "")
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 def _show_local(settings: Settings, *, as_json: bool) -> None:
@@ -70,9 +68,7 @@ def _show_local(settings: Settings, *, as_json: bool) -> None:
         ]
         click.echo(json.dumps(body, ensure_ascii=False))
         return
-    from rich.console import Console
-
-    from odar.cli.terminal import plain_table
+    from odar.cli.terminal import plain_table, print_table
 
     roles = _roles(settings)
     table = plain_table("model", "disk", "memory", "licence", "state", no_wrap=True)
@@ -80,7 +76,7 @@ def _show_local(settings: Settings, *, as_json: bool) -> None:
         name = f"{weights.name} ({roles[weights.name]})" if weights.name in roles else weights.name
         state = status.state if status.state != "partial" else f"partial, {status.size / 1e6:,.0f} MB"
         table.add_row(name, f"{weights.size / 1e6:,.0f} MB", f"{weights.memory_mb:,} MB", weights.licence, state)
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 def _roles(settings: Settings) -> dict[str, str]:
@@ -102,9 +98,7 @@ def _show_drift(settings: Settings, *, as_json: bool) -> None:
     if not rows:
         click.echo("nothing is calibrated (odar calibrate), and nothing with log-probabilities was served yet")
         return
-    from rich.console import Console
-
-    from odar.cli.terminal import plain_table
+    from odar.cli.terminal import plain_table, print_table
 
     titles = ("model", "step", "aligned by", "served", "calibrated", "running", "drift z")
     table = plain_table(*titles, no_wrap=True)
@@ -120,7 +114,7 @@ def _show_drift(settings: Settings, *, as_json: bool) -> None:
             _spread(row.running_mean, row.running_deviation),
             z,
         )
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 def _spread(mean: float | None, deviation: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What several commands share: how they find their settings."""
+"""Options that several commands share, and how they load their settings."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UserPath(click.Path):
-    """A file or folder that a user names. `~` is written out before the command does, or spends, anything."""
+    """A file or folder that a user names, with `~` expanded."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as the system knows it; whatever does not begin with ~ is left as it was typed."""
+        """The path with ~ expanded."""
         return super().convert(str(user_path(value)) if str(value).startswith("~") else value, param, ctx)
 
 
 class Finite(click.FloatRange):
-    """A number within bounds. click's own takes nan for one: a budget that nothing is above, a price below none."""
+    """A finite number within bounds; click's own type accepts nan and inf."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number; what has no end, and what is none, is refused by name."""
+        """The number; nan and inf are refused."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -85,11 +85,11 @@ def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:
 
 
 def announce_profile(settings: Settings) -> None:
-    """Say which profile was chosen and why, where nobody named one."""
+    """Print which profile was chosen and why, unless the user named it."""
     if not settings.profile_reason.startswith("named by"):
         click.echo(f"odar: profile {settings.profile}: {settings.profile_reason}", err=True)
 
 
 def command_line() -> str:
-    """What was typed, for a file to remember; without the password of an address, which `--set` may hold."""
+    """The command line, to be stored in a file; passwords in addresses are masked."""
     return shlex.join(["odar", *map(masked, sys.argv[1:])])

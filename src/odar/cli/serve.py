@@ -38,7 +38,7 @@ _SEND_BUFFER_BYTES = 128 * 2**10
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Form of the log. Default: text.")
 @settings_options
 def command(host: str | None, port: int | None, log_format: str | None, settings: Settings) -> None:
-    """Answer over HTTP, in OpenAI's and Anthropic's words: change base_url, keep your client.
+    """Answer over HTTP with OpenAI's and Anthropic's APIs: change base_url, keep your client.
 
     \b
     odar serve
@@ -48,9 +48,9 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
 
     Models: odar (adaptive), odar-simple, odar-medium, odar-hard, and every model of `odar models` by its own name,
     passed through. Without keys it listens on this machine only. SIGTERM lets running requests finish.
-    The first lines say which models answer, and `ready` as soon as a question need not wait.
+    It prints which models answer, and `ready` when they are loaded.
 
-    Standard error gets a line for every question, without its texts; /dashboard shows the whole.
+    It logs a line to standard error for every question, without its texts; /dashboard shows the traces.
     """
     from odar.gateway.access import check_binding
     from odar.gateway.app import create_app
@@ -69,7 +69,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     in_text = gateway.log_format == "text"
     if in_text:
         announce_profile(settings)
-    fetch_weights(settings, quiet=not in_text)  # before anybody can ask, not while the first one waits
+    fetch_weights(settings, quiet=not in_text)  # before the first request
     logs = Logs(
         to_descriptor(sys.stderr.fileno()),
         gateway.log_format,
@@ -95,8 +95,8 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     bound.listen(2048)  # from here on a client waits instead of being refused
     for line in _news(bound, app.state.service.access, keys):
         announce(line)
-    # The server, once drained, sends itself the signal again: that must end the process, but not before the last
-    # lines and spans are out.
+    # The server sends itself the signal again after draining. It must end the process after the last lines and
+    # spans were written.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         server.run(sockets=[bound])
@@ -105,14 +105,14 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
 
 
 def _chosen(settings: Settings, host: str | None, port: int | None, log_format: str | None) -> Settings:
-    """The settings with what the options say in place of what they said."""
+    """The settings with the options applied."""
     given = {"host": host, "port": port, "log_format": log_format}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return dataclasses.replace(settings, gateway=dataclasses.replace(settings.gateway, **changes))
 
 
 def _news(bound: socket.socket, access: AccessPolicy, keys: StoredKeys) -> Iterator[str]:
-    """Where it listens, and to whom."""
+    """Where it listens, and who can connect."""
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     yield f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"
@@ -123,7 +123,7 @@ def _news(bound: socket.socket, access: AccessPolicy, keys: StoredKeys) -> Itera
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket at this address, so that one in use is known before anything else is done."""
+    """Bind a socket first, so that an address in use is reported before anything else is done."""
     from odar.errors import SettingsError
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -30,7 +30,7 @@ def strip_control_chars(text: str) -> str:
 
 
 class AnswerStream:
-    """Writes text as it comes, dimmed, because most of it is the way to the answer and not the answer."""
+    """Writes text as it comes, dimmed, because most of it is reasoning and not the answer."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -53,15 +53,15 @@ class AnswerStream:
         return find_answer(self._text) is None and self._text.strip() == answer
 
 
-def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
-    """A table with these columns.
+def print_table(table: Table) -> None:
+    """Print a table to standard output, as wide as it needs where that is not a terminal."""
+    from rich.console import Console
 
-    Args:
-        columns: their titles.
-        gap: spaces between them.
-        right: those whose values stand at the right, as figures do.
-        options: of every column, such as `no_wrap`.
-    """
+    Console(highlight=False).print(table)
+
+
+def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
+    """A table with these columns; `right` names those aligned to the right, `options` are those of every column."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")

@@ -39,7 +39,7 @@ _COLUMNS = (
     ("time", 7),
     ("", 2),
 )
-"""What is never cut short; the names of the models get the rest."""
+"""Columns that are never cut; the names of the models get the rest."""
 
 
 def filter_options(command: F) -> F:
@@ -48,13 +48,13 @@ def filter_options(command: F) -> F:
     @click.option("--since", metavar="TIME", help="Started then or later: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
     @click.option("--path", type=click.Choice(PATHS), help="Took this path.")
-    @click.option("--status", type=click.Choice(STATUSES), help="Ended so.")
-    @click.option("--degraded/--whole", default=None, help="Something failed on the way, or nothing did.")
+    @click.option("--status", type=click.Choice(STATUSES), help="Ended with this status.")
+    @click.option("--degraded/--whole", default=None, help="Something failed, or nothing did.")
     @click.option("--model", metavar="NAME", help="This model had a part in it.")
     @click.option("--key", metavar="ID", help="Asked with this API key.")
     @click.option("--min-cost", type=Finite(min=0), metavar="USD", help="Cost that much or more.")
     @click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Cost that much or less.")
-    @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="Was marked so.")
+    @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="Was marked like this.")
     @click.option("--text", metavar="TEXT", help="Has it in question or answer; needs store.content = true.")
     @functools.wraps(command)
     def wrapper(*args: Any, since: str | None, until: str | None, **kwargs: Any) -> Any:
@@ -69,8 +69,8 @@ def filter_options(command: F) -> F:
 @click.group("traces", invoke_without_command=True)
 @filter_options
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Traces to show.")
-@click.option("--after", metavar="CURSOR", help="Go on where the last list ended.")
-@click.option("--summary", is_flag=True, help="Sums in place of a list: paths, spending, what routing saved.")
+@click.option("--after", metavar="CURSOR", help="Continue after the last list.")
+@click.option("--summary", is_flag=True, help="Print totals instead of a list: paths, spending, savings.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object with traces and the next cursor.")
 @settings_options
 @click.pass_context
@@ -152,18 +152,16 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
 @click.option(
     "--out", type=UserPath(), metavar="FILE", help="Write to FILE, or add to it; without, to standard output."
 )
-@click.option("--from", "from_", metavar="ID", help="Go on after this trace, to continue a broken export.")
+@click.option("--from", "from_", metavar="ID", help="Continue after this trace.")
 @settings_options
 def export(wanted: Filter, out: str | None, from_: str | None, settings: Settings) -> None:
-    """Write traces as JSON, one a line, oldest first.
-
-    All that is known of them is in it.
+    """Write traces as JSON, one per line, oldest first, with everything that is stored of them.
 
     \b
     odar traces export --since 7d --out week.jsonl
     odar traces export --from 3f2a --out week.jsonl
 
-    An export that broke off says how to go on.
+    An interrupted export prints how to continue it.
     """
     last = None
     with _archive(settings) as archive, _writer(out) as file:
@@ -173,14 +171,14 @@ def export(wanted: Filter, out: str | None, from_: str | None, settings: Setting
                 last = trace["id"], count
         except BaseException:
             if last is not None:
-                click.echo(f"odar: broke off; go on with --from {last[0]}", err=True)
+                click.echo(f"odar: interrupted; continue with --from {last[0]}", err=True)
             raise
     if out is not None:
         click.echo(f"odar: {0 if last is None else last[1]} traces to {out}", err=True)
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
-    """A time as ISO 8601: itself, or so long ago.
+    """A time as ISO 8601; "36h" is 36 hours ago.
 
     >>> parse_time("36h", datetime(2026, 11, 15, 12, tzinfo=UTC))
     '2026-11-14T00:00:00+00:00'
@@ -190,7 +188,7 @@ def parse_time(text: str, now: datetime | None = None) -> str:
             span = timedelta(**{_UNITS[match[2]]: int(match[1])})
             return ((now or datetime.now(UTC)) - span).isoformat()
         except OverflowError:
-            raise InputError(f"time {text!r} is longer ago than there are dates") from None
+            raise InputError(f"time {text!r} is too long ago") from None
     return text
 
 
@@ -235,7 +233,7 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
 
 
 def print_trace(trace: dict[str, Any]) -> None:
-    """Everything a reader wants of one trace."""
+    """Print one trace."""
     print_document(trace["document"], _facts(trace, trace["document"]))
 
 
@@ -273,7 +271,7 @@ def print_summary(view: dict[str, Any], warnings: Sequence[str]) -> None:
     table = plain_table("", "dollars", "calls", "slow calls")
     for column in table.columns[1:]:
         column.justify = "right"
-    table.add_row("as it was", _dollars(found["cost_usd"]), str(found["calls"]), str(found["slow_calls"]))
+    table.add_row("actual", _dollars(found["cost_usd"]), str(found["calls"]), str(found["slow_calls"]))
     for name, each in (("saved against always slow", slow), ("saved against always hard", hard)):
         calls, fewer = _figure(each["calls_saved"], "{:+,.0f}"), each.get("slow_calls_saved")
         table.add_row(name, _dollars(each["usd_saved"], "+"), calls, _figure(fewer, "{:+,.0f}"))
@@ -305,17 +303,17 @@ def _dollars(value: float | None, sign: str = "") -> str:
 @click.command("feedback")
 @click.argument("trace")
 @click.argument("verdict", type=click.Choice(MARKS))
-@click.option("--note", metavar="TEXT", help="Why, in your own words; stored as it is.")
+@click.option("--note", metavar="TEXT", help="A note, stored unchanged.")
 @settings_options
 def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> None:
-    """Mark the answer of TRACE right or wrong. The beginning of its id is enough; the last word counts.
+    """Mark the answer of TRACE right or wrong. The beginning of its id is enough; the last mark counts.
 
     \b
     odar feedback 3f2a right
     odar feedback 3f2a wrong --note "it is 43"
 
     Calibration learns from it; with routing.learn = true the thresholds do at once (odar calibrate --history).
-    `odar traces --feedback wrong` lists what was marked so.
+    `odar traces --feedback wrong` lists answers marked wrong.
     """
     from odar.calibration_file import load_calibration
     from odar.policy.certificate import InstalledCertificate

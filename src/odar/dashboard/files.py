@@ -29,7 +29,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-cache",  # ask each time, and be told 304: an upgrade shows at once
+    "cache-control": "no-cache",  # revalidate each time, so that an upgrade shows at once
 }
 _TYPES = {
     "html": "text/html; charset=utf-8",

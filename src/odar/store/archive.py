@@ -1,4 +1,4 @@
-"""The traces that are there: lists, one, all of them, and feedback on them."""
+"""Stored traces: list, get, export, and mark with feedback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PREVIEW = 160
 
 
 class Archive:
-    """Reads the store. Every call is a short transaction of its own; call it beside the event loop."""
+    """Reads the store. Every call is one short transaction; call it outside the event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -183,7 +183,7 @@ def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
     """The full id behind a prefix of it."""
     if same := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
         return str(same)
-    if exact:  # and no hint at what else there is: the answer may go to a stranger
+    if exact:  # no hint at other ids: the caller may be a stranger
         raise UnknownName("trace", trace_id, [])
     begins = select(traces.c.id).where(_begins(trace_id))
     ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []

@@ -127,7 +127,7 @@ class Budgets:
         self._put(self._settles, _Settle(reservation, usd, tokens))
 
     def close(self, timeout_s: float) -> bool:
-        """Settle what waits, for so long at most; True if nothing is left."""
+        """Settle what is queued, within the timeout; True if nothing is left."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -157,7 +157,7 @@ class Budgets:
             try:
                 with self._database.write() as connection:
                     outcomes = self._apply(connection, asked, ended)
-            except Exception as error:  # the thread must live on; nothing is granted that is not on record
+            except Exception as error:  # the thread must survive; nothing is granted that is not in the database
                 failure = (
                     error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
                 )
@@ -269,7 +269,7 @@ class _Account:
         held = ended.reservation
         found = connection.execute(delete(reservations).where(reservations.c.id == held.id)).rowcount
         if not found and now < held.expires_at + _KEEP_S:
-            return  # settled before, by a transaction whose end we did not hear of
+            return  # already settled by a transaction whose commit was not confirmed
         if now < held.expires_at:
             self.running -= 1
             self.held_day -= held.need.usd if held.day == self.day else 0.0

@@ -1,6 +1,6 @@
-"""The database behind the store: where it is, how it is opened, what its failures are called.
+"""The database behind the store: its address, connections and errors.
 
-What has been committed survives `kill -9` and, as far as the disk keeps its word about fsync, the loss of power:
+What has been committed survives `kill -9` and, as far as the disk honours fsync, the loss of power:
 SQLite runs in WAL mode with synchronous = FULL, one fsync a batch. (NORMAL would lose the last batches with the
 power, though not with the process.) PostgreSQL does the same unless its `synchronous_commit` was changed.
 """
@@ -32,8 +32,8 @@ from odar.settings import StoreSettings
 from odar.store.schema import VERSION, create_tables, schema_version
 
 _NOT_OURS = ("no such table", "no such column", "not a database", "malformed")
-"""SQLite's words for a file that is not, or no longer, a database of ours."""
-PATIENCE_S = 5.0
+"""SQLite's messages for a file that is not, or no longer, an odar database."""
+LOCK_TIMEOUT_S = 5.0
 """How long a statement waits for another process's lock."""
 
 
@@ -45,14 +45,14 @@ class Database:
         StoreError: the database cannot be opened, or is newer than this code.
     """
 
-    def __init__(self, settings: StoreSettings, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, settings: StoreSettings, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.url = database_url(settings)
         shown = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
         self.name = masked(str(shown))
-        self.engine = self._sqlite(patience_s) if self.is_sqlite else self._postgres(patience_s)
-        self._patience_s = patience_s
+        self.engine = self._sqlite(lock_timeout_s) if self.is_sqlite else self._postgres(lock_timeout_s)
+        self._lock_timeout_s = lock_timeout_s
         try:
-            self._prepare(patience_s)
+            self._prepare(lock_timeout_s)
             self._file = self._file_id()
         except BaseException:
             self.close()
@@ -70,7 +70,7 @@ class Database:
             raise StoreError(f"store {self.name} is gone; put it back, or start again", "schema")
         self.engine.dispose()
         try:
-            self._prepare(self._patience_s)
+            self._prepare(self._lock_timeout_s)
         except StoreError as error:
             raise StoreError(str(error), "schema") from error
         self._file = found
@@ -82,20 +82,20 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction for looking."""
+        """A read transaction."""
         with self._named(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that is on disk when the block has been left."""
+        """A write transaction, on disk when the block ends."""
         with self._named(), self.engine.connect() as plain:
             connection = plain.execution_options(odar_write=True)
             with connection.begin():
                 yield connection
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -115,7 +115,7 @@ class Database:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Failures by the name a user knows."""
+        """Raise database errors as StoreError, with the name of the store."""
         try:
             yield
         except SQLAlchemyError as error:
@@ -126,7 +126,7 @@ class Database:
             gone = isinstance(error, NoResultFound | ProgrammingError) or any(text in why for text in _NOT_OURS)
             raise StoreError(f"store {self.name}: {why}", "schema" if gone else "database") from error
 
-    def _sqlite(self, patience_s: float) -> Engine:
+    def _sqlite(self, lock_timeout_s: float) -> Engine:
         path = Path(str(self.url.database))
         try:
             # For its owner alone: the texts of queries may be in it. SQLite gives its WAL the same mode.
@@ -135,7 +135,7 @@ class Database:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise StoreError(f"store {path} cannot be made: {error.strerror}; set store.url") from None
-        engine = create_engine(self.url, connect_args={"timeout": patience_s})
+        engine = create_engine(self.url, connect_args={"timeout": lock_timeout_s})
 
         @event.listens_for(engine, "connect")
         def _connect(connection: Any, _: Any) -> None:
@@ -152,20 +152,20 @@ class Database:
 
         return engine
 
-    def _postgres(self, patience_s: float) -> Engine:
+    def _postgres(self, lock_timeout_s: float) -> Engine:
         try:
             import psycopg  # noqa: F401 - is it there?
         except ImportError:
             raise SettingsError(
                 f"store.url = {self.name!r} needs psycopg; run: pip install 'odar[postgres]'"
             ) from None
-        options = f"{self.url.query.get('options', '')} -c lock_timeout={patience_s * 1000:.0f}"
-        connect = {"connect_timeout": max(2, round(patience_s)), "options": options.strip()}
+        options = f"{self.url.query.get('options', '')} -c lock_timeout={lock_timeout_s * 1000:.0f}"
+        connect = {"connect_timeout": max(2, round(lock_timeout_s)), "options": options.strip()}
         return create_engine(self.url, connect_args=connect, pool_pre_ping=True, pool_size=2, max_overflow=8)
 
-    def _prepare(self, patience_s: float) -> None:
+    def _prepare(self, lock_timeout_s: float) -> None:
         if self.is_sqlite:
-            self._start_wal(time.monotonic() + patience_s)
+            self._start_wal(time.monotonic() + lock_timeout_s)
         with self.read() as connection:
             if schema_version(connection) == VERSION:
                 return

@@ -145,7 +145,7 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     tokens = candidate.tokens
     out["logprobs"] = [token.logprob for token in tokens]
     out["control"] = [index for index, token in enumerate(tokens) if token.control]
-    # Which tokens are format (SPEC 5.4) can only be told from the texts, which may not be kept.
+    # Format tokens (SPEC 5.4) can only be recognised by their texts, which may not be stored.
     mask = scaffold_mask([token.text for token in tokens])
     out["scaffold"] = [index for index, format_ in enumerate(mask) if format_ and not tokens[index].control]
     return out | {"tokens": [token.text for token in tokens]} if content else out

@@ -1,4 +1,4 @@
-"""API keys: made once, shown once, checked in memory.
+"""API keys: created, revoked, and verified in memory.
 
 A key is 256 random bits, so that its SHA-256 cannot be guessed back, however fast the hash is. Slow hashes such as
 bcrypt protect passwords that people choose; here one would only cost every request 50 ms. The database holds the
@@ -60,7 +60,7 @@ class KeyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as the store knows it: not the secret, which nobody keeps."""
+    """A key as the store knows it, without the secret, which is not stored."""
 
     id: str
     name: str
@@ -162,7 +162,7 @@ def create_key(
 
 
 def revoke_key(database: Database, which: str) -> Key:
-    """Revoke the live key of this name, id or prefix, for good.
+    """Revoke the live key of this name, id or prefix permanently.
 
     Raises:
         InputError: none or several go by it.

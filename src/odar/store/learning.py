@@ -64,7 +64,7 @@ def learn(
 
 
 def undo(database: Database, certificate: InstalledCertificate, number: int) -> dict[str, Any]:
-    """Return to the thresholds from before a change; that is a row of its own.
+    """Return to the thresholds from before a change; this adds a row.
 
     Raises:
         InputError: there is no such change under this certificate.

@@ -21,7 +21,7 @@ PATHS = (*(path.value for path in Path), DIRECT)
 STATUSES = (OK, ERROR, CANCELLED)
 MARKS = ("right", "wrong")
 UNMARKED = "none"
-"""What `feedback` looks for where nobody has said anything."""
+"""The value of `feedback` that finds answers without a mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one request adds to its key's bill; a cost of None is one nobody knows."""
+    """What one request adds to its key's bill; a cost of None is unknown."""
 
     key_id: str
     day: str
@@ -117,7 +117,7 @@ def utc(moment: str) -> str:
 
 
 def known(value: float | None) -> float | None:
-    """A figure, or None where it is none: NaN and infinity tell no more than that."""
+    """The number, or None for NaN and infinity."""
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -19,12 +19,12 @@ from odar.store.schema import documents, feedback, responses, traces
 
 BATCH = 500
 TRUST_AFTER_S = 6 * 3600.0
-"""So long a clock must go on without a jump to be believed; an operator has this long to notice."""
+"""How long a clock must run without a jump before it is trusted; an operator has this long to notice."""
 JUMP_S = 60.0
 """Less than this is a correction, not a jump."""
 _DAY_S = 86_400.0
 _LOG = logging.getLogger(__name__)
-_TERM = f"before it has gone on for {TRUST_AFTER_S / 3600:g} hours"
+_TERM = f"until it has run for {TRUST_AFTER_S / 3600:g} hours"
 
 
 def first_day_kept(days: int, now: datetime) -> str:
@@ -36,7 +36,7 @@ def first_day_kept(days: int, now: datetime) -> str:
     """
     try:
         return (now - timedelta(days=days)).date().isoformat()
-    except OverflowError:  # longer than there are dates
+    except OverflowError:  # before the first date
         return ""
 
 
@@ -53,7 +53,7 @@ def sweep(database: Database, days: int, now: datetime) -> bool:
     """
     if days == 0:
         return False
-    with database.read() as connection:  # usually there is nothing, and then nobody's lock is taken
+    with database.read() as connection:  # usually there is nothing to delete, and no lock is needed
         first = first_day_kept(days, now)
         ids = list(connection.scalars(select(traces.c.id).where(traces.c.day < first).limit(BATCH)))
         kept = list(connection.scalars(select(responses.c.id).where(responses.c.day < first).limit(BATCH)))
@@ -67,13 +67,13 @@ def sweep(database: Database, days: int, now: datetime) -> bool:
 
 
 def steady_clock() -> float:
-    """Seconds that nobody can set, the sleep of the machine included where the system counts it."""
+    """Seconds of a clock that cannot be set; it includes the time the machine slept, if the system counts that."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class Calendar:
-    """What day it is at least, as far as anything but the wall clock bears it out.
+    """The latest time that is certain without trusting the wall clock alone.
 
     Args:
         newest: when the newest trace in the store began, seconds since 1970; None where there is none.
@@ -93,14 +93,14 @@ class Calendar:
         self._known = wall() if newest is None else newest
 
     def now(self) -> datetime:
-        """The time to delete by: never later than the wall clock, and earlier while that is not to be believed."""
+        """The time to delete by: never later than the wall clock, and earlier while that is not trusted."""
         wall, steady = self._wall(), self._steady()
         jump, self._offset = wall - steady - self._offset, wall - steady
         if abs(jump) > JUMP_S:
             self._steady_since = steady
             if jump > _DAY_S:
                 days = jump / _DAY_S
-                _LOG.warning("the clock jumped %.0f days ahead; no trace is deleted on its word %s", days, _TERM)
+                _LOG.warning("the clock jumped %.0f days ahead; it is not used for deleting traces %s", days, _TERM)
         if steady - self._steady_since >= TRUST_AFTER_S:
             self._known, self._known_at = wall, steady
         return datetime.fromtimestamp(min(wall, self._known + steady - self._known_at), UTC)

@@ -129,7 +129,7 @@ reservations = Table(
     Column("expires_at", Float, nullable=False),  # seconds since 1970; counts no more from then on
     Index("reservations_by_key", "key_id"),
 )
-"""What requests that are under way can cost at the most: added to what was spent until they are settled."""
+"""The most that running requests can cost: added to what was spent until they are settled."""
 key_buckets = Table(
     "key_buckets",
     metadata,

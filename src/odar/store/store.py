@@ -1,4 +1,4 @@
-"""The store as a server uses it: put and forget, flush, close; keys in memory; reading beside the event loop."""
+"""The store as a server uses it: records are queued, keys are in memory, reads run in threads."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Store:
         return await asyncio.wrap_future(self._writer.flush())
 
     async def close(self, timeout_s: float = CLOSE_S) -> bool:
-        """Write what is left, for so long at most, and let go; True if nothing was lost."""
+        """Write what is left, within the timeout, and close; True if nothing was lost."""
         settled = await asyncio.to_thread(self.budgets.close, timeout_s)
         done = await asyncio.to_thread(self._writer.close, timeout_s) and settled
         self._database.close()

@@ -109,7 +109,7 @@ class ServedTargets:
             return Booking(key, path, difficulty, self._scopes[key].controller.book(difficulty, path))
 
     def settle(self, booking: Booking, actual: float | None) -> None:
-        """Say what a question really cost; None if it failed, or nobody knows."""
+        """Count what a question really cost; None if it failed or the cost is unknown."""
         with self._lock:
             scope = self._scopes.get(booking.key)
             if scope is None:

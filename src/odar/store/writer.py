@@ -41,7 +41,7 @@ MAX_QUEUED_BYTES = 64 << 20
 _LONGEST_PAUSE_S = 10.0
 """Between two tries of a database that fails."""
 _AT_A_TIME = 4
-"""Records made ready without letting go of the interpreter, half a millisecond: to let go is a tenth of that."""
+"""Records converted before the thread yields the interpreter: about half a millisecond of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class TraceWriter:
         return future
 
     def close(self, timeout_s: float) -> bool:
-        """Write what is left, for so long at most, and stop; True if nothing was lost."""
+        """Write what is left, within the timeout, and stop; True if nothing was lost."""
         with self._wake:
             self._closing = True
             self._close_by = time.monotonic() + timeout_s
@@ -286,7 +286,7 @@ class TraceWriter:
             try:
                 if self._tend() and not self._queue:
                     self._recovered()
-            except Exception as error:  # the thread must live on
+            except Exception as error:  # the thread must survive
                 self._failed(error)
         while not self._write(len(self._queue)) and time.monotonic() < self._close_by:
             time.sleep(0.1)
@@ -306,11 +306,11 @@ class TraceWriter:
                 break
             try:
                 self._commit(batch)
-            except Exception as error:  # the thread must live on, or traces would wait for ever with nobody told
+            except Exception as error:  # the thread must survive
                 self._failed(error)
                 return False
             with self._wake:
-                for record in batch[: len(self._queue)]:  # all of them, unless `close` lost patience
+                for record in batch[: len(self._queue)]:  # all of them, unless `close` timed out
                     self._queue.popleft()
                     self._bytes -= record.weight()
             count -= len(batch)
@@ -320,7 +320,7 @@ class TraceWriter:
     def _commit(self, batch: Sequence[Record]) -> None:
         rows = []
         for start in range(0, len(batch), _AT_A_TIME):
-            time.sleep(0)  # a chance for the event loop's thread, which would else wait for us up to 5 ms
+            time.sleep(0)  # lets the event loop's thread run, which would otherwise wait up to 5 ms
             rows += [row for row in map(self._row, batch[start : start + _AT_A_TIME]) if row is not None]
         try:
             self._insert(rows)
@@ -333,7 +333,7 @@ class TraceWriter:
     def _row(self, record: Record) -> Row | None:
         try:
             return make_row(record, content=self._settings.content)
-        except Exception as error:  # whatever is wrong with one record, the others must go on
+        except Exception as error:  # one bad record must not stop the others
             self._reject(f"{type(error).__name__} in a record")
             return None
 

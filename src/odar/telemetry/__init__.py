@@ -41,7 +41,7 @@ def telemetry_of(settings: Settings, environ: Mapping[str, str] | None = None) -
 
 
 def _wanted(settings: Settings, environ: Mapping[str, str]) -> bool:
-    """The setting decides; where there is none, the variables that every OpenTelemetry SDK knows.
+    """The setting decides; without one, the standard variables of OpenTelemetry.
 
     The SDK's own switch is above both.
     """

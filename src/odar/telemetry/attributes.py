@@ -146,7 +146,7 @@ def of_answer(answer: Answer) -> Attributes:
 
 
 def of_error(error: BaseException) -> Attributes:
-    """What kind of failure; its message stays out, for it may quote somebody.
+    """The kind of failure, without its message, which may quote a user.
 
     >>> of_error(ProviderError("too many requests", status=429))
     {'error.type': '429'}

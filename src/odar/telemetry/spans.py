@@ -52,7 +52,7 @@ from odar.telemetry.attributes import (
 )
 from odar.types import Answer, Decision, Estimate, Step, Verdict
 
-# Only the two headers of W3C trace context: baggage may hold what is nobody's business outside the house.
+# Only the two headers of W3C trace context: baggage may hold internal data.
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SERVER_ERROR = 500
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
@@ -67,7 +67,7 @@ class Spans:
 
     Args:
         tracer: makes the spans.
-        settings: who the providers are, and whether texts may be told.
+        settings: the providers, and whether texts may be recorded.
     """
 
     def __init__(self, tracer: Tracer, settings: Settings) -> None:
@@ -87,7 +87,7 @@ class Spans:
             try:
                 yield
             except (asyncio.CancelledError, GeneratorExit):
-                span.set_attribute("odar.cancelled", True)  # somebody left, or had enough: no error of this step's
+                span.set_attribute("odar.cancelled", True)  # cancelled by the caller: not an error
                 raise
             except BaseException as error:
                 span.set_attributes(of_error(error))
