@@ -44,6 +44,8 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "peers.md"
+FEWEST = 12
+"""Items below which no interval is printed."""
 PARTS = ("alpaca", "cascade", "pair", "timing")
 FOLDS = 5
 GROUPS = {
@@ -411,7 +413,10 @@ def pair_table(found: dict[str, Any]) -> str:
     """The Hard path and one slow answer, on each set with free text and on its free-text items alone."""
     lines = ["| | items | hard path | one slow answer | difference |", "|---|---|---|---|---|"]
     for name, (count, hard, slow, difference) in found.items():
-        lines.append(f"| {name} | {count} | {hard} | {slow} | {difference.signed()} |")
+        few = count < FEWEST  # an interval of so few would say nothing (SPEC 7.8)
+        cells = [f"{each.value:.3f}" if few else str(each) for each in (hard, slow)]
+        cells += ["too few to say" if few else difference.signed()]
+        lines.append(f"| {name} | {count} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
