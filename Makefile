@@ -100,9 +100,9 @@ attack: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m attack --out docs/reference/attack.md
 
 # Real clients from PyPI and npm, each in a folder of its own under ~/.cache/odar/clients, through `odar serve`:
-# docs/reference/clients.md. ONLY="codex aider" runs some of them; the page is written when all are green.
+# docs/reference/clients.md. ONLY="codex aider" runs some of them; the page shows the last run of each, if all are green.
 test-clients: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m clients $(if $(ONLY),$(ONLY),--out docs/reference/clients.md)
+	PYTHONPATH=tests $(BIN)/python -m clients $(ONLY) --out docs/reference/clients.md
 
 # atheris on each parser for SECONDS, then the hypothesis tests of tests/fuzz with ten times as many examples.
 fuzz: $(FUZZ)/.tools $(VENV)/.dev

@@ -4,7 +4,8 @@
     make test-clients ONLY="codex claude-code"   some of them
 
 Each client is installed from PyPI or npm into a folder of its own under the user's cache folder, once; nothing of
-theirs gets into ODAR's environment. Ends with 1 if a cell fails. A client that cannot be installed fails too.
+theirs gets into ODAR's environment. Ends with 1 if a cell fails. A client that cannot be installed fails too. The last
+results of each client are kept beside them, so that a long run can be made in parts; the page shows all of them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypedDict
 
 import click
 
@@ -76,8 +78,15 @@ CLIENTS = (
     Client("promptfoo", "promptfoo", ("promptfoo",), node=True, lacks=("stream",)),
     Client("lm-eval", "lm-evaluation-harness", ("lm_eval[api]",), lacks=("stream", "tools", "structured", "usage")),
 )
-Cells = dict[tuple[str, str, str], str]
-"""Results by client, model and feature."""
+
+
+class Result(TypedDict):
+    """What the last run of a client gave."""
+
+    version: str
+    date: str
+    cells: dict[str, str]
+    """ok, or what went wrong, by `model feature`."""
 
 
 def install(client: Client) -> str:
@@ -159,7 +168,7 @@ def gateway(work: Path) -> Iterator[str]:
 
 
 def _address(log: Path, server: subprocess.Popen[bytes]) -> str:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while time.monotonic() < until and server.poll() is None:
         found = [line.split()[3] for line in log.read_text().splitlines() if "listening on http" in line]
         if found:
@@ -172,15 +181,15 @@ def _address(log: Path, server: subprocess.Popen[bytes]) -> str:
     raise SystemExit(f"odar serve did not start:\n{log.read_text()}")
 
 
-def run(client: Client, url: str, models: Sequence[str], work: Path) -> Cells:
+def run(client: Client, url: str, work: Path) -> dict[str, str]:
     """One client's features with each model."""
     from clients.command_line import COMMANDS
 
     work.mkdir(parents=True, exist_ok=True)
     if client.name in COMMANDS:
         return {
-            (client.name, model, feature): _outcome(program)
-            for model in models
+            f"{model} {feature}": _outcome(program)
+            for model in MODELS
             for feature, program in COMMANDS[client.name](client.folder, work / model, url, model).items()
         }
     if client.node:
@@ -190,7 +199,7 @@ def run(client: Client, url: str, models: Sequence[str], work: Path) -> Cells:
         command, cwd = [str(client.folder / "bin" / "python"), "-P", str(HERE / "programs.py")], work
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [*command, client.name, *models],
+        [*command, client.name, *MODELS],
         cwd=cwd,
         env=clean | {"HOME": str(work), "ODAR_URL": url},
         capture_output=True,
@@ -199,8 +208,8 @@ def run(client: Client, url: str, models: Sequence[str], work: Path) -> Cells:
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"feature"')]
     crashed = f"ended with {done.returncode}: {done.stderr.strip()[-300:]}" if done.returncode else "was not run"
-    cells = {(client.name, model, feature): crashed for model in models for feature in FEATURES}
-    return cells | {(client.name, line["model"], line["feature"]): line["result"] for line in lines}
+    cells = {f"{model} {feature}": crashed for model in MODELS for feature in FEATURES}
+    return cells | {f"{line['model']} {line['feature']}": line["result"] for line in lines}
 
 
 def _outcome(program: Callable[[], object]) -> str:
@@ -211,25 +220,26 @@ def _outcome(program: Callable[[], object]) -> str:
     return "ok"
 
 
-def wanted(client: Client, models: Sequence[str]) -> list[tuple[str, str, str]]:
-    """The cells that must be green."""
-    return [
-        (client.name, model, feature) for model in models for feature in FEATURES if feature not in client.lacks
-    ]
+def failing(client: Client, result: Result) -> list[str]:
+    """The cells that must be green and are not, as `model feature`."""
+    cells = [f"{model} {feature}" for model in MODELS for feature in FEATURES if feature not in client.lacks]
+    return [cell for cell in cells if result["cells"].get(cell, "was not run") != "ok"]
 
 
-def table(clients: Sequence[Client], models: Sequence[str], cells: Cells, versions: dict[str, str]) -> str:
+def table(results: Mapping[str, Result]) -> str:
     """The table in Markdown: a row a client, a cell a feature, with the models that fail named in it."""
-    lines = [f"| client | version | {' | '.join(FEATURES)} |", f"|---|---|{'---|' * len(FEATURES)}"]
-    for client in clients:
+    lines = [f"| client | version | {' | '.join(FEATURES)} | run on |", f"|---|---|{'---|' * len(FEATURES)}---|"]
+    for client in CLIENTS:
+        if (result := results.get(client.name)) is None:
+            continue
+        bad = failing(client, result)
         row = []
         for feature in FEATURES:
+            models = [cell.split()[0] for cell in bad if cell.endswith(f" {feature}")]
+            row.append(f"**fails: {', '.join(models)}**" if models else "yes")
             if feature in client.lacks:
-                row.append(NOT_THERE)
-                continue
-            bad = [model for model in models if cells.get((client.name, model, feature)) != "ok"]
-            row.append(f"**fails: {', '.join(bad)}**" if bad else "yes")
-        lines.append(f"| {client.title} | {versions[client.name]} | {' | '.join(row)} |")
+                row[-1] = NOT_THERE
+        lines.append(f"| {client.title} | {result['version']} | {' | '.join(row)} | {result['date']} |")
     return "\n".join(lines)
 
 
@@ -246,9 +256,22 @@ named model behind chat completions, and one behind Anthropic's API. n/a: the cl
   their own shell tool.
 - structured: an answer that fits a JSON schema. usage: the tokens that the client reports are above zero.
 
-Made by `make test-clients` on {date} with {python} on {system}. How to set up each client:
+{left_out}Made by `make test-clients`, last on {date}, with {python} on {system}. How to set up each client:
 [Agents and frameworks](../guides/agents.md).
 """
+
+
+def page(results: Mapping[str, Result]) -> str:
+    """The page of the documentation."""
+    missing = [client.title for client in CLIENTS if client.name not in results]
+    return PAGE.format(
+        table=table(results),
+        models=", ".join(f"`{model}`" for model in MODELS),
+        left_out=f"Not run: {'; '.join(missing)}.\n\n" if missing else "",
+        date=max(result["date"] for result in results.values()),
+        python=f"Python {platform.python_version()}",
+        system=f"{platform.system()} {platform.machine()}",
+    )
 
 
 def main() -> int:
@@ -256,41 +279,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m clients", description=(__doc__ or "").partition("\n")[0])
     names = [client.name for client in CLIENTS]
     parser.add_argument("client", nargs="*", choices=[*names, []], help="Clients to run. Default: all.")
-    parser.add_argument("--model", action="append", help="Model to ask, several times. Default: all four.")
-    parser.add_argument("--out", type=Path, help="Write the page with the table here, if all cells are green.")
+    parser.add_argument(
+        "--out", type=Path, help="Write the page with all kept results here, if all cells are green."
+    )
     options = parser.parse_args()
     chosen = [client for client in CLIENTS if not options.client or client.name in options.client]
-    models = tuple(options.model or MODELS)
-    cells: Cells = {}
-    versions: dict[str, str] = {}
     CACHE.mkdir(parents=True, exist_ok=True)
+    kept = CACHE / "results.json"
+    results: dict[str, Result] = json.loads(kept.read_text()) if kept.exists() else {}
     # Not under /tmp, where Codex refuses to work.
     with tempfile.TemporaryDirectory(prefix="run-", dir=CACHE) as folder, gateway(Path(folder)) as url:
         for client in chosen:
-            versions[client.name] = install(client)
-            started = time.monotonic()
-            cells |= run(client, url, models, Path(folder) / client.name)
-            bad = [cell for cell in wanted(client, models) if cells.get(cell) != "ok"]
+            version, started = install(client), time.monotonic()
+            cells = run(client, url, Path(folder) / client.name)
+            result = Result(version=version, date=str(datetime.now(UTC).date()), cells=cells)
+            results[client.name] = result
+            kept.write_text(json.dumps(results, indent=1))
+            bad = failing(client, result)
             click.echo(f"{client.name:18} {time.monotonic() - started:5.0f} s  {'ok' if not bad else ''}")
             for cell in bad:
-                click.echo(f"  {cell[1]} {cell[2]}: {cells.get(cell, 'was not run')}")
-    shown = table(chosen, models, cells, versions)
-    click.echo(f"\n{shown}")
-    every = [cell for client in chosen for cell in wanted(client, models)]
-    bad = [cell for cell in every if cells.get(cell) != "ok"]
-    click.echo(f"\n{len(every) - len(bad)} of {len(every)} cells are green")
-    if options.out and not bad:
-        where = f"{platform.system()} {platform.machine()}"
-        python = f"Python {platform.python_version()}"
-        page = PAGE.format(
-            table=shown,
-            models=", ".join(f"`{m}`" for m in models),
-            date=datetime.now(UTC).date(),
-            python=python,
-            system=where,
-        )
-        options.out.write_text(page)
-    return 1 if bad else 0
+                click.echo(f"  {cell}: {cells.get(cell, 'was not run')}")
+    click.echo(f"\n{table({client.name: results[client.name] for client in chosen})}")
+    failed = any(failing(client, results[client.name]) for client in CLIENTS if client.name in results)
+    if options.out and not failed:
+        options.out.write_text(page(results))
+    return 1 if any(failing(client, results[client.name]) for client in chosen) else 0
 
 
 if __name__ == "__main__":
