@@ -11,7 +11,6 @@ results of each client are kept beside them, so that a long run can be made in p
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import platform
@@ -170,13 +169,9 @@ def gateway(work: Path) -> Iterator[str]:
 def _address(log: Path, server: subprocess.Popen[bytes]) -> str:
     until = time.monotonic() + 600
     while time.monotonic() < until and server.poll() is None:
-        found = [line.split()[3] for line in log.read_text().splitlines() if "listening on http" in line]
-        if found:
-            host, _, port = found[0].removeprefix("http://").partition(":")
-            connection = http.client.HTTPConnection(host, int(port), timeout=5)
-            connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200:
-                return found[0]
+        lines = log.read_text().splitlines()
+        if any("ready after" in line for line in lines):
+            return next(line.split()[3] for line in lines if "listening on http" in line)
         time.sleep(0.2)
     raise SystemExit(f"odar serve did not start:\n{log.read_text()}")
 
