@@ -110,11 +110,12 @@ def _signals(outcomes: Outcomes, prior: Array) -> SignalArrays:
     return SignalArrays(
         kind=np.full(count, AnswerKind.REASONED.value),
         prior=prior,
-        stated=np.full(count, True) if outcomes.unanswered is None else outcomes.unanswered == 0,
+        stated=np.full(count, True),
         length=outcomes.tokens,
         mean_logprob=np.log(np.clip(outcomes.confidence, 1e-6, 1.0)),
         answer_logprob=unknown,
         agreement=unknown,
+        finished=np.full(count, True) if outcomes.unanswered is None else outcomes.unanswered == 0,
     )
 
 
@@ -124,7 +125,7 @@ def _cross_validated(outcomes: Outcomes, signals: SignalArrays, seed: int) -> Ar
     shipped, kind, scores = PosteriorDifficulty.load(), AnswerKind.REASONED, np.zeros(len(signals))
     for held_out in range(FOLDS):
         train, test = fold != held_out, fold == held_out
-        tables, kept = QuantileTables.of(signals.rows(train)), train & signals.stated
+        tables, kept = QuantileTables.of(signals.rows(train)), train & signals.finished
         terms = shipped.terms(signals.rows(kept), kind, tables)
         model = shipped.with_weights(kind, fit_weights(terms, gain[kept], start=shipped.weights[kind.value]))
         scores[test] = model.predict(signals.rows(test), tables)

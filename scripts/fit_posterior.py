@@ -9,9 +9,10 @@ right: a question that both models fail is not worth a call.
 - Reasoned answers: `mmlu_pro_outcomes`, every pair of models with a gap of at least 10 points. Judged with model families
   *and* items left out, five random splits, both ways. The prior d(x) of every item is by an estimator that was not trained
   on that item. `nano → 4.1`: zero-shot is a fit without any GPT-4 model; calibrated is five folds of that pair's own items.
-- Never fitted to: `math_l5_outputs` and `crux_outputs`, every pair with such a gap, own quantiles, no log-probabilities.
+- `math_l5_outputs` and `crux_outputs`, every pair with such a gap, own quantiles, no log-probabilities: each is judged with
+  weights that were fitted to the other sets; the shipped weights are fitted to all of them.
 - Free text: `freetext_cascade`. The log-prob belongs to the second sample, so that one is scored again and served.
-- Direct answers: the weights are those of SPEC 5.11; there is no recorded pair.
+- Direct answers: the weights are those of SPEC 5.11; there is no recorded pair, but most answers of `freetext_cascade` are short.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import argparse
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,14 @@ from train_estimator import features, weights
 
 from odar.calibration.posterior_fit import fit_weights
 from odar.difficulty.estimator import LearnedEstimator
-from odar.evals.router_quality import accuracy_curve, apgr
-from odar.policy.posterior import EASY, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
-from odar.policy.signals import MAX_DIRECT_WORDS, RANKED, AnswerKind, QuantileTables, SignalArrays, answer_kind
+from odar.evals.router_quality import apgr
+from odar.policy.posterior import EASY, HARD, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty
+from odar.policy.signals import RANKED, AnswerKind, QuantileTables, SignalArrays, answer_kind
 from odar.recording.files import open_recording
 from odar.recording.importers import ImportOptions, read_answers
 from odar.recording.joining import join_answers, to_items
-from odar.recording.schema import CHARACTERS_PER_TOKEN, recorded_signals
+from odar.recording.schema import CHARACTERS_PER_TOKEN, Attempt, recorded_signals
+from odar.types import Step
 
 OUT = Path(__file__).parents[1] / "src/odar/policy"
 GAP = 0.10
@@ -46,21 +48,22 @@ FAST_RIGHT = 0.3
 SPLITS = 5
 TOLERANCE = 0.02
 RECORDING = Path(__file__).parents[1] / "runs/local-pair/recording.jsonl.gz"
-UNFITTED = ("math_l5_outputs", "crux_outputs")
+OUTPUTS = ("math_l5_outputs", "crux_outputs")
 FAMILIES = (
     "qwen3", "qwen2.5", "llama-3", "llama-4", "phi-", "gemma", "gpt-4", "gemini", "grok", "mistral", "mixtral",
     "claude", "deepseek", "o1", "o3", "o4",
 )  # fmt: skip
 UNSEEN_KINDS = {
-    AnswerKind.DIRECT: {"unsure_answer": 1.0, "looks_hard": 0.35, "disagreement": 1.0},
-    AnswerKind.FREE_TEXT: {"unsure_text": 1.0, "looks_hard": 0.15, "disagreement": 1.0},
+    AnswerKind.DIRECT: {"unsure_answer": 1.0, "unstated": 0.3, "looks_hard": 0.35, "disagreement": 1.5},
+    AnswerKind.FREE_TEXT: {"unsure_answer": 1.0, "unstated": 0.3, "looks_hard": 0.15, "disagreement": 1.5},
 }
-"""SPEC 5.11: the quantile plus 0.1 to 0.3 times the standardised prior (a rank has a deviation of 0.29), and both free-text
-signals alike."""
+"""SPEC 5.11: the quantile plus 0.1 to 0.3 times the standardised prior (a rank has a deviation of 0.29). A missing mark has a
+small weight by judgement: the local pair's calibration half has 31 such answers, and its APGR is the same from 0 to 1."""
 DISAGREEMENT = 0.5
 """Of reasoned answers: no pair of the outcomes has a second sample. On ContractNLI it counts as much as the rest."""
-REASONED = ("long_and_unsure", "not_easy")
-"""Of all terms those that get a weight on every split; the others get none, or one that changes from split to split."""
+REASONED = ("long_and_unsure", "unstated", "not_easy")
+"""Of all terms those that get a weight on every split; the others get none, or one that changes from split to split. Only the
+sets with full outputs have unmarked answers; an MMLU-Pro answer without an option counts as unfinished."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ class Model:
     def single(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Each signal by itself, larger where the slow model should be asked."""
         s = self.signals.rows(rows)
-        found = {"length": s.length, "mean log-prob": -s.mean_logprob, "prior": s.prior, "unstated": 1.0 - s.stated}
+        found = {"length": s.length, "mean log-prob": -s.mean_logprob, "prior": s.prior}
+        found["unstated"] = 1.0 - (s.stated & s.finished)
         return {k: v for k, v in found.items() if np.isfinite(v).all() and len(np.unique(v)) > 1}
 
 
@@ -109,7 +113,8 @@ def read_model(name: str, rows: pd.DataFrame, prior: np.ndarray) -> Model:
     signals = SignalArrays(
         kind=np.full(len(rows), AnswerKind.REASONED.value),
         prior=prior,
-        stated=~rows.answer.isna().to_numpy(bool),
+        stated=np.full(len(rows), True),
+        finished=~rows.answer.isna().to_numpy(bool),
         length=rows.response_tokens.to_numpy(float) * CHARACTERS_PER_TOKEN,
         mean_logprob=np.log(np.clip(probability, 1e-6, 1.0)),
         answer_logprob=unknown,
@@ -148,8 +153,8 @@ def read_outputs(data: Path, name: str) -> list[Model]:
     return models
 
 
-def judge_unfitted(models: list[Model], posterior: PosteriorDifficulty, best: str) -> dict[str, object]:
-    """Every pair of a set that nothing was fitted to; `best` is the single signal that was best on MMLU-Pro."""
+def judge_outputs(models: list[Model], posterior: PosteriorDifficulty, best: str) -> dict[str, object]:
+    """Every pair of a set that the weights were not fitted to; `best` is the single signal that was best on MMLU-Pro."""
     rows, every = [], np.arange(len(models[0].right))
     for fast in models:
         if slow := partners(fast, models, every):
@@ -181,36 +186,39 @@ def gains(fast: Model, slow: list[Model], rows: np.ndarray) -> np.ndarray:
 
 
 def apgrs(score: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """APGR of one score for many partners of a fast model at once."""
-    shares = np.linspace(0, 1, 11)
-    out = []
-    for column in gain.T:
-        curve = accuracy_curve(score, np.zeros(len(score)), column)
-        at = np.interp(shares, np.linspace(0, 1, len(curve)), curve)
-        out.append(np.trapezoid(at / curve[-1], shares))
-    return np.array(out)
+    """APGR of one score for many partners of a fast model at once; equal scores share their gain."""
+    _, place, counts = np.unique(-score, return_inverse=True, return_counts=True)
+    sums = np.stack([np.bincount(place, column) for column in gain.T], axis=1)
+    curve = np.vstack(
+        [np.zeros(gain.shape[1]), np.cumsum(np.repeat(sums / counts[:, None], counts, axis=0), axis=0)]
+    )
+    at = np.linspace(0, 1, 11) * len(score)
+    low = np.minimum(at.astype(int), len(score) - 1)
+    between = curve[low] + (at - low)[:, None] * (curve[low + 1] - curve[low])
+    return np.trapezoid(between / curve[-1], dx=0.1, axis=0)
 
 
 def score(posterior: PosteriorDifficulty, model: Model, rows: np.ndarray, tables: QuantileTables) -> np.ndarray:
-    """The score of a model's answers; what states nothing is asked first."""
+    """The score of a model's answers; what is unfinished is asked first."""
     signals = model.signals.rows(rows)
     found = posterior.score(AnswerKind.REASONED, posterior.terms(signals, AnswerKind.REASONED, tables))
-    return np.where(signals.stated, found, 1.0)
+    return np.where(signals.finished, found, 1.0)
 
 
-def fit_reasoned(models: list[Model], rows: np.ndarray) -> dict[str, float]:
+def fit_reasoned(*sets: tuple[list[Model], np.ndarray]) -> dict[str, float]:
     """Weights from every pair of these models on these items; a fast model counts by the root of its partners."""
     terms, gain, weight = [], [], []
-    for fast in models:
-        slow = partners(fast, models, rows)
-        if not slow or fast.right[rows].mean() < FAST_RIGHT:
-            continue
-        signals = fast.signals.rows(rows)
-        tables, per_pair = QuantileTables.of(signals), gains(fast, slow, rows)
-        kept = signals.stated
-        terms.append(EMPTY.terms(signals, AnswerKind.REASONED, tables)[kept])
-        gain.append((per_pair / per_pair.mean(axis=0)).mean(axis=1)[kept])
-        weight.append(np.full(kept.sum(), len(slow) ** 0.5 / kept.sum()))
+    for models, rows in sets:
+        for fast in models:
+            slow = partners(fast, models, rows)
+            if not slow or fast.right[rows].mean() < FAST_RIGHT:
+                continue
+            signals = fast.signals.rows(rows)
+            tables, per_pair = QuantileTables.of(signals), gains(fast, slow, rows)
+            kept = signals.finished
+            terms.append(EMPTY.terms(signals, AnswerKind.REASONED, tables)[kept])
+            gain.append((per_pair / per_pair.mean(axis=0)).mean(axis=1)[kept])
+            weight.append(np.full(kept.sum(), len(slow) ** 0.5 / kept.sum()))
     groups = np.repeat(np.arange(len(terms)), [len(t) for t in terms])
     return fit_weights(np.vstack(terms), np.concatenate(gain), np.concatenate(weight), groups=groups, only=REASONED)
 
@@ -251,7 +259,7 @@ def judge_left_out(models: list[Model]) -> dict[str, object]:
                     single.setdefault(name, []).extend(apgrs(values, gains(fast, slow, train)))
         averages = {name: float(np.mean(v)) for name, v in single.items()}
         best = max(averages, key=lambda name: averages[name])
-        posterior = with_reasoned(fit_reasoned(taught, train))
+        posterior = with_reasoned(fit_reasoned((taught, train)))
         fitted.append(posterior.weights[AnswerKind.REASONED])
         shipped = pooled_tables([m for m in taught if m.right.mean() >= FAST_RIGHT], train)
         for fast in unseen:
@@ -262,10 +270,13 @@ def judge_left_out(models: list[Model]) -> dict[str, object]:
             ours = apgrs(score(posterior, fast, test, QuantileTables.of(fast.signals.rows(train))), gain)
             few = apgrs(score(posterior, fast, test, QuantileTables.of(fast.signals.rows(train[:60]), 10)), gain)
             cold = apgrs(score(posterior, fast, test, shipped), gain)
+            silent = replace(fast, signals=replace(fast.signals, mean_logprob=fast.signals.answer_logprob))
+            none = apgrs(score(posterior, silent, test, QuantileTables.of(silent.signals.rows(train))), gain)
             alone = {name: apgrs(values, gain) for name, values in fast.single(test).items()}
             for i, partner in enumerate(slow):
                 row = {"fast": fast.name, "slow": partner.name, "fast_right": fast.right.mean(), "best": best,
-                       "posterior": ours[i], "60 answers": few[i], "shipped tables": cold[i]}  # fmt: skip
+                       "posterior": ours[i], "60 answers": few[i], "shipped tables": cold[i],
+                       "no log-probs": none[i]}  # fmt: skip
                 rows_out.append(row | {name: values[i] for name, values in alone.items()})
     table = pd.DataFrame(rows_out)
     return {"table": table, "weights": fitted}
@@ -309,7 +320,7 @@ def judge_nano(models: list[Model]) -> dict[str, float]:
     rows = np.arange(len(fast.right))
     out = {name: apgr(values, fast.right, slow.right) for name, values in fast.single(rows).items()}
     others = [m for m in models if m.family != "gpt-4"]
-    posterior = with_reasoned(fit_reasoned(others, rows))
+    posterior = with_reasoned(fit_reasoned((others, rows)))
     pooled = pooled_tables([m for m in others if m.right.mean() >= FAST_RIGHT], rows)
     tables = QuantileTables.of(fast.signals)
     out["zero-shot, shipped tables"] = apgr(score(posterior, fast, rows, pooled), fast.right, slow.right)
@@ -320,7 +331,7 @@ def judge_nano(models: list[Model]) -> dict[str, float]:
         seen = fold != k
         own = QuantileTables.of(fast.signals.rows(seen))
         terms = posterior.terms(fast.signals, AnswerKind.REASONED, own)
-        kept = seen & fast.signals.stated
+        kept = seen & fast.signals.finished
         fitted = fit_weights(
             terms[kept], (slow.right - fast.right)[kept], start=posterior.weights[AnswerKind.REASONED]
         )
@@ -351,58 +362,65 @@ def label(text: str) -> str:
     return min(places)[1] if places else ""
 
 
-def judge_free_text(data: Path, posterior: PosteriorDifficulty) -> dict[str, dict[str, float]]:
-    """`freetext_cascade`: each signal alone, and the posterior with shipped weights and own quantiles."""
+def free_text(data: Path) -> dict[str, list[dict]]:
+    """The rows of `freetext_cascade` by set."""
+    found: dict[str, list[dict]] = {}
     with gzip.open(data / "freetext_cascade" / "outcomes.jsonl.gz", "rt", encoding="utf8") as file:
-        rows = [json.loads(line) for line in file]
+        for row in map(json.loads, file):
+            found.setdefault(row["set"], []).append(row)
+    return found
+
+
+def served_signals(rows: list[dict]) -> SignalArrays:
+    """The second fast sample, which has a log-probability, as `odar eval import` reads it."""
+    found = []
+    for first, served in (row["fast"] for row in rows):
+        text, mean = served["text"], served["mean_logprob"]
+        attempt = Attempt(step=Step.ANSWER, model="fast", text=text, answer=text, mean_logprob=mean)
+        found.append(replace(recorded_signals(attempt, np.nan), agreement=f1(first["text"], text)))
+    return SignalArrays.of(found)
+
+
+def judge_free_text(data: Path, posterior: PosteriorDifficulty) -> dict[str, dict[str, float]]:
+    """`freetext_cascade` by set: each signal alone, and the posterior with shipped weights and own quantiles."""
     report = {}
-    for name in dict.fromkeys(row["set"] for row in rows):
-        part = [row for row in rows if row["set"] == name]
-        served, golds = [row["fast"][1]["text"] for row in part], [row["gold"] for row in part]
-        if name == "cnli":
-            fast = np.array([label(t) == label(g) for t, g in zip(served, golds, strict=True)], float)
-        else:
-            fast = np.array([f1(t, g) for t, g in zip(served, golds, strict=True)])
+    for name, part in free_text(data).items():
+        pairs = [(row["fast"][1]["text"], row["gold"]) for row in part]
+        fast = np.array([float(label(t) == label(g)) if name == "cnli" else f1(t, g) for t, g in pairs])
         slow = np.array([row["slow"][0]["score"] for row in part])
-        unknown = np.full(len(part), np.nan)
-        signals = SignalArrays(
-            kind=np.full(len(part), AnswerKind.FREE_TEXT.value),
-            prior=unknown,
-            stated=np.full(len(part), True),
-            length=np.array([len(t) for t in served], float),
-            mean_logprob=np.array([row["fast"][1]["mean_logprob"] for row in part]),
-            answer_logprob=unknown,
-            agreement=np.array([f1(row["fast"][0]["text"], t) for row, t in zip(part, served, strict=True)]),
-        )
-        terms = posterior.terms(signals, AnswerKind.FREE_TEXT, QuantileTables.of(signals))
-        without = terms.copy()
-        without[:, TERMS.index("disagreement")] = np.nan
+        two = served_signals(part)
+        one = replace(two, agreement=np.full(len(two), np.nan))
+        own = QuantileTables.of(two)
         scores = {
-            "mean log-prob": -signals.mean_logprob,
-            "agreement of two samples": -signals.agreement,
-            "posterior, one sample": posterior.score(AnswerKind.FREE_TEXT, without),
-            "posterior, two samples": posterior.score(AnswerKind.FREE_TEXT, terms),
+            "length": two.length,
+            "mean log-prob": -two.mean_logprob,
+            "log-prob of the whole text": -two.mean_logprob * np.maximum(1, two.length / CHARACTERS_PER_TOKEN),
+            "agreement of two samples": -two.agreement,
+            "posterior, one sample": posterior.predict(one, own),
+            "posterior, two samples": posterior.predict(two, own),
+            "posterior, one sample, shipped tables": posterior.predict(one),
         }
         report[name] = {k: round(apgr(v, fast, slow), 4) for k, v in scores.items()} | {
+            "direct": round(float((two.kind == "direct").mean()), 3),
             "fast": round(float(fast.mean()), 4), "slow": round(float(slow.mean()), 4),
         }  # fmt: skip
     return report
 
 
 def free_text_tables(data: Path) -> QuantileTables:
-    """Shipped quantiles of free text, and of its short answers as direct ones: Llama-3.1-8B on three sets."""
-    with gzip.open(data / "freetext_cascade" / "outcomes.jsonl.gz", "rt", encoding="utf8") as file:
-        rows = [row["fast"][1] for row in map(json.loads, file) if row["set"] != "cnli"]
-    kind = AnswerKind.FREE_TEXT.value
-    short = [row for row in rows if len(row["text"].split()) <= MAX_DIRECT_WORDS]
-    tokens = [max(1.0, len(row["text"]) / CHARACTERS_PER_TOKEN) for row in short]
-    return QuantileTables.fit({
-        (kind, "mean_logprob"): [row["mean_logprob"] for row in rows],
-        (kind, "length"): [len(row["text"]) for row in rows],
-        ("direct", "mean_logprob"): [row["mean_logprob"] for row in short],
-        ("direct", "answer_logprob"): [row["mean_logprob"] * n for row, n in zip(short, tokens, strict=True)],
-        ("direct", "length"): [len(row["text"]) for row in short],
-    })  # fmt: skip
+    """Shipped quantiles of free text and of direct answers: Llama-3.1-8B on three sets.
+
+    Direct answers of larger models are far surer (half of them above a probability of 0.999). So half of their table is
+    spread evenly over the magnitudes of the log-probability from 1e-6 to 1: whatever the model, no large part of
+    its answers has nearly one rank.
+    """
+    signals = served_signals([row for name, rows in free_text(data).items() if name != "cnli" for row in rows])
+    tables = QuantileTables.of(signals)
+    for name in ("answer_logprob", "mean_logprob"):
+        known = getattr(signals, name)[signals.kind == "direct"]
+        wide = -np.logspace(-6, 0, len(known))
+        tables = QuantileTables.fit({("direct", name): [*known, *wide]}).over(tables)
+    return tables
 
 
 def prior_tables() -> QuantileTables:
@@ -443,7 +461,7 @@ def knots(posterior: PosteriorDifficulty, models: list[Model]) -> dict[str, tupl
             values = np.concatenate([score(posterior, m, every, QuantileTables.of(m.signals)) for m in some])
         else:
             terms = np.random.default_rng(42).random((20_000, len(TERMS)))
-            terms[:, TERMS.index("disagreement")] = np.nan
+            terms[:, [TERMS.index("disagreement"), TERMS.index("unstated")]] = np.nan, 0.0
             values = posterior.score(kind, terms)
         low, high = np.quantile(values, PAPER_MIX)
         found[kind.value] = (round(float(low), 4), round(float(high), 4))
@@ -460,11 +478,17 @@ def main() -> None:
     args = cli.parse_args()
     models = read_models(args.data, out_of_fold_prior(args.data, args.cache))
     every = np.arange(len(models[0].right))
-    found = fit_reasoned(models, every)
+    outputs = {name: read_outputs(args.data, name) for name in OUTPUTS}
+    fitted = {"mmlu_pro": (models, every)} | {
+        name: (part, np.arange(len(part[0].right))) for name, part in outputs.items()
+    }
+    found = fit_reasoned(*fitted.values())
     posterior = with_reasoned(found | {"disagreement": DISAGREEMENT})
     for kind, row in UNSEEN_KINDS.items():
         posterior = posterior.with_weights(kind, row)
     tables = pooled_tables([m for m in models if m.right.mean() >= FAST_RIGHT], every)
+    shipped = prior_tables().over(free_text_tables(args.data)).over(rescaled(tables))
+    posterior = replace(posterior, knots=knots(posterior, models), tables=shipped)
     report: dict[str, object] = {
         "weights": found,
         "gpt-4.1-nano → gpt-4.1": judge_nano(models),
@@ -472,28 +496,27 @@ def main() -> None:
     }
     left_out = judge_left_out(models)
     report["left-out pairs"] = {"splits": SPLITS * 2} | compared(
-        left_out["table"], ("posterior", "60 answers", "shipped tables")
+        left_out["table"], ("posterior", "60 answers", "shipped tables", "no log-probs")
     )
     best = left_out["table"]["best"].mode()[0]
-    for name in UNFITTED:
-        report[name] = judge_unfitted(read_outputs(args.data, name), posterior, best)
+    for name, part in outputs.items():
+        others = fit_reasoned(*(each for other, each in fitted.items() if other != name))
+        report[name] = judge_outputs(part, posterior.with_weights(AnswerKind.REASONED, others), best)
     report["weights by split"] = {
         term: [round(float(w.get(term, 0.0)), 3) for w in left_out["weights"]] for term in REASONED
     }
     print(json.dumps(report, indent=1, ensure_ascii=False))
     if args.report_only:
         return
-    shipped = prior_tables().over(free_text_tables(args.data)).over(rescaled(tables))
-    document = PosteriorDifficulty(
-        posterior.weights,
-        knots(posterior, models),
-        shipped,
-        {
+    document = replace(
+        posterior,
+        about={
             "made_by": "scripts/fit_posterior.py",
             "data": "MMLU-Pro outcomes (MIT: Linwei94/LLM-Calibration-Study), 5,222 items, 83 models; "
+            "MATH level 5 and CRUXEval outputs (Apache-2.0: WildEval/ZeroEval), 15 models; "
             "free-text outcomes (Apache-2.0: wangy8205165/ANLP-LLM-Routing-and-Cascading)",
             "label": "slow right minus fast right",
-            "caps": {"unsure": UNSURE_CAP, "easy": EASY},
+            "caps": {"unsure": UNSURE_CAP, "easy": EASY, "hard": HARD},
             "signals": list(RANKED),
         },
     ).document()

@@ -75,7 +75,7 @@ def put(tmp_path, body: dict) -> str:
         (
             "posterior",
             "posterior-1.json",
-            "the posterior of {path} has format 'odar-posterior/1'; this odar reads 'odar-posterior/3': "
+            "the posterior of {path} has format 'odar-posterior/1'; this odar reads 'odar-posterior/4': "
             "run `odar calibrate` again",
         ),
         (

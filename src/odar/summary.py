@@ -59,6 +59,7 @@ def _look(look: Look) -> dict[str, Any]:
     return {
         "kind": look.kind,
         "stated": look.stated,
+        "finished": look.finished,
         "quantiles": look.quantiles,
         "signals": {name: {"value": value, "rank": rank} for name, value, rank in look.signals},
         "terms": {name: {"value": value, "share": share} for name, value, share in look.terms},

@@ -178,13 +178,15 @@ class Look:
     kind: str
     """direct, reasoned or free_text."""
     stated: bool
-    """Whether it came to an answer; one that did not is as difficult as can be."""
+    """Whether it marked its answer, where it was told to."""
     signals: tuple[tuple[str, float, float | None], ...] = ()
     """(signal, value, rank within that model's own answers of this kind)."""
     terms: tuple[tuple[str, float, float], ...] = ()
     """(term, value in [0, 1], its share of the score)."""
     quantiles: str = ""
     """Where the ranks come from: calibrated, served or shipped."""
+    finished: bool = True
+    """Whether it came to an answer; one that was cut off did not, and is as difficult as can be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,12 @@ def test_a_trace_gives_its_energies_and_what_feedback_says_of_the_fast_answer():
 
 
 def test_signals_that_were_seen_when_the_path_was_chosen_are_taken_from_the_trace():
-    look = {"kind": "direct", "stated": True, "signals": [["answer_logprob", -0.7, 0.2], ["agreement", 1.0, None]]}
+    look = {
+        "kind": "direct",
+        "stated": True,
+        "finished": True,
+        "signals": [["answer_logprob", -0.7, 0.2], ["agreement", 1.0, None]],
+    }
     row = trace(candidate(), feedback=True)
     row["document"]["decision"]["look"] = look
     found = read(row).signals

@@ -54,7 +54,7 @@ def test_every_way_to_use_the_pair_has_its_row():
     assert [rows[f"ODAR posterior, {calls:g} calls"].calls for calls in (1.25, 1.5, 1.75)] == [1.25, 1.5, 1.75]
     assert rows["ODAR posterior, 1.5 calls"].gain.low > 0.2
     assert found.apgr["posterior"] > 0.6 > found.apgr["prior"]
-    assert found.signals == ("prior", "mean log-prob")
+    assert found.signals == ("prior", "answer log-prob", "mean log-prob")
     assert found.apgr["mean log-prob"] > 0.7
 
 

@@ -36,6 +36,8 @@ def tokens(*pairs: tuple[str, float | None]) -> tuple[Token, ...]:
         ("She has 16 - 3 - 4 = 9 eggs left and sells each for $2. Answer: 18", "18", True, AnswerKind.REASONED),
         ("word " * 40, "word " * 40, True, AnswerKind.FREE_TEXT),
         ("word " * 40, "word " * 40, False, AnswerKind.REASONED),
+        ("No.", "No.", False, AnswerKind.DIRECT),
+        ("", "", False, AnswerKind.REASONED),
     ],
 )
 def test_the_kind_of_an_answer(text, answer, stated, kind):
@@ -61,11 +63,18 @@ def test_control_tokens_and_missing_ones_do_not_count():
 
 
 @pytest.mark.parametrize(
-    ("text", "finish", "stated"), [("So it is 7. " * 9, "length", False), ("hello", "length", True)]
+    ("text", "finish", "stated", "finished"),
+    [
+        ("So it is 7. " * 9, "length", True, False),
+        ("hello", "length", True, True),  # a client may cut a chat short
+        ("Let us", "length", False, False),
+        ("No.", "stop", False, True),
+        ("", "stop", False, False),
+    ],
 )
-def test_reasoning_that_was_cut_off_has_stated_nothing_but_a_client_may_cut_a_chat_short(text, finish, stated):
-    candidate = Candidate(Step.ANSWER, "m", text, "7" if "7" in text else text, finish=finish)
-    assert signals_of(candidate, prior=0.4).stated is stated
+def test_an_answer_that_was_cut_off_or_is_empty_is_unfinished(text, finish, stated, finished):
+    candidate = Candidate(Step.ANSWER, "m", text, "7" if "7" in text else text, finish=finish, stated=stated)
+    assert signals_of(candidate, prior=0.4).finished is finished
 
 
 def test_a_model_without_log_probs_has_length_and_stated():
@@ -95,9 +104,9 @@ def test_a_common_value_has_the_rank_of_its_middle():
     assert tables.rank("direct", "answer_logprob", [0.0])[0] == pytest.approx(0.6, abs=0.02)
 
 
-def test_few_answers_make_no_table_and_unstated_ones_are_not_compared():
+def test_few_answers_make_no_table_and_unfinished_ones_are_not_compared():
     answer = AnswerSignals(AnswerKind.REASONED, 0.5, True, 100.0, -0.2, -0.1)
-    silent = AnswerSignals(AnswerKind.REASONED, 0.5, False, 9000.0, -0.2)
+    silent = AnswerSignals(AnswerKind.REASONED, 0.5, True, 9000.0, -0.2, finished=False)
     assert not QuantileTables.of(SignalArrays.of([answer] * 29 + [silent] * 50)).tables
     tables = QuantileTables.of(SignalArrays.of([answer] * 30 + [silent] * 50))
     assert tables.tables["reasoned", "length"].max() == 100

@@ -77,7 +77,7 @@ def fit_weights(
     """Weights of at least 0 that predict the gain of the slow model best, by least squares.
 
     Args:
-        terms: (n, `TERMS`) of answers that stated something; NaN where unknown.
+        terms: (n, `TERMS`) of finished answers; NaN where unknown.
         gain: slow right minus fast right.
         weight: of each answer.
         groups: answers are compared within a group, such as a pair of models.
@@ -133,25 +133,25 @@ def _fit(setup: Setup, fast: FastAnswers, rows: Bools, start: PosteriorDifficult
     """The weights in use, with those of every kind of which there are enough answers fitted to them."""
     model = start
     for kind in _kinds(fast, rows):
-        some = rows & (fast.signals.kind == kind.value) & fast.signals.stated
+        some = rows & (fast.signals.kind == kind.value) & fast.signals.finished
         terms = start.terms(fast.signals.rows(some), kind, setup.tables)
         model = model.with_weights(kind, fit_weights(terms, fast.gain[some], start=start.weights[kind.value]))
     return model
 
 
 def _kinds(fast: FastAnswers, rows: Bools) -> list[AnswerKind]:
-    stated = rows & fast.signals.stated
-    return [kind for kind in AnswerKind if (stated & (fast.signals.kind == kind.value)).sum() >= FEWEST * 0.75]
+    finished = rows & fast.signals.finished
+    return [kind for kind in AnswerKind if (finished & (fast.signals.kind == kind.value)).sum() >= FEWEST * 0.75]
 
 
 def _missing(fast: FastAnswers) -> str:
     """What stands in the way of a fit; empty where nothing does."""
-    stated = fast.signals.stated
-    counts = {kind: int((stated & (fast.signals.kind == kind.value)).sum()) for kind in AnswerKind}
+    finished = fast.signals.finished
+    counts = {kind: int((finished & (fast.signals.kind == kind.value)).sum()) for kind in AnswerKind}
     most = max(counts.values())
     if most < FEWEST:
-        return f"{FEWEST} stated fast answers of one kind are needed, {FEWEST - most} more"
-    changed = int((fast.gain[stated] != 0).sum())
+        return f"{FEWEST} finished fast answers of one kind are needed, {FEWEST - most} more"
+    changed = int((fast.gain[finished] != 0).sum())
     if changed < FEWEST_GAINS:
         needed = f"{FEWEST_GAINS} answers that the slow model makes right or wrong are needed"
         return f"{needed}, {FEWEST_GAINS - changed} more"

@@ -209,8 +209,11 @@ def _signals(decision: Mapping[str, Any], candidate: Mapping[str, Any]) -> Answe
     prior, look = float(decision["estimate"]["difficulty"]), decision.get("look")
     if look is not None:
         seen = {name: float(value) for name, value, _ in look["signals"] if name != "prior" and value is not None}
-        names = ("length", "mean_logprob", "answer_logprob", "agreement")
-        return AnswerSignals(AnswerKind(look["kind"]), prior, look["stated"], *(seen.get(name) for name in names))
+        length, mean, answer, agreement = (
+            seen.get(name) for name in ("length", "mean_logprob", "answer_logprob", "agreement")
+        )
+        kind, finished = AnswerKind(look["kind"]), look["finished"]
+        return AnswerSignals(kind, prior, look["stated"], length, mean, answer, agreement, finished)
     control = set(candidate["control"])
     logprobs = [v for i, v in enumerate(candidate["logprobs"]) if v is not None and i not in control]
     mean = sum(logprobs) / len(logprobs) if logprobs else None

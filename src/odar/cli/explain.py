@@ -168,7 +168,7 @@ def _look_facts(look: Look) -> Iterator[tuple[str, str]]:
     )
     yield "signals", f"{look.kind} answer: {', '.join(signals)}; quantiles {look.quantiles}"
     terms = ", ".join(f"{name} {value:.2f} × {share:.0%}" for name, value, share in look.terms)
-    yield "posterior by", terms if look.stated else "no stated answer"
+    yield "posterior by", terms if look.finished else "an answer that was cut off"
 
 
 def _describe_target(target: TargetUse) -> str:

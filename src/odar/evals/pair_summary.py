@@ -140,7 +140,7 @@ def _posterior_scores(
         "answer log-prob": -signals.answer_logprob,
         "mean log-prob": -signals.mean_logprob,
         "length": signals.length,
-        "unstated": (~signals.stated).astype(np.float64),
+        "unstated": (~(signals.stated & signals.finished)).astype(np.float64),
     }
     known = {name: _filled(values) for name, values in single.items() if _varies(values)}
     return np.where(np.isnan(scores), signals.prior, scores), known

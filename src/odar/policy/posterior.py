@@ -2,8 +2,8 @@
 
 Every path begins with the fast call, so its answer is looked at before more is paid for. The score is a weighted
 mean of terms in [0, 1], most of them ranks within that model's own answers; all of them grow with the expected gain
-of asking the slow model. A term that is unknown is left out. An answer that was cut off or states
-nothing scores 1. A monotone map by kind of answer puts the score on the scale of d(x), so that τ1 and τ2 mean the
+of asking the slow model. A term that is unknown is left out. An answer that was cut off, or holds nothing,
+scores 1. A monotone map by kind of answer puts the score on the scale of d(x), so that τ1 and τ2 mean the
 same for both.
 """
 
@@ -24,13 +24,18 @@ from odar.formats import check_format
 from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, Array, QuantileTables, SignalArrays, interpolate
 from odar.types import Look
 
-FORMAT = "odar-posterior/3"
-TERMS = ("unsure_answer", "unsure_text", "long", "long_and_unsure", "looks_hard", "not_easy", "disagreement")
+FORMAT = "odar-posterior/4"
+TERMS = (
+    "unsure_answer", "unsure_text", "long", "long_and_unsure", "unstated", "looks_hard", "not_easy", "disagreement",
+)  # fmt: skip
 """What the weights belong to, in order."""
-PRIOR_TERMS = ("looks_hard", "not_easy")
-"""The terms that say nothing about the answer."""
+WEAK_TERMS = ("looks_hard", "not_easy", "unstated")
+"""Where no other term is known, the prior decides."""
 UNSURE_CAP = 0.6
 """`long_and_unsure` does not grow beyond this rank: what is least likely of all, the slow model fails too."""
+HARD = (0.6, 0.8)
+"""`long_and_unsure` falls to a half between these difficulties: a question that looks hard has a long answer
+anyway, and the slow model fails many of those questions too."""
 EASY = (0.15, 0.3)
 """`not_easy` rises from 0 to 1 between these difficulties: it only tells the questions that look easy. No rank:
 of a set of hard questions none is easy, and which of them looks hardest says little about the gain."""
@@ -67,7 +72,7 @@ class PosteriorDifficulty:
             if rows.any():
                 part = signals.rows(rows)
                 score = self.score(kind, self.terms(part, kind, tables))
-                score = np.where(part.stated, score, 1.0)
+                score = np.where(part.finished, score, 1.0)
                 out[rows] = self._difficulty(kind, score)
         return out
 
@@ -86,9 +91,9 @@ class PosteriorDifficulty:
         ]
         total = sum(weight for _, _, weight in used)
         score = None
-        if not answer.stated:
+        if not answer.finished:
             score = 1.0
-        elif any(term not in PRIOR_TERMS for term, _, _ in used):
+        elif any(term not in WEAK_TERMS for term, _, _ in used):
             score = sum(value * weight for _, value, weight in used) / total
         shown = []
         for name in (*RANKED, "agreement"):
@@ -98,6 +103,7 @@ class PosteriorDifficulty:
         look = Look(
             kind=kind.value,
             stated=answer.stated,
+            finished=answer.finished,
             signals=tuple(shown),
             terms=tuple((term, round(value, 4), round(weight / total, 4)) for term, value, weight in used),
             quantiles=origin,
@@ -109,22 +115,23 @@ class PosteriorDifficulty:
         known = self.tables if tables is None else tables.over(self.tables)
         unsure_answer = 1 - known.rank(kind, "answer_logprob", signals.answer_logprob)
         unsure_text = 1 - known.rank(kind, "mean_logprob", signals.mean_logprob)
-        if kind is AnswerKind.DIRECT:  # of a direct answer, the whole text says nearly the same
+        if kind is not AnswerKind.REASONED:  # the answer is nearly the whole text
             unsure_answer = np.where(np.isnan(unsure_answer), unsure_text, unsure_answer)
         length = known.rank(kind, "length", signals.length)
         prior = known.rank(kind, "prior", signals.prior)
         capped = np.where(np.isnan(unsure_text), 1.0, np.minimum(unsure_text, UNSURE_CAP) / UNSURE_CAP)
+        long_and_unsure = length * capped * (1 - np.nan_to_num(_rise(signals.prior, HARD)) / 2)
         columns = (
-            unsure_answer, unsure_text, length, length * capped, prior,
-            np.clip((signals.prior - EASY[0]) / (EASY[1] - EASY[0]), 0, 1), 1 - signals.agreement,
+            unsure_answer, unsure_text, length, long_and_unsure, np.where(signals.stated, 0.0, 1.0), prior,
+            _rise(signals.prior, EASY), 1 - signals.agreement,
         )  # fmt: skip
         return np.column_stack(columns)
 
     def score(self, kind: AnswerKind, terms: Array) -> Array:
-        """The weighted mean of the terms that are known; NaN where only the prior is."""
+        """The weighted mean of the terms that are known; NaN where the answer shows nothing."""
         weights, known = self._vector(kind), ~np.isnan(terms)
         total = known @ weights
-        of_answer = known @ np.where([term in PRIOR_TERMS for term in TERMS], 0.0, weights)
+        of_answer = known @ np.where([term in WEAK_TERMS for term in TERMS], 0.0, weights)
         with np.errstate(invalid="ignore", divide="ignore"):
             return cast(Array, np.where(of_answer > 0, np.nan_to_num(terms) @ weights / total, math.nan))
 
@@ -189,18 +196,29 @@ def _terms_of_one(answer: AnswerSignals, ranks: Mapping[str, float | None]) -> t
     sure_answer, sure_text, length = ranks["answer_logprob"], ranks["mean_logprob"], ranks["length"]
     unsure_answer = None if sure_answer is None else 1 - sure_answer
     unsure_text = None if sure_text is None else 1 - sure_text
-    if answer.kind is AnswerKind.DIRECT and unsure_answer is None:
+    if answer.kind is not AnswerKind.REASONED and unsure_answer is None:
         unsure_answer = unsure_text
     capped = 1.0 if unsure_text is None else min(unsure_text, UNSURE_CAP) / UNSURE_CAP
     return (
         unsure_answer,
         unsure_text,
         length,
-        None if length is None else length * capped,
+        None if length is None else length * capped * (1 - _rise_of_one(answer.prior, HARD) / 2),
+        float(not answer.stated),
         ranks["prior"],
-        min(1.0, max(0.0, (answer.prior - EASY[0]) / (EASY[1] - EASY[0]))),
+        _rise_of_one(answer.prior, EASY),
         None if answer.agreement is None else 1 - answer.agreement,
     )
+
+
+def _rise(values: Array, ends: tuple[float, float]) -> Array:
+    """From 0 at the first end to 1 at the second."""
+    return np.clip((values - ends[0]) / (ends[1] - ends[0]), 0, 1)
+
+
+def _rise_of_one(value: float, ends: tuple[float, float]) -> float:
+    """`_rise` of one number."""
+    return min(1.0, max(0.0, (value - ends[0]) / (ends[1] - ends[0])))
 
 
 @cache

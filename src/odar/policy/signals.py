@@ -38,7 +38,7 @@ class AnswerKind(StrEnum):
 
 
 RANKED = ("answer_logprob", "mean_logprob", "length", "prior")
-"""The signals that are turned into ranks. `stated` and `agreement` are used as they are."""
+"""The signals that are turned into ranks. The others are used as they are."""
 LEVELS = 51
 """Quantiles in a table."""
 FEWEST = 30
@@ -65,6 +65,8 @@ class AnswerSignals:
     """Log-probability of the answer itself: the sum over the tokens of the answer span."""
     agreement: float | None = None
     """How far a second fast sample agrees, from 0 to 1; None where none was bought."""
+    finished: bool = True
+    """False where it was cut off before its answer, or holds none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class SignalArrays:
     mean_logprob: Array
     answer_logprob: Array
     agreement: Array
+    finished: Bools
 
     @classmethod
     def of(cls, answers: Sequence[AnswerSignals]) -> SignalArrays:
@@ -90,6 +93,7 @@ class SignalArrays:
         return cls(
             kind=np.array([answer.kind.value for answer in answers], dtype="<U9"),
             stated=np.array([answer.stated for answer in answers], dtype=bool),
+            finished=np.array([answer.finished for answer in answers], dtype=bool),
             **{name: column(name) for name in ("prior", "length", "mean_logprob", "answer_logprob", "agreement")},
         )
 
@@ -129,8 +133,8 @@ class QuantileTables:
 
     @classmethod
     def of(cls, signals: SignalArrays, fewest: int = FEWEST) -> QuantileTables:
-        """Tables of a model's own answers. Answers that stated nothing are left out: they are not compared."""
-        rows = {kind: signals.rows((signals.kind == kind.value) & signals.stated) for kind in AnswerKind}
+        """Tables of a model's own answers. Unfinished ones are left out: they are not compared."""
+        rows = {kind: signals.rows((signals.kind == kind.value) & signals.finished) for kind in AnswerKind}
         return cls.fit(
             {(k.value, name): getattr(part, name) for k, part in rows.items() for name in RANKED}, fewest
         )
@@ -209,6 +213,7 @@ def _curve(table: Array) -> tuple[list[float], list[float], float]:
 
     Equal quantiles share the middle of their levels, so that a common value gets one rank.
     """
+    table = np.where(np.abs(table) < 1e-300, 0.0, table)  # between denormal numbers a slope is infinite
     points, first, count = np.unique(table, return_index=True, return_counts=True)
     levels = _GRID[first] + (count - 1) / (2 * LEVELS)
     return points.tolist(), levels.tolist(), max(float(points[-1] - points[0]), 1e-9)
@@ -225,29 +230,30 @@ def signals_of(candidate: Candidate, prior: float, agreement: float | None = Non
     logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
     kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
     # a client may cut free text short on purpose; reasoning that was cut off has not come to its answer
-    cut_off = candidate.finish == "length" and kind is AnswerKind.REASONED
+    cut_off = candidate.finish == "length" and (kind is AnswerKind.REASONED or not candidate.stated)
     return AnswerSignals(
         kind=kind,
         prior=prior,
-        stated=candidate.stated and not cut_off,
+        stated=candidate.stated,
         length=float(len(candidate.text)),
         mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
         answer_logprob=answer_logprob(candidate.tokens, candidate.answer),
         agreement=agreement,
+        finished=not cut_off and (candidate.stated or bool(candidate.answer.strip())),
     )
 
 
 def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
-    """What a text consists of; one that should have stated an answer and did not counts as reasoned.
+    """What a text consists of; a short text is a direct answer, though the mark that was asked for is missing.
 
     >>> answer_kind("Answer: Paris", "Paris"), answer_kind("So 2 + 2 = 4. " * 5 + "Answer: 4", "4")
     (<AnswerKind.DIRECT: 'direct'>, <AnswerKind.REASONED: 'reasoned'>)
     """
     words = len(answer.split())
-    if not stated:
-        return AnswerKind.REASONED
     if words > MAX_ANSWER_WORDS:
-        return AnswerKind.FREE_TEXT
+        return AnswerKind.FREE_TEXT if stated else AnswerKind.REASONED
+    if not stated and not words:
+        return AnswerKind.REASONED
     return AnswerKind.DIRECT if len(text.split()) - words <= MAX_DIRECT_WORDS else AnswerKind.REASONED
 
 

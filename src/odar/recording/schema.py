@@ -182,12 +182,15 @@ def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
     found = signals_of(attempt.candidate, prior)
     if attempt.tokens:
         return found
-    found = replace(found, mean_logprob=attempt.mean_logprob, answer_logprob=attempt.answer_logprob)
-    written, words = attempt.usage.output, len(attempt.text.split())
-    if attempt.text.strip() != attempt.answer.strip() or not written:
-        return found
-    kind = AnswerKind.REASONED if written > 2 * words + _SCAFFOLD_TOKENS else found.kind
-    return replace(found, kind=kind, length=CHARACTERS_PER_TOKEN * written)
+    written, words, mean = attempt.usage.output, len(attempt.text.split()), attempt.mean_logprob
+    found = replace(found, mean_logprob=mean, answer_logprob=attempt.answer_logprob)
+    if attempt.text.strip() == attempt.answer.strip() and written:
+        kind = AnswerKind.REASONED if written > 2 * words + _SCAFFOLD_TOKENS else found.kind
+        found = replace(found, kind=kind, length=CHARACTERS_PER_TOKEN * written)
+    if found.answer_logprob is None and mean is not None and found.kind is not AnswerKind.REASONED:
+        tokens = written or max(1.0, len(attempt.text) / CHARACTERS_PER_TOKEN)
+        found = replace(found, answer_logprob=mean * tokens)  # the answer is nearly the whole text
+    return found
 
 
 _SCAFFOLD_TOKENS = 20

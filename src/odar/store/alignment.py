@@ -201,8 +201,8 @@ class ServedAlignment:
         return (None, SHIPPED) if found is None else (found, SERVED)
 
     def observe_signals(self, source: Source, answer: AnswerSignals) -> None:
-        """Count the signals of a served fast answer; one that states nothing is not compared with others."""
-        if answer.stated:
+        """Count the signals of a served fast answer; an unfinished one is not compared with others."""
+        if answer.finished:
             for name, signal in zip(RANKED, _signal_sources(source, answer.kind.value), strict=True):
                 value = getattr(answer, name)
                 if value is not None:
