@@ -21,14 +21,17 @@ from pathlib import Path
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.evidence import evidence_of, fit_statistics
+from odar.calibration.evidence import RIGHT, evidence_of, fit_statistics
+from odar.calibration.fusion_fit import FusionFit
+from odar.calibration.routing_fit import Goal, RoutingOption, fit_experts, fit_routing
+from odar.calibration.setup import PathOutcomes
 from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.evals.replay.arrays import PanelArrays, load_arrays, with_calibration
 from odar.evals.replay.policies import run
 from odar.evals.replay.simulate import Setting, always, odar, posterior_of, prior_of
 from odar.policy.alignment import Source, StatisticsTable
-from odar.policy.path import HARD, MEDIUM, SIMPLE, Routing, Thresholds
+from odar.policy.path import HARD, MEDIUM, SIMPLE, Route, Routing, Thresholds
 from odar.policy.rules import Array
 from odar.policy.target import ThresholdPath
 from odar.recording.files import open_recording
@@ -45,7 +48,6 @@ TARGETS = (2.0, 4.0)
 """Further targets, in mean calls per question."""
 GOAL = 0.9
 """The share of always-hard's gain that ODAR should keep within MAX_CALLS."""
-GRID = tuple(round(0.05 * i, 2) for i in range(20))
 MODES = ("posterior", "prior")
 PRICES = {"qwen2.5-coder-0.5b": 0.049, "qwen2.5-coder-1.5b": 0.154}
 """US dollars per million tokens, in proportion to the parameters (0.49 and 1.54 billion): the models are free."""
@@ -63,14 +65,16 @@ class Half:
     """(N, 3): score, calls and cost of each item on each path."""
     prior: Array
     posterior: Array
-    chosen: Mapping[str, tuple[float, float]]
-    """By mode: the thresholds that were most accurate within MAX_CALLS on the other half."""
+    chosen: Mapping[str, Routing]
+    """By mode: what `odar calibrate --goal accuracy --max-calls 3` chooses on the other half."""
 
-    def paths(self, mode: str, thresholds: tuple[float, float]) -> Array:
+    def routing(self, mode: str, thresholds: Thresholds) -> Routing:
+        """The routing with these thresholds for all experts."""
+        return Routing(thresholds, self.setting.n, mode == "posterior", self.setting.clearly_hard)
+
+    def route(self, routing: Routing) -> Route:
         """The path of each item."""
-        look, hard = mode == "posterior", self.setting.clearly_hard
-        routing = Routing(Thresholds(*thresholds), self.setting.n, look, hard)
-        return routing.route(self.prior, self.posterior, self.arrays.items.expert).path
+        return routing.route(self.prior, self.posterior, self.arrays.items.expert)
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,10 @@ def halves_of(recording: Path) -> dict[str, Half]:
     plain = {split: priced(load_arrays(recording, split=split), items[split]) for split in items}
     tables = {split: statistics(plain[split], items[split], settings.fusion.varentropy_weight) for split in items}
     own = {split: half(plain[split], tables[split], settings) for split in items}
-    thresholds = {split: {mode: best_thresholds(own[split], mode) for mode in MODES} for split in items}
+    fitted = {split: fit_modes(own[split]) for split in items}
     other = {"judge": "calibrate", "calibrate": "judge"}
     found = {split: half(plain[split], tables[other[split]], settings) for split in items}
-    return {split: replace(each, chosen=thresholds[other[split]]) for split, each in found.items()}
+    return {split: replace(each, chosen=fitted[other[split]]) for split, each in found.items()}
 
 
 def priced(arrays: PanelArrays, items: Sequence[RecordedItem]) -> PanelArrays:
@@ -131,21 +135,29 @@ def half(arrays: PanelArrays, table: StatisticsTable, settings) -> Half:
     by_path = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
     prior = prior_of(arrays, setting)
     found = Half(arrays, setting, by_path, prior, posterior_of(arrays, setting, prior), {})
-    shipped = rows_of([found], lambda each: each.paths(setting.mode, (setting.tau1, setting.tau2)), "")
-    assert np.array_equal(shipped.score, odar(arrays, replace(setting, experts={})).score), (
-        "choosing a path is all that routing does"
-    )
+    shipped = rows_of([found], lambda each: each.route(Routing.configured(settings.routing)).path, "")
+    assert np.array_equal(shipped.score, odar(arrays, setting).score), "choosing a path is all that routing does"
     return found
 
 
-def best_thresholds(each: Half, mode: str) -> tuple[float, float]:
-    """The most accurate thresholds of a grid with at most MAX_CALLS calls on average; the cheapest of equals."""
-    found = []
-    for pair in ((a, b) for a in GRID for b in GRID if a <= b):
-        rows = rows_of([each], lambda half, pair=pair: half.paths(mode, pair), "")
-        if rows.calls.mean() <= MAX_CALLS:
-            found.append((float(rows.score.mean()), -float(rows.calls.mean()), pair))
-    return max(found)[2] if found else (1.0, 1.0)
+def fit_modes(each: Half) -> dict[str, Routing]:
+    """By mode, and as "best" of both: thresholds, by expert too, that are most accurate within MAX_CALLS."""
+    size = len(each.prior)
+    outcomes = PathOutcomes(each.by_path["score"] >= RIGHT, each.by_path["calls"].astype(int), np.zeros((size, 3)))
+    goal, common = Goal("accuracy", max_calls=MAX_CALLS), Thresholds(each.setting.tau1, each.setting.tau2)
+    fusion = FusionFit(each.setting.beta, 0.0, np.ones(3))
+    options = {
+        mode: RoutingOption(None, None, each.route(each.routing(mode, common)).difficulty, fusion, outcomes)
+        for mode in MODES
+    }
+    experts, today = np.array(each.arrays.items.expert), outcomes.correct[:, SIMPLE].astype(float)
+    found = {}
+    for name, some in {"best": list(options), **{mode: [mode] for mode in MODES}}.items():
+        option, thresholds = fit_routing([options[mode] for mode in some], common, today, goal)
+        mode = next(mode for mode in some if options[mode] is option)
+        thresholds, by_expert = fit_experts(option, thresholds, experts, goal)
+        found[name] = replace(each.routing(mode, thresholds), by_expert=by_expert)
+    return found
 
 
 def rows_of(halves: Sequence[Half], choose: Callable[[Half], Array], name: str) -> Rows:
@@ -170,12 +182,15 @@ def policy(halves: Sequence[Half], spec: str, name: str = "") -> Rows:
 
 def curve(halves: Sequence[Half], mode: str) -> list[Rows]:
     """ODAR from always Simple to always Hard, through the thresholds that were chosen on the other half."""
-    paths = [ThresholdPath.through(each.chosen[mode]) for each in halves]
-    found = []
-    for t in np.linspace(0, 1, 101):
-        thresholds = {id(each): path.thresholds(t) for each, path in zip(halves, paths, strict=True)}
-        found.append(rows_of(halves, lambda each, at=thresholds: each.paths(mode, at[id(each)]), ""))
-    return found
+    ways = {}
+    for each in halves:
+        thresholds = each.chosen[mode].thresholds
+        ways[id(each)] = ThresholdPath.through((thresholds.tau1, thresholds.tau2))
+
+    def at(each: Half, t: float) -> Array:
+        return each.route(each.routing(mode, Thresholds(*ways[id(each)].thresholds(t)))).path
+
+    return [rows_of(halves, lambda each, t=t: at(each, t), "") for t in np.linspace(0, 1, 101)]
 
 
 def nearest(rows: Sequence[Rows], field: str, target: float, name: str) -> Rows:
@@ -240,9 +255,7 @@ def study(halves: Sequence[Half]) -> Study:
     """Run every policy on some halves."""
     curves = {mode: curve(halves, mode) for mode in MODES}
     slow, ours = policy(halves, "single-slow"), curves["posterior"]
-    within = rows_of(
-        halves, lambda each: each.paths("posterior", each.chosen["posterior"]), "**ODAR within 3 calls**"
-    )
+    within = rows_of(halves, lambda each: each.route(each.chosen["best"]).path, "**ODAR within 3 calls**")
     shipped, most = halves[0].setting, min(5, halves[0].arrays.samples)
     return Study(
         fast=policy(halves, "single-fast"),
@@ -252,7 +265,7 @@ def study(halves: Sequence[Half]) -> Study:
         within=within,
         by_question=rows_of(
             halves,
-            lambda each: each.paths("prior", each.chosen["prior"]),
+            lambda each: each.route(each.chosen["prior"]).path,
             "ODAR within 3 calls, by the question alone",
         ),
         equal_dollars=nearest(ours, "cost", float(slow.cost.mean()), "ODAR at single-slow's dollars"),

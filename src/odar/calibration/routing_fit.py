@@ -14,7 +14,7 @@ from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
-from odar.policy.rules import Array
+from odar.policy.rules import Array, Bools, Ints
 
 GRID_1 = (0.2, 0.3, 0.4)
 GRID_2 = (0.6, 0.7, 0.8)
@@ -78,6 +78,11 @@ class RoutingOption:
     outcomes: PathOutcomes
     """What each path gives for each item under that fusion rule."""
 
+    def under(self, paths: Ints) -> tuple[Array, Array]:
+        """Right or wrong of each item on these paths, and its price."""
+        rows = np.arange(len(paths))
+        return self.outcomes.correct[rows, paths].astype(np.float64), self.outcomes.price[rows, paths]
+
 
 def fit_routing(
     variants: Sequence[RoutingOption], thresholds: Thresholds, today: Array, goal: Goal = BALANCED
@@ -98,7 +103,7 @@ def fit_routing(
     fine = limited or goal.kind != "balanced"
     for variant in variants:
         for point in points(variant.difficulty, thresholds, FINE_SHARES if fine else SHARES):
-            right, price = walk(variant, point)
+            right, price = variant.under(point.paths(variant.difficulty))
             merit = goal.merit(right, price)
             if merit <= most or not (limited or goal.kind == "accuracy" or holds(right - today)):
                 continue
@@ -109,46 +114,72 @@ def fit_routing(
 
 
 def fit_experts(
-    variant: RoutingOption, common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal = BALANCED
+    option: RoutingOption, common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal = BALANCED
 ) -> tuple[Thresholds, dict[str, Thresholds]]:
     """Thresholds of the experts with enough items (SPEC 4.3), and of all other questions.
 
-    For each exchange rate between accuracy and price, every group takes the thresholds that are worth most to it;
-    the best of these combinations within the limits replaces the common thresholds if it gains more than a standard
-    error of the paired difference, in accuracy at no higher price, or in price at no lower accuracy.
+    One expert after the other gets its own thresholds, the one that serves the goal best first, as long as the gain
+    over the choice so far is above its standard error: in accuracy at no higher price (or within the limits), or
+    in price at no lower accuracy.
     """
     names, counts = np.unique(experts if experts is not None else [], return_counts=True)
-    groups = {
-        str(name): experts == name for name, count in zip(names, counts, strict=True) if count >= EXPERT_ITEMS
-    }
-    if not groups:
-        return common, {}
-    rest = ~np.any(list(groups.values()), axis=0)
-    groups |= {"": rest} if rest.any() else {}
-    right, price = walk(variant, common)
-    limited = goal.max_calls is not None or goal.max_cost is not None
-    best, most = None, goal.merit(right, price)
-    rows = np.arange(len(right))
-    options = {
-        name: [(point, *walk(variant, point)) for point in points(variant.difficulty[own], common, EXPERT_SHARES)]
+    able = [str(name) for name, count in zip(names, counts, strict=True) if count >= EXPERT_ITEMS]
+    chosen, paths = {"": common}, common.paths(option.difficulty)
+    taken: list[str] = []
+    while left := [name for name in able if name not in taken]:
+        found = [
+            _combine(option, {e: np.array(experts) == e for e in [*taken, name]}, common, goal) for name in left
+        ]
+        best = max(range(len(left)), key=lambda i: goal.merit(*option.under(found[i][1])))
+        if not _better(option, paths, found[best][1], goal):
+            break
+        chosen, paths = found[best]
+        taken.append(left[best])
+    return chosen[""], {name: replace(chosen[name], expert=name) for name in taken}
+
+
+def _combine(
+    option: RoutingOption, groups: dict[str, Bools], common: Thresholds, goal: Goal
+) -> tuple[dict[str, Thresholds], Ints]:
+    """The best combination of thresholds by group within the limits, and the path of each item.
+
+    For each exchange rate between accuracy and price, every group takes the thresholds that are worth most to it.
+    """
+    best: tuple[dict[str, Thresholds], Ints] = (
+        {"": common, **dict.fromkeys(groups, common)},
+        common.paths(option.difficulty),
+    )
+    groups = {**groups, "": ~np.any(list(groups.values()), axis=0)}
+    choices = {
+        name: [
+            (point, point.paths(option.difficulty)[own])
+            for point in points(option.difficulty[own], common, EXPERT_SHARES)
+        ]
         for name, own in groups.items()
+        if own.any()
     }
+    right, price = option.outcomes.correct.astype(np.float64), option.outcomes.price
+    most = goal.merit(*option.under(best[1]))
     for rate in RATES / max(float(price.mean()), 1e-12):
-        chosen, paths = {}, np.zeros(len(rows), dtype=np.int64)
-        for name, own in groups.items():
-            point, *_ = max(options[name], key=lambda each: (each[1] - rate * each[2])[own].sum())
-            chosen[name] = point
-            paths[own] = point.paths(variant.difficulty)[own]
-        correct, calls, cost = variant.outcomes.under(paths)
-        paid = variant.outcomes.price[rows, paths]
-        merit = goal.merit(correct, paid)
-        gains = _clearly(correct - right) and (limited or paid.mean() <= price.mean())
-        saves = correct.mean() >= right.mean() and _clearly(price - paid)
-        if merit > most and goal.allows(calls, cost) and (gains or saves):
-            best, most = chosen, merit
-    if best is None:
-        return common, {}
-    return best.pop("", common), {name: replace(point, expert=name) for name, point in best.items()}
+        worth = right - rate * price
+        chosen, paths = {"": common}, best[1].copy()
+        for name, some in choices.items():
+            rows = np.flatnonzero(groups[name])
+            chosen[name], paths[rows] = max(some, key=lambda each: worth[rows, each[1]].sum())
+        merit = goal.merit(*option.under(paths))
+        _, calls, cost = option.outcomes.under(paths)
+        if merit > most and goal.allows(calls, cost):
+            best, most = (chosen, paths), merit
+    return best
+
+
+def _better(option: RoutingOption, before: Ints, after: Ints, goal: Goal) -> bool:
+    """Whether paths serve the goal better by more than a standard error of the paired difference."""
+    (right, price), (right_after, price_after) = option.under(before), option.under(after)
+    limited = goal.max_calls is not None or goal.max_cost is not None
+    gains = _clearly(right_after - right) and (limited or price_after.mean() <= price.mean())
+    saves = right_after.mean() >= right.mean() and _clearly(price - price_after)
+    return gains or saves
 
 
 def _clearly(difference: Array) -> bool:
@@ -173,12 +204,6 @@ def points(difficulty: Array, today: Thresholds, below: Sequence[float] = SHARES
         for tau2 in (*GRID_2, *shares):
             if tau1 <= tau2:
                 yield Thresholds(tau1, tau2)
-
-
-def walk(variant: RoutingOption, point: Thresholds) -> tuple[Array, Array]:
-    """Right or wrong of each item under these thresholds, and its price."""
-    paths, rows = point.paths(variant.difficulty), np.arange(len(variant.difficulty))
-    return variant.outcomes.correct[rows, paths].astype(np.float64), variant.outcomes.price[rows, paths]
 
 
 def score(right: Array, price: Array) -> tuple[float, float]:
