@@ -23,7 +23,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import RIGHT, evidence_of, fit_statistics
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.routing_fit import Goal, RoutingOption, fit_experts, fit_routing
+from odar.calibration.routing_fit import Goal, RoutingOption, fit_by_gain
 from odar.calibration.setup import PathOutcomes
 from odar.calibration_file import Calibration
 from odar.config import load_settings
@@ -150,13 +150,12 @@ def fit_modes(each: Half) -> dict[str, Routing]:
         mode: RoutingOption(None, None, each.route(each.routing(mode, common)).difficulty, fusion, outcomes)
         for mode in MODES
     }
-    experts, today = np.array(each.arrays.items.expert), outcomes.correct[:, SIMPLE].astype(float)
+    experts = np.array(each.arrays.items.expert)
     found = {}
-    for name, some in {"best": list(options), **{mode: [mode] for mode in MODES}}.items():
-        option, thresholds = fit_routing([options[mode] for mode in some], common, today, goal)
-        mode = next(mode for mode in some if options[mode] is option)
-        thresholds, by_expert = fit_experts(option, thresholds, experts, goal)
-        found[name] = replace(each.routing(mode, thresholds), by_expert=by_expert)
+    for mode, option in options.items():
+        thresholds, by_expert = fit_by_gain(option, common, experts, goal)
+        found[mode] = replace(each.routing(mode, thresholds), by_expert=by_expert)
+    found["best"] = max(found.values(), key=lambda routing: option.under(each.route(routing).path)[0].mean())
     return found
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.routing_fit import TOLERANCE, Goal, RoutingOption, fit_experts, rejection_reason
+from odar.calibration.routing_fit import TOLERANCE, Goal, RoutingOption, fit_by_gain, rejection_reason
 from odar.calibration.setup import PathOutcomes
-from odar.policy.path import HARD, SIMPLE, Thresholds
+from odar.policy.path import HARD, SIMPLE, Routing, Thresholds
 
 SAVES, COSTS, NEITHER = Interval(-0.9, -1.2, -0.6), Interval(0.9, 0.6, 1.2), Interval(-0.1, -0.4, 0.2)
 
@@ -101,31 +101,21 @@ def two_experts(math_items):
 
 def test_an_expert_whose_questions_gain_from_the_hard_path_gets_its_own_thresholds():
     variant, experts = two_experts(60)
-    common, own = fit_experts(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=3.6))
-    groups = {"": common, **own}
-    paths = np.array(
-        [groups.get(e, common).paths(d[None])[0] for e, d in zip(experts, variant.difficulty, strict=True)]
-    )
+    common, own = fit_by_gain(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=3.6))
+    paths = Routing(common, by_expert=own).route(variant.difficulty, variant.difficulty, experts).path
     assert (paths[experts == "math"] == HARD).mean() > 0.95
     assert (paths[experts == "language"] == SIMPLE).mean() > 0.95
 
 
 def test_an_expert_with_few_items_keeps_the_common_thresholds():
     variant, experts = two_experts(40)
-    assert fit_experts(variant, Thresholds(0.3, 0.7), experts) == (Thresholds(0.3, 0.7), {})
+    _, own = fit_by_gain(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=3.6))
+    assert own == {}
 
 
-def test_thresholds_by_expert_are_not_fitted_to_noise():
-    rng = np.random.default_rng(1)
+@pytest.mark.parametrize("limit", [1.0, 1.5, 2.0, 3.0, 4.5, 6.0])
+def test_the_limit_of_calls_is_met(limit):
     variant, experts = two_experts(60)
-    noise = rng.uniform(size=(120, 3)) < 0.5
-    noise[:] = noise[:, :1]  # every path is right on the same questions
-    plain = RoutingOption(
-        None,
-        None,
-        variant.difficulty,
-        variant.fusion,
-        PathOutcomes(noise, variant.outcomes.calls, variant.outcomes.cost),
-    )
-    common, own = fit_experts(plain, Thresholds(1.0, 1.0), experts, Goal("accuracy"))
-    assert (common, own) == (Thresholds(1.0, 1.0), {})
+    common, own = fit_by_gain(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=limit))
+    paths = Routing(common, by_expert=own).route(variant.difficulty, variant.difficulty, experts).path
+    assert variant.outcomes.under(paths)[1].mean() <= limit

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_statistics
@@ -17,12 +18,14 @@ from odar.calibration.routing_fit import (
     TOLERANCE,
     Goal,
     RoutingOption,
-    fit_experts,
+    clearly_above,
+    fit_by_gain,
     fit_routing,
     rejection_reason,
 )
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
+from odar.policy.path import Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Ints, Votes
 
@@ -167,7 +170,9 @@ def fit_setup(
     if chosen is None:
         return today.setup, (estimator, both)
     variant, thresholds = chosen
-    thresholds, by_expert = fit_experts(variant, thresholds, fast.experts, goal)
+    by_expert: dict[str, Thresholds] = {}
+    if goal.kind == "accuracy" and goal.max_calls is not None:
+        variant, thresholds, by_expert = _smoothed(variants, chosen, fast.experts, goal)
     setup = replace(
         measured,
         thresholds=thresholds,
@@ -177,6 +182,23 @@ def fit_setup(
         fusion=variant.fusion,
     )
     return setup, (estimator, both if variant.estimator else same)
+
+
+def _smoothed(
+    variants: list[RoutingOption],
+    chosen: tuple[RoutingOption, Thresholds],
+    experts: NDArray[np.str_] | None,
+    goal: Goal,
+) -> tuple[RoutingOption, Thresholds, dict[str, Thresholds]]:
+    """The most accurate fit by modelled gains; the best thresholds of the grid where they are clearly better."""
+
+    def right(option: RoutingOption, thresholds: Thresholds, by_expert: dict[str, Thresholds]) -> Array:
+        routing = Routing(thresholds, by_expert=by_expert)
+        return option.under(routing.route(option.difficulty, option.difficulty, experts).path)[0]
+
+    found = [(option, *fit_by_gain(option, chosen[1], experts, goal)) for option in variants]
+    best = max(found, key=lambda each: float(right(*each).mean()))
+    return (*chosen, {}) if clearly_above(right(*chosen, {}) - right(*best)) else best
 
 
 def _ways(

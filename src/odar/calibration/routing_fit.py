@@ -12,7 +12,7 @@ from odar.calibration.bootstrap import Interval
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import LearnedEstimator
-from odar.policy.path import Thresholds
+from odar.policy.path import HARD, SIMPLE, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints
 
@@ -32,9 +32,12 @@ FINE_SHARES = tuple(round(0.05 * i, 2) for i in range(20))
 
 EXPERT_ITEMS = 50
 """Items of an expert before it gets thresholds of its own (SPEC 4.3)."""
-EXPERT_SHARES = (0.0, 0.25, 0.5, 0.75)
-RATES = np.geomspace(0.01, 3.0, 25)
-"""Exchange rates that are tried: the accuracy that the mean price of a question must be worth."""
+POOLED_ITEMS = 20
+"""Weight of all items in the gain of one expert, as so many of its own."""
+MIN_SLOPE = 0.1
+"""The least by which the gain of Hard rises from the easiest question to the hardest."""
+_GRID = np.linspace(0.0, 1.0, 201)
+_BISECTIONS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,78 +116,77 @@ def fit_routing(
     return best
 
 
-def fit_experts(
-    option: RoutingOption, common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal = BALANCED
+def fit_by_gain(
+    option: RoutingOption, common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal
 ) -> tuple[Thresholds, dict[str, Thresholds]]:
-    """Thresholds of the experts with enough items (SPEC 4.3), and of all other questions.
+    """Thresholds for accuracy within a limit of calls, by expert where it has enough items (SPEC 4.3).
 
-    One expert after the other gets its own thresholds, the one that serves the goal best first, as long as the gain
-    over the choice so far is above its standard error: in accuracy at no higher price (or within the limits), or
-    in price at no lower accuracy.
+    On a few hundred items the best of many thresholds is mostly the luckiest one. So the gain of Medium and Hard
+    over Simple is modelled first: by expert, drawn towards the mean of all, and rising with the difficulty. Every
+    question then takes the path whose gain is worth most at one price per call, the lowest that meets the limit.
     """
-    names, counts = np.unique(experts if experts is not None else [], return_counts=True)
-    able = [str(name) for name, count in zip(names, counts, strict=True) if count >= EXPERT_ITEMS]
-    chosen, paths = {"": common}, common.paths(option.difficulty)
-    taken: list[str] = []
-    while left := [name for name in able if name not in taken]:
-        found = [
-            _combine(option, {e: np.array(experts) == e for e in [*taken, name]}, common, goal) for name in left
-        ]
-        best = max(range(len(left)), key=lambda i: goal.merit(*option.under(found[i][1])))
-        if not _better(option, paths, found[best][1], goal):
-            break
-        chosen, paths = found[best]
-        taken.append(left[best])
-    return chosen[""], {name: replace(chosen[name], expert=name) for name in taken}
-
-
-def _combine(
-    option: RoutingOption, groups: dict[str, Bools], common: Thresholds, goal: Goal
-) -> tuple[dict[str, Thresholds], Ints]:
-    """The best combination of thresholds by group within the limits, and the path of each item.
-
-    For each exchange rate between accuracy and price, every group takes the thresholds that are worth most to it.
-    """
-    best: tuple[dict[str, Thresholds], Ints] = (
-        {"": common, **dict.fromkeys(groups, common)},
-        common.paths(option.difficulty),
-    )
-    groups = {**groups, "": ~np.any(list(groups.values()), axis=0)}
-    choices = {
-        name: [
-            (point, point.paths(option.difficulty)[own])
-            for point in points(option.difficulty[own], common, EXPERT_SHARES)
-        ]
-        for name, own in groups.items()
-        if own.any()
-    }
-    right, price = option.outcomes.correct.astype(np.float64), option.outcomes.price
-    most = goal.merit(*option.under(best[1]))
-    for rate in RATES / max(float(price.mean()), 1e-12):
-        worth = right - rate * price
-        chosen, paths = {"": common}, best[1].copy()
-        for name, some in choices.items():
-            rows = np.flatnonzero(groups[name])
-            chosen[name], paths[rows] = max(some, key=lambda each: worth[rows, each[1]].sum())
-        merit = goal.merit(*option.under(paths))
+    assert goal.max_calls is not None
+    groups = _groups(option, experts)
+    gain, slope = _gains(option, groups)
+    mean_calls = {name: option.outcomes.calls[own].mean(axis=0) for name, own in groups.items()}
+    low, high = 0.0, 1.0
+    chosen = dict.fromkeys(groups, Thresholds(1.0, 1.0))
+    for _ in range(_BISECTIONS):
+        price = (low + high) / 2
+        found = {}
+        for name, own in groups.items():
+            values = gain[name] + np.outer(_GRID - option.difficulty[own].mean(), slope)
+            values -= price * (mean_calls[name][1:] - mean_calls[name][0])
+            found[name] = _as_thresholds(np.column_stack([np.zeros(len(_GRID)), values]).argmax(axis=1))
+        paths = np.zeros(len(option.difficulty), dtype=np.int64)
+        for name, own in groups.items():
+            paths[own] = found[name].paths(option.difficulty[own])
         _, calls, cost = option.outcomes.under(paths)
-        if merit > most and goal.allows(calls, cost):
-            best, most = (chosen, paths), merit
-    return best
+        if goal.allows(calls, cost):
+            high, chosen = price, found
+        else:
+            low = price
+    rest = chosen.pop("", common)
+    return rest, {name: replace(each, expert=name) for name, each in chosen.items()}
 
 
-def _better(option: RoutingOption, before: Ints, after: Ints, goal: Goal) -> bool:
-    """Whether paths serve the goal better by more than a standard error of the paired difference."""
-    (right, price), (right_after, price_after) = option.under(before), option.under(after)
-    limited = goal.max_calls is not None or goal.max_cost is not None
-    gains = _clearly(right_after - right) and (limited or price_after.mean() <= price.mean())
-    saves = right_after.mean() >= right.mean() and _clearly(price - price_after)
-    return gains or saves
+def _groups(option: RoutingOption, experts: NDArray[np.str_] | None) -> dict[str, Bools]:
+    """The items of each expert that has enough of them; all others under the empty name."""
+    names, counts = np.unique(experts if experts is not None else [], return_counts=True)
+    groups = {str(n): np.array(experts) == n for n, c in zip(names, counts, strict=True) if c >= EXPERT_ITEMS}
+    rest = np.ones(len(option.difficulty), dtype=bool)
+    for own in groups.values():
+        rest &= ~own
+    return {**groups, "": rest} if rest.any() else groups
 
 
-def _clearly(difference: Array) -> bool:
-    """Whether a mean difference is above its standard error."""
-    return bool(difference.mean() > difference.std() / np.sqrt(len(difference)))
+def _gains(option: RoutingOption, groups: dict[str, Bools]) -> tuple[dict[str, Array], Array]:
+    """By group the gain of Medium and Hard over Simple at its mean difficulty, and their slopes in difficulty."""
+    right = option.outcomes.correct.astype(np.float64)
+    gained = right[:, 1:] - right[:, :1]
+    pooled, centred, rest = gained.mean(axis=0), np.zeros(len(right)), np.zeros_like(gained)
+    gains = {}
+    for name, own in groups.items():
+        count = int(own.sum())
+        gains[name] = (count * gained[own].mean(axis=0) + POOLED_ITEMS * pooled) / (count + POOLED_ITEMS)
+        centred[own] = option.difficulty[own] - option.difficulty[own].mean()
+        rest[own] = gained[own] - gained[own].mean(axis=0)
+    medium, hard = centred @ rest / max(float(centred @ centred), 1e-12)
+    medium = max(medium, MIN_SLOPE / 2)
+    return gains, np.array([medium, max(hard, medium + MIN_SLOPE / 2)])
+
+
+def _as_thresholds(path: Ints) -> Thresholds:
+    """The thresholds of a path that was chosen for each difficulty of the grid."""
+    edges = [*_GRID, 1.0]
+    tau2 = edges[int(np.flatnonzero(path < HARD)[-1]) + 1] if (path < HARD).any() else 0.0
+    tau1 = edges[int(np.flatnonzero(path == SIMPLE)[-1]) + 1] if (path == SIMPLE).any() else 0.0
+    return Thresholds(round(float(min(tau1, tau2)), 3), round(float(tau2), 3))
+
+
+def clearly_above(difference: Array) -> bool:
+    """Whether a mean difference is above two standard errors."""
+    return bool(difference.mean() > 2 * difference.std() / np.sqrt(len(difference)))
 
 
 def holds(difference: Array) -> bool:
