@@ -14,7 +14,7 @@ from odar.calibration.evidence import fit_statistics
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.parts import Part, compare, fit_estimator_part
 from odar.calibration.posterior_fit import fit_posterior_part, fit_weights, misplaced
-from odar.calibration.routing_fit import RoutingOption, fit_routing, holds, points, score, walk
+from odar.calibration.routing_fit import RoutingOption, fit_routing, holds, points, score
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import shipped_estimator
 from odar.policy.path import Thresholds
@@ -139,9 +139,9 @@ def variant_of(size, seed, chances=(0.4, 0.5, 0.6), price=(0.001, 0.002, 0.006))
 @settings(max_examples=40, deadline=None)
 def test_routing_never_gives_up_accuracy_nor_efficiency_on_what_it_is_fitted_to(seed, size):
     variant = variant_of(size, seed)
-    right, price = walk(variant, NOW)
+    right, price = variant.under(NOW.paths(variant.difficulty))
     found, chosen = fit_routing([variant], NOW, right)
-    after, cost = walk(found, chosen)
+    after, cost = found.under(chosen.paths(found.difficulty))
     assert after.mean() >= right.mean()
     assert score(after, cost) >= score(right, price)
     assert chosen.tau1 <= chosen.tau2
@@ -160,7 +160,7 @@ def test_a_combination_that_only_another_fusion_rule_makes_good_is_found():
     """The fitted rule is worse on the Hard path here: with the rule in use, the same thresholds lose nothing."""
     kept = variant_of(200, 1, chances=(0.2, 0.2, 0.9))
     fitted = replace(kept, fusion=replace(PLAIN, beta=2.0), outcomes=variant_of(200, 2, (0.2, 0.2, 0.2)).outcomes)
-    today, _ = walk(kept, Thresholds(0.0, 0.0))
+    today, _ = kept.under(Thresholds(0.0, 0.0).paths(kept.difficulty))
     assert fit_routing([fitted], NOW, today) is None
     found, _ = fit_routing([fitted, kept], Thresholds(0.0, 0.0), today)
     assert found is kept
@@ -170,7 +170,7 @@ def test_a_fast_agent_that_is_free_is_the_most_efficient():
     """Accuracy per nothing is without end; a unit of its own for such points would make them look the worst."""
     variant = variant_of(100, 0, chances=(0.5, 0.5, 0.5), price=(0.0, 0.002, 0.006))
     variant.outcomes.correct[:] = variant.outcomes.correct[:, :1]
-    _, chosen = fit_routing([variant], NOW, walk(variant, NOW)[0])
+    _, chosen = fit_routing([variant], NOW, variant.under(NOW.paths(variant.difficulty))[0])
     assert set(chosen.paths(variant.difficulty)) == {0}
 
 
