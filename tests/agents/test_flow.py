@@ -24,6 +24,9 @@ class Slow:
         self.difficulty = difficulty
         self.error: Exception | None = None
 
+    def at_once(self, query: Query) -> bool:
+        return False
+
     async def __call__(self, query: Query, thresholds=None) -> Estimate:
         await self.may.wait()
         if self.error is not None:
