@@ -93,20 +93,17 @@ def _questions(data: str | None) -> list[Query]:
 
 def _shares(queries: list[Query]) -> dict[str, float]:
     """What part of the time goes to the parse and to each group of features."""
-    from odar.difficulty.domain import default_classifier
     from odar.difficulty.features import lexical_features, semantic_features, structural_features
     from odar.difficulty.syntax import analyse
     from odar.difficulty.text import clean, mask_latex
 
-    texts, classifier = [clean(query.text) for query in queries], default_classifier()
+    texts = [clean(query.text) for query in queries]
     masked = [mask_latex(text) for text in texts]
     groups = {
         "parse": lambda: list(map(analyse, masked)),
         "lexical": lambda: [*map(lexical_features, texts, texts)],
         "other structural": lambda: [*map(structural_features, queries, texts)],
-        "semantic": lambda: [
-            semantic_features(q, text, classifier) for q, text in zip(queries, texts, strict=True)
-        ],
+        "semantic": lambda: [*map(semantic_features, queries, texts)],
     }
     seconds = {name: min(_seconds(work) for _ in range(3)) for name, work in groups.items()}
     return {name: spent / sum(seconds.values()) for name, spent in seconds.items()}

@@ -140,7 +140,7 @@ async def test_an_answer_without_log_probs_leaves_a_direct_answer_to_the_prior()
     assert (answer.path, answer.trace.decision.posterior, steps(slow)) == (Path.MEDIUM, None, ["verify"])
 
 
-@pytest.mark.parametrize(("second", "path"), [("4", Path.SIMPLE), ("7", Path.MEDIUM)])
+@pytest.mark.parametrize(("second", "path"), [("4", Path.SIMPLE), ("7", Path.HARD)])
 async def test_a_second_opinion_is_bought_compared_and_does_not_vote(second, path):
     odar, fast, _ = engine(0.45, -0.45, routing__second_opinion=True)
     fast.script = lambda request, index: [completion(f"Answer: {a}", -0.45) for a in ("4", second)[: request.n]]
@@ -226,7 +226,7 @@ def test_a_mode_that_does_not_exist_is_named():
 async def test_a_fast_agent_that_states_no_answer_has_told_us_something():
     odar, fast, _ = engine(0.45, SURE)
     stated = (await odar.aask("What is 2 + 2?")).trace
-    fast.script = lambda request, index: [completion("Perhaps four", SURE)]
+    fast.script = lambda request, index: [completion("Two and two.\nPerhaps four", SURE)]
     silent = (await odar.aask("What is 2 + 2?")).trace
     assert (stated.candidates[0].stated, silent.candidates[0].stated) == (True, False)
     assert silent.decision.posterior > stated.decision.posterior

@@ -115,9 +115,11 @@ async def test_calls_of_tools_are_not_scored(servers):
         assert not odar.judge.surrogate.needed([said, called], team)
 
 
-async def test_served_traffic_aligns_it_by_scorer_and_source(servers):
-    """Its statistics are its own: nobody else's energies are mixed in."""
-    async with engine(servers, alignment__floor=2) as odar:
+async def test_served_traffic_aligns_it_by_scorer_and_source(servers, monkeypatch):
+    """Its statistics are its own: no other model's energies are mixed in."""
+    monkeypatch.setattr("odar.policy.alignment.MIN_SERVED", 2)
+    monkeypatch.setattr("odar.store.alignment.MIN_SERVED", 2)
+    async with engine(servers) as odar:
         await odar.aask("What is 2 + 2?", path="medium")
         odar.alignment.sync()
         rows = odar.alignment_report()

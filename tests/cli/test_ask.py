@@ -19,7 +19,7 @@ def test_the_question_may_come_from_standard_input_or_a_file(odar, provider, tmp
     assert odar("ask", stdin=b"What is 2 + 2?").out == "4\n"
     (tmp_path / "q.txt").write_text("What is 2 + 2?")
     assert odar("ask", "--file", "q.txt").out == "4\n"
-    assert {request.messages[-1].text for request in provider.requests} == {"What is 2 + 2?"}
+    assert all("What is 2 + 2?" in request.messages[-1].text for request in provider.requests)
 
 
 def test_json_has_every_promised_field(odar, provider):

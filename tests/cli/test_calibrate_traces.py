@@ -65,7 +65,7 @@ def test_traffic_with_feedback_teaches_posterior_and_statistics(odar, provider, 
     assert "(30 were)" in result.out
     assert "μ, σ answer measured on 90 candidates" in result.out
     assert "μ, σ verify kept: 30 candidates with log-probs are needed, 30 more" in result.out
-    assert "posterior   kept: 200 stated fast answers of one kind are needed, 110 more" in result.out
+    assert "posterior   kept: 200 finished fast answers of one kind are needed, 110 more" in result.out
     assert "as many take each path as before" in result.out
     assert max(map(len, result.out.splitlines())) <= 80
     body = json.loads((tmp_path / "calibration.json").read_text())
@@ -95,7 +95,7 @@ def test_too_little_feedback_says_how_much_is_missing(odar, provider, store, tmp
     result = odar("calibrate", "--from-traces")
     assert result.code == 1
     assert "12 traces of these models and prompts, 9 with feedback" in result.out
-    assert "200 stated fast answers of one kind are needed, 191 more" in result.out
+    assert "200 finished fast answers of one kind are needed, 191 more" in result.out
     assert "50 items are needed, 41 more" in result.out
     assert "not written" in result.err
     assert not (tmp_path / "calibration.json").exists()

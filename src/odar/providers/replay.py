@@ -47,6 +47,7 @@ class ReplayProvider:
         name: the name it is configured under.
         recordings: what to play.
 
+    >>> import asyncio
     >>> four = RecordedReply("m", Reply((Completion("4"),)))
     >>> provider = ReplayProvider("replay", [four])
     >>> asyncio.run(provider.complete(Request("m", (Message("user", "2 + 2?"),)))).completions[0].text
