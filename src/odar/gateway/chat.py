@@ -197,7 +197,7 @@ class ChatStream:
         }
         self._opened = False
         self._started = False
-        """Whether a part of the answer has been sent; thinking is none."""
+        """Whether a part of the answer has been sent; thinking does not count."""
 
     def begin(self) -> bytes:
         """Nothing: the first chunk comes with the first text."""

@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection to a model server: a request out, its answer in, and again.
 
 The parsing is llhttp's, through httptools, which also reads the gateway's requests. What is left is little: no
-redirects, no cookies, one server. aiohttp takes 2.7 times the CPU, a tenth of all that the gateway does for a
-question, and does not count the bytes of trailers (docs/lab-notes.md).
+redirects, no cookies, one server. aiohttp takes 2.7 times the CPU for a call (measured alone, not in the
+gateway; docs/lab-notes.md).
 """
 
 from __future__ import annotations

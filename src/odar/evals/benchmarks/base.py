@@ -75,7 +75,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     """
     readers = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _json, ".csv": _csv}
     if path.suffix not in readers:
-        raise InputError(f"{path} is none of {', '.join(sorted(readers))}")
+        raise InputError(f"{path} is not one of {', '.join(sorted(readers))}")
     try:
         yield from readers[path.suffix](path)
     except OSError as error:
