@@ -26,7 +26,7 @@ def test_every_format(tmp_path):
         ("a.jsonl", b"\xff\xfe", "damaged or not jsonl"),
         ("a.json", b'{"rows": []}', "neither a list nor"),
         ("a.parquet", b"PAR1 not really", "damaged or not parquet"),
-        ("a.xlsx", b"", "is none of"),
+        ("a.xlsx", b"", "is not one of"),
     ],
 )
 def test_damage_is_named(tmp_path, name, content, message):
