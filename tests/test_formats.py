@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.errors import InputError, SettingsError, StoreError
+from odar.calibration_file import load_calibration
+from odar.difficulty.estimator import LearnedEstimator
+from odar.errors import InputError, OdarError, SettingsError, StoreError
 from odar.formats import DEEPEST, check_format, deeper_than, dump_json, load_json
+from odar.recording.files import open_recording
+from odar.store.alignment import AlignmentFile
 
 SMALL = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text('{}[]"\\ aé', max_size=5),
@@ -117,3 +121,35 @@ def test_half_a_pair_can_be_kept_as_its_escape():
 
 def test_a_stranger_becomes_its_text():
     assert dump_json({"path": Path("/tmp")}) == b'{"path":"/tmp"}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("odar-calibration-99", lambda path: load_calibration(str(path))),
+        ("odar-estimator/99", LearnedEstimator.load),
+        ("odar-alignment-99", lambda path: AlignmentFile(path).add({}, 7.0)),
+    ],
+)
+def test_a_file_of_another_version_is_refused_by_name_and_left_alone(tmp_path, kind, read):
+    path = tmp_path / "file.json"
+    path.write_text(text := json.dumps({"format": kind, "novelty": []}))
+    with pytest.raises(OdarError, match=rf"{path} has format '{kind}'; this odar reads .*: upgrade odar"):
+        read(path)
+    assert path.read_text() == text
+
+
+def test_every_file_that_is_refused_is_refused_with_an_error_of_ours(tmp_path):
+    odd = ["null", "7", '"text"', "[]", "{}", '{"format": null}', '{"format": []}', "{", "", "\ufeff{}", "[" * 9000]
+    for text in odd:
+        path = tmp_path / "file.json"
+        path.write_text(text + "\n")
+        for read in (
+            lambda path: load_calibration(str(path)),
+            LearnedEstimator.load,
+            lambda path: AlignmentFile(path).load(),
+            lambda path: open_recording(path.rename(path.with_suffix(".jsonl"))),
+        ):
+            with pytest.raises(OdarError) as raised:
+                read(path)
+            assert "\n" not in str(raised.value)

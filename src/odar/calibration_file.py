@@ -65,7 +65,7 @@ class Calibration:
                 statistics=StatisticsTable.from_rows(body["sources"]),
                 settings={key: _setting(value) for key, value in body["settings"].items()},
                 posterior=body["posterior"],
-                estimator=body.get("estimator"),  # files of before 2026-11-16 have none
+                estimator=body["estimator"],
                 made=body["made"],
                 report=body["report"],
             )
