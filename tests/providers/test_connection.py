@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odar.providers import connection as module
-from odar.providers.connection import Answer, Broken, Connection, NotHttp
+from odar.providers.connection import Broken, Connection, HttpResponse, NotHttp
 from support.wire import Wire
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -61,7 +61,7 @@ async def talking(*pieces: bytes, close: bool = True, pause_s: float = 0.0) -> A
         yield connection
 
 
-def ask(connection: Connection) -> Answer:
+def ask(connection: Connection) -> HttpResponse:
     return connection.ask(b"GET / HTTP/1.1\r\n\r\n")
 
 
@@ -276,7 +276,7 @@ def cuts(raw: bytes) -> st.SearchStrategy[list[bytes]]:
     return places.map(lambda ends: [raw[a:b] for a, b in pairwise(ends)])
 
 
-def fed(pieces: Sequence[bytes]) -> tuple[Connection, Answer, Wire]:
+def fed(pieces: Sequence[bytes]) -> tuple[Connection, HttpResponse, Wire]:
     connection, wire = Connection(), Wire()
     connection.connection_made(wire)
     answer = ask(connection)

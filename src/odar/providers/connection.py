@@ -32,7 +32,7 @@ class _TooManyHeaders(Exception):
     """More headers, or more bytes of them, than an answer may have."""
 
 
-class Answer:
+class HttpResponse:
     """An answer as it comes in: its head, then its body piece by piece."""
 
     def __init__(self, connection: Connection) -> None:
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._answer: Answer | None = None
+        self._answer: HttpResponse | None = None
         self._unparsed = 0
         """Bytes since the parser last reached a head or a body: an endless header, trailer or chunk extension."""
         self._header_bytes = 0
@@ -131,9 +131,9 @@ class Connection(asyncio.Protocol):
         done = (self._answer is None or self._answer.whole) and not self._paused  # paused: nobody read the answer
         return done and self._keep and self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, request: bytes) -> Answer:
+    def ask(self, request: bytes) -> HttpResponse:
         """Send a request, head and body; its answer is to come."""
-        self._answer = Answer(self)
+        self._answer = HttpResponse(self)
         self._unparsed = self._header_bytes = self._header_count = 0
         if self._transport is None:
             self._answer.end(Broken("the connection broke off"))
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
             self._unparsed = 0
             self._answer.end()
 
-    def _refuse(self, answer: Answer) -> None:
+    def _refuse(self, answer: HttpResponse) -> None:
         answer.end(NotHttp("the answer is not HTTP"))
         self._keep = False
         self.close()

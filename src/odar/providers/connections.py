@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from odar.providers.connection import Answer, Connection
+from odar.providers.connection import Connection, HttpResponse
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -181,7 +181,7 @@ class Connections:
     @asynccontextmanager
     async def asked(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpResponse]:
         """The answer to a request, its head read.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from odar.formats import load_json
 from odar.providers.base import Delta, OnDelta, Reply
-from odar.providers.connection import Answer
+from odar.providers.connection import HttpResponse
 from odar.providers.failures import Failures
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -112,7 +112,7 @@ class Collector(Protocol):
 class Response:
     """An answer with a good status, to be read once."""
 
-    def __init__(self, answer: Answer, failures: Failures, prompts: Sequence[str]) -> None:
+    def __init__(self, answer: HttpResponse, failures: Failures, prompts: Sequence[str]) -> None:
         self.content_type = answer.content_type
         self._answer = answer
         self._failures = failures

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.evals.scorers.sandbox import Cgroup, SandboxLimits, Usage, Watcher, measure, run_python
+from odar.evals.scorers.sandbox import Cgroup, ResourceUsage, SandboxLimits, Watcher, measure, run_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are counted in /proc")
 MIB = 1024**2
@@ -90,13 +90,13 @@ def test_the_watcher_kills_for_too_many_processes(tmp_path):
     killed = threading.Event()
     with subprocess.Popen([sys.executable, "-c", SLEEP], stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout.readline() == b"ready\n"
-        watcher = Watcher(process.pid, tmp_path, Usage(0, 1, 0), killed.set)
+        watcher = Watcher(process.pid, tmp_path, ResourceUsage(0, 1, 0), killed.set)
         assert not killed.wait(0.3)
         watcher.end()
         assert watcher.exceeded == ""
         child = subprocess.Popen([sys.executable, "-c", SLEEP], stdout=subprocess.PIPE, process_group=0)
         assert child.stdout.readline() == b"ready\n"
-        own = Watcher(os.getpid(), tmp_path, Usage(0, 1, 0), killed.set)
+        own = Watcher(os.getpid(), tmp_path, ResourceUsage(0, 1, 0), killed.set)
         assert killed.wait(10)
         own.end()
         assert own.exceeded == "processes"

@@ -41,7 +41,7 @@ _OWN_PROCESSES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ResourceUsage:
     """What a run uses at one moment, all of its processes and files together."""
 
     memory: int
@@ -49,11 +49,11 @@ class Usage:
     disk: int
 
 
-def measure(root: int, folder: Path) -> Usage:
+def measure(root: int, folder: Path) -> ResourceUsage:
     """What the process `root`, everything it started and the folder use now."""
     processes = list(descendants(root))
     files = {**_files_in(folder), **_unlinked(processes)}
-    return Usage(_memory(processes), sum(map(_threads, processes)), sum(files.values()))
+    return ResourceUsage(_memory(processes), sum(map(_threads, processes)), sum(files.values()))
 
 
 class Watcher(threading.Thread):
@@ -66,7 +66,7 @@ class Watcher(threading.Thread):
         kill: ends the run.
     """
 
-    def __init__(self, root: int, folder: Path, limits: Usage, kill: Callable[[], None]) -> None:
+    def __init__(self, root: int, folder: Path, limits: ResourceUsage, kill: Callable[[], None]) -> None:
         super().__init__(name="odar-sandbox-watcher", daemon=True)
         self.exceeded = ""
         self._root, self._folder, self._limits, self._kill = root, folder, limits, kill
@@ -324,9 +324,9 @@ def _run(
     feeder = threading.Thread(target=_feed, args=(process.stdin, stdin.encode()), daemon=True)
     feeder.start()
     # The kernel keeps a cgroup's limits itself; nothing but this thread keeps the disk's.
-    most = Usage(limits.run_memory, limits.processes + _OWN_PROCESSES, limits.disk)
+    most = ResourceUsage(limits.run_memory, limits.processes + _OWN_PROCESSES, limits.disk)
     if group is not None:
-        most = Usage(0, 0, limits.disk)
+        most = ResourceUsage(0, 0, limits.disk)
     watcher = Watcher(process.pid, place, most, lambda: _kill(process))
     timed_out = False
     try:
