@@ -12,8 +12,8 @@ from odar.difficulty.base import estimate_turn, open_estimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.engine import Odar
 from odar.types import Estimate, Query
+from support.engine import settings, talk
 from support.scripted import ScriptedProvider
-from test_engine import settings, talk
 
 QUERIES = [
     Query("Is Paris the capital of France?"),

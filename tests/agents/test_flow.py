@@ -10,8 +10,8 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
 from odar.errors import BudgetExceeded, InputError, OdarError
 from odar.types import Estimate, Path, Query
+from support.engine import MODELS, settings, steps, talk
 from support.scripted import ScriptedProvider
-from test_engine import MODELS, settings, steps, talk
 
 QUESTION = "What is 2 + 2?"
 

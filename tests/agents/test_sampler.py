@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+from support.engine import MODELS, engine
 from support.scripted import completion, step_of
-from test_engine import MODELS, engine
 
 SINGLES = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 

@@ -11,6 +11,7 @@ import pytest
 from odar.errors import ProviderTimeout
 from support.scripted import completion
 from support.upstream import Upstream, read_jsonl, sums, write_jsonl
+from support.waiting import until
 
 CODE = "from odar.cli.main import main; main()"
 
@@ -127,12 +128,6 @@ async def start(folder, *arguments):
     environ = {**os.environ, "ODAR_STORE_ENABLED": "false"}
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*command, cwd=folder, env=environ, stdout=pipe, stderr=pipe)
-
-
-async def until(condition, timeout_s=60):
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def kept(folder):

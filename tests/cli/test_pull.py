@@ -11,7 +11,7 @@ from odar.cli.local import DownloadDisplay, fetch_fast_weights, fetch_weights, l
 from odar.config import load_settings
 from odar.errors import WeightsError
 from odar.providers import weights as catalogue
-from providers.test_download import CONTENT, Hub, cache, hub, no_hub, pip, weights, wheels
+from support.weights_hub import CONTENT, Hub, cache, hub, no_hub, pip, weights, wheels
 
 __all__ = ["cache", "hub", "no_hub", "pip", "weights", "wheels"]
 

@@ -67,7 +67,7 @@ async def check(**environ: str) -> int:
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command[1:], env={**os.environ, **environ}, stderr=asyncio.subprocess.DEVNULL
     )
-    return await asyncio.wait_for(process.wait(), 20)
+    return await asyncio.wait_for(process.wait(), 60)
 
 
 async def test_its_health_check_tells_a_gateway_from_none(gateway):

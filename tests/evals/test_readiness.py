@@ -12,7 +12,7 @@ from odar.evals.scorers import mathematics
 from odar.evals.selection import check_scorer, with_fitting_prompts
 from odar.types import Query
 from support.benchmarks import Sums
-from test_engine import engine
+from support.engine import engine
 
 
 def settings(**more):

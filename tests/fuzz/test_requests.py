@@ -105,7 +105,7 @@ def post(app: Any, path: str, body: bytes) -> tuple[int, bytes]:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await app(scope, receive, send)
 
     asyncio.run(exchange())

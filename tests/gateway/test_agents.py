@@ -307,7 +307,7 @@ class TestModels:
             providers__gone={"kind": "openai", "base_url": "http://127.0.0.1:9/v1"},
             models__away={"provider": "gone"},
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not lines or not lines[-1].startswith("ready after"):
                 await asyncio.sleep(0.01)
         assert lines[0] == "fast agent: quick answers (f: 1 model)"

@@ -108,7 +108,7 @@ async def test_it_is_not_ready_before_it_has_loaded(start):
     code, _, refused = await live.post("/v1/chat/completions", body)
     assert (code, refused["error"]["code"]) == (504, "deadline")
     loaded.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await status("/readyz"))[0] != 200:
             await asyncio.sleep(0.01)
     assert (await live.post("/v1/chat/completions", {"model": "odar", "messages": turn()}))[0] == 200

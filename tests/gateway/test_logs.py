@@ -220,7 +220,7 @@ async def test_the_server_in_json(tmp_path, up):
         async with http.get(url + "/metrics") as response:
             shown = await response.text()
     process.process.terminate()
-    rest = (await asyncio.wait_for(process.process.stderr.read(), 20)).decode()
+    rest = (await asyncio.wait_for(process.process.stderr.read(), 60)).decode()
     await process.process.wait()
     lines = [json.loads(line) for line in rest.splitlines()]
     (line,) = [line for line in lines if "status" in line]  # "ready" may come late
@@ -244,6 +244,6 @@ async def test_the_last_line_is_not_lost(tmp_path, up):
         async with await asked as response:
             assert response.status == 200
             await response.read()
-    rest = (await asyncio.wait_for(process.process.stderr.read(), 20)).decode()
+    rest = (await asyncio.wait_for(process.process.stderr.read(), 60)).decode()
     assert await process.process.wait() == 128 + signal.SIGTERM
     assert rest.count("INFO odar.request request ") == 1

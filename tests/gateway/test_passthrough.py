@@ -134,7 +134,7 @@ class TestKeys:
         database = Database(self.settings.store)
         _, secret = create_key(database, "tests", KeyLimits(**limits))
         database.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while store.keyring.verify(secret) is None:
                 await asyncio.sleep(0.05)
         return live.openai.with_options(api_key=secret)

@@ -42,7 +42,7 @@ async def make_key(store, settings, **limits) -> str:
     database = Database(settings.store)
     _, secret = create_key(database, "tests", KeyLimits(**limits))
     database.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while store.keyring.verify(secret) is None:
             await asyncio.sleep(0.05)
     return secret

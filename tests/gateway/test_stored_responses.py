@@ -41,7 +41,7 @@ async def key(store, settings, name):
     database = Database(settings.store)
     _, secret = create_key(database, name, KeyLimits())
     database.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while store.keyring.verify(secret) is None:
             await asyncio.sleep(0.05)
     return secret

@@ -43,7 +43,9 @@ async def test_every_fault_is_the_right_error(
     behaviour, kind, retryable = FAULTS[name]
     server.behave(behaviour)
     with pytest.raises(ProviderError) as caught:
-        await anthropic.complete(ask(timeout_s=0.4), (lambda _: None) if streaming else None)
+        await anthropic.complete(
+            ask(timeout_s=0.2 if kind is ProviderTimeout else 60.0), (lambda _: None) if streaming else None
+        )
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
     assert KEY not in str(caught.value) + repr(caught.value) + (caught.value.body or "")
     await server.until_idle()

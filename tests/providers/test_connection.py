@@ -41,7 +41,7 @@ async def connected(serve: Serve) -> AsyncIterator[Connection]:
     finally:
         connection.close()
         server.close()
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), 60)
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ def ask(connection: Connection) -> HttpResponse:
 
 
 async def read(*pieces: bytes, **how: float) -> tuple[int, dict[str, str], bytes, bool]:
-    async with talking(*pieces, **how) as connection, asyncio.timeout(5):  # type: ignore[arg-type]
+    async with talking(*pieces, **how) as connection, asyncio.timeout(60):  # type: ignore[arg-type]
         answer = ask(connection)
         await answer.head()
         body = await answer.all()
@@ -178,7 +178,7 @@ async def test_headers_of_every_kind_come_to_an_end(first: bytes, piece: bytes) 
     async with connected(serve) as connection:
         answer = connection.ask(b"GET / HTTP/1.1\r\n\r\n")
         with pytest.raises(NotHttp):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await answer.head()
                 await answer.all()
         assert not connection.reusable

@@ -132,7 +132,7 @@ class TestStreaming:
             await faults.hang()(exchange)
 
         server.behave(stays)
-        assert (await openai.complete(ask(timeout_s=2.0), lambda _: None)).completions[0].text == "4"
+        assert (await openai.complete(ask(timeout_s=60.0), lambda _: None)).completions[0].text == "4"
         await server.until_idle(connections=0)
 
     async def test_an_error_in_the_stream(self, server: FaultServer, openai: OpenAIProvider) -> None:

@@ -19,7 +19,7 @@ from odar.providers.weights import (
     offline,
     weights_status,
 )
-from providers.test_download import CONTENT, Hub, cache, hub, weights, wheels
+from support.weights_hub import CONTENT, Hub, cache, hub, weights, wheels
 
 __all__ = ["cache", "hub", "weights", "wheels"]
 

@@ -110,7 +110,7 @@ def exists(ray):
 
 
 async def until_gone(ray):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while exists(ray):
             await asyncio.sleep(0.05)
 
@@ -133,7 +133,7 @@ async def test_two_batches_share_one_and_the_last_ends_it(ray):
     await asyncio.sleep(0.5)
     assert not waiting.done()
     await first.settle(ticket, {"p": Amount(1)})
-    third = await asyncio.wait_for(waiting, 30)
+    third = await asyncio.wait_for(waiting, 60)
     await first.close()
     assert exists(ray)
     await second.settle(other, {})
@@ -175,7 +175,7 @@ async def test_one_whose_last_user_left_without_ending_it_is_replaced(ray):
     await left.settle(await left.take({"p": Amount(4)}), {"p": Amount(4)})
     assert await ray.get_actor(NAME, NAMESPACE).leave.remote() == 0
     limiter = RayLimiter(ray, RATES, 10.0)
-    ticket = await asyncio.wait_for(limiter.take({"p": Amount(4)}), 30)
+    ticket = await asyncio.wait_for(limiter.take({"p": Amount(4)}), 60)
     await limiter.settle(ticket, {})
     await limiter.close()
     await until_gone(ray)

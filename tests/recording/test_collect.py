@@ -16,9 +16,9 @@ from odar.recording.header import header_of
 from odar.recording.journal import Journal
 from odar.types import Step
 from support.benchmarks import Sums
+from support.engine import MODELS, engine
 from support.panels import opened
 from support.scripted import even_fast, step_of
-from test_engine import MODELS, engine
 
 NAME = "recording.jsonl"
 ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}

@@ -13,8 +13,8 @@ from odar.recording.journal import Memo
 from odar.recording.schema import item_from_json
 from odar.types import Step
 from support.benchmarks import Sums
+from support.engine import MODELS, engine
 from support.scripted import completion, step_of
-from test_engine import MODELS, engine
 
 ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 FAST, SLOW = (10 * 1 + 5 * 4) / 1e6, (10 * 3 + 5 * 15) / 1e6

@@ -98,7 +98,7 @@ async def test_a_waiting_item_is_woken_by_the_one_that_ends():
     await asyncio.sleep(0.05)
     assert not second.done()
     await limiter.settle(first, {"p": Amount(1)})
-    assert await asyncio.wait_for(second, 1.0) > first
+    assert await asyncio.wait_for(second, 60) > first
 
 
 async def test_time_lets_items_through_too():
@@ -110,7 +110,7 @@ async def test_time_lets_items_through_too():
     assert not waiting.done()
     waiting.cancel()
     now = 60.0
-    await asyncio.wait_for(limiter.take({"p": Amount(1)}), 1.0)
+    await asyncio.wait_for(limiter.take({"p": Amount(1)}), 60)
 
 
 def test_a_limit_that_one_item_may_pass_is_refused_by_name():

@@ -10,8 +10,8 @@ from odar.recording.executor import Item, LocalExecutor, Outcome, run
 from odar.recording.journal import Journal, Memo
 from odar.recording.work import WithEngine, replies_kept_in
 from odar.types import Query
+from support.engine import settings
 from support.scripted import ScriptedProvider, completion
-from test_engine import settings
 
 ASKED: list[str] = []
 

@@ -131,7 +131,7 @@ async def test_items_run_beside_each_other():
     async def one():
         return [message async for message in worker.do(ITEM, {})]
 
-    assert await asyncio.wait_for(asyncio.gather(one(), one()), 5) == [[DONE], [DONE]]
+    assert await asyncio.wait_for(asyncio.gather(one(), one()), 60) == [[DONE], [DONE]]
 
 
 async def test_closing_lets_go_of_what_was_opened():

@@ -6,9 +6,9 @@ from odar.recording.collect import Job
 from odar.recording.schema import Attempt
 from odar.types import Step, Usage
 from support.benchmarks import Sums
+from support.engine import engine, settings
 from support.scripted import completion
 from support.scripts import script
-from test_engine import engine, settings
 
 measure_prompts = script("measure_prompts")
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gateway.conftest import live, slow, start, up
+from support.live_gateway import live, slow, start, up
 
 __all__ = ["live", "slow", "start", "up"]

@@ -58,7 +58,7 @@ async def test_clients_that_leave_do_not_open_the_breaker(start, up):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await live.post(CHAT, body())
-    await up.until_idle(5)
+    await up.until_idle()
     up.behave(ok("Answer: 4"))
     assert await statuses(live, 3) == {200}
 
@@ -201,7 +201,7 @@ async def test_metrics_that_wait_for_a_file_hold_nobody_up(start, monkeypatch):
     scrape = asyncio.create_task(live.http.get(live.url + "/metrics"))
     assert await asyncio.to_thread(waiting.wait, 20)
     try:
-        async with asyncio.timeout(10), live.http.get(live.url + "/healthz") as response:
+        async with asyncio.timeout(60), live.http.get(live.url + "/healthz") as response:
             assert response.status == 200
         assert not scrape.done()
     finally:
@@ -219,7 +219,7 @@ async def test_the_file_of_served_energies_is_read_before_the_first_question(sta
 
     monkeypatch.setattr(AlignmentFile, "load", noting)
     live = await start(app_options={"served": AlignmentFile(tmp_path / "served.json")})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not live.service.odar.warm:
             await asyncio.sleep(0.01)
     assert await statuses(live, 2, model="odar-medium") == {200}

@@ -196,7 +196,7 @@ async def test_no_key_comes_out_of_a_gateway_whose_upstream_shouts_them(tmp_path
             await look_everywhere(http, url, operator)
         finally:
             process.send_signal(signal.SIGTERM)
-            operator.saw("log", await asyncio.wait_for(log, 30))
+            operator.saw("log", await asyncio.wait_for(log, 60))
             await process.wait()
         for file in tmp_path.glob("traces.db*"):
             operator.saw("store", file.read_bytes())

@@ -18,6 +18,7 @@ from odar.policy.alignment import Running, Source, Statistics, StatisticsTable
 from odar.policy.energy import Alignment
 from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.alignment import AlignmentFile, ServedAlignment, alignment_path
+from support.waiting import wait_until
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
 OTHER = replace(SOURCE, model="other")
@@ -209,10 +210,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_syncs(file):
     now[0] -= DAY_S
     steady[0] = 31.0
     feed(known)
-    until = time.monotonic() + 5
-    while not file.path.exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(file.path.exists)
     assert file.load()[SOURCE].seen >= 1
 
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import hashlib
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from odar.store.keys import (
     spent_by_keys,
 )
 from support.traces import make_record
+from support.waiting import until
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
 
@@ -127,9 +126,9 @@ def test_a_name_can_be_read(database, name):
 async def test_a_key_made_elsewhere_works_soon_and_a_revoked_one_no_longer(opened, url, news):
     store, other = opened(url), opened(url)
     key, secret = create_key(other._database, "ann")
-    await _until(lambda: store.keyring.verify(secret) == key)
+    await until(lambda: store.keyring.verify(secret) == key)
     revoke_key(other._database, "ann")
-    await _until(lambda: store.keyring.verify(secret) is None)
+    await until(lambda: store.keyring.verify(secret) is None)
 
 
 async def test_what_a_key_without_limits_spends_is_written_with_its_traces(opened, url):
@@ -159,10 +158,3 @@ async def test_a_store_that_is_switched_off_keeps_keys_but_no_traces(opened, sql
     assert not store.put(make_record(key_id=key.id, cost=0.4))
     assert (await store.page()).traces == []
     assert store.health().ok
-
-
-async def _until(condition, timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)

@@ -14,6 +14,7 @@ from odar.store import store as store_module
 from odar.store.record import Filter
 from odar.store.writer import make_row, write_rows
 from support.traces import ago, make_record
+from support.waiting import until
 
 
 async def test_old_traces_go_with_all_that_hangs_on_them_and_bills_stay(opened, url, monkeypatch):
@@ -41,10 +42,9 @@ async def test_it_happens_by_itself(opened, url):
     store.put(make_record(id="new"))
     await store.close()
     store = opened(url, retention_days=2, flush_interval_s=0.05)
-    deadline = time.monotonic() + 10
-    while [trace["id"] for trace in (await store.page(Filter())).traces] != ["new"]:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while [trace["id"] for trace in (await store.page(Filter())).traces] != ["new"]:
+            await asyncio.sleep(0.02)
 
 
 async def test_zero_keeps_all(opened, sqlite_url):
@@ -74,10 +74,7 @@ async def _swept(store) -> None:
 
 
 async def _done(store) -> None:
-    deadline = time.monotonic() + 10
-    while store._sweep_at == 0.0:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: store._sweep_at != 0.0)
 
 
 @pytest.mark.parametrize("days_ahead", [31, 400, 36_500])

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from functools import partial
 from pathlib import Path
 
@@ -21,18 +20,12 @@ from odar.store.schema import traces
 from odar.store.writer import TraceWriter
 from odar.types import NO_USAGE, Query, Spend, Usage
 from support.traces import make_record
+from support.waiting import until
 
 
 def ids_in(store) -> set[str]:
     with store._database.read() as connection:
         return set(connection.scalars(select(traces.c.id)))
-
-
-async def until(condition, timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
 
 
 async def test_what_is_put_is_there_after_a_flush(opened, url):

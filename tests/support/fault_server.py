@@ -154,7 +154,7 @@ class FaultServer:
         """Behave like this whenever nothing is enqueued."""
         self._default = behaviour
 
-    async def until_idle(self, timeout_s: float = 1.0, *, connections: int | None = None) -> None:
+    async def until_idle(self, timeout_s: float = 10.0, *, connections: int | None = None) -> None:
         """Wait until no request is being answered (and so many connections are open), or TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while self.busy or (connections is not None and self.open_connections != connections):

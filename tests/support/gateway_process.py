@@ -41,7 +41,7 @@ class Process:
             sys.executable, "-c", CODE, "serve", *arguments, cwd=folder, stderr=asyncio.subprocess.PIPE
         )
         said = ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "only this machine" not in said:
                 line = (await process.stderr.readline()).decode()
                 assert line, said
