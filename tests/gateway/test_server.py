@@ -38,8 +38,14 @@ async def get(http: aiohttp.ClientSession, url: str) -> int:
 
 async def test_sigterm_lets_running_requests_finish(tmp_path, http):
     async with FaultServer() as up:
-        up.behave(ok("It is four.", delay_s=1.2))
-        gateway = await Process.start(tmp_path, up)
+        finish = asyncio.Event()
+
+        async def answer_later(exchange):
+            await finish.wait()
+            await ok("It is four.")(exchange)
+
+        up.behave(answer_later)
+        gateway = await Process.start(tmp_path, up, drain=60)
         assert "no key is configured: only this machine can connect" in gateway.said
         body = {"model": "odar", "messages": turn()}
         running = asyncio.create_task(http.post(gateway.url + "/v1/chat/completions", json=body))
@@ -48,11 +54,13 @@ async def test_sigterm_lets_running_requests_finish(tmp_path, http):
             while await get(http, gateway.url + "/readyz") != 200:  # ready after warm-up
                 await asyncio.sleep(0.05)
         gateway.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.2)
-        assert await get(http, gateway.url + "/readyz") == 503
+        async with asyncio.timeout(60):
+            while await get(http, gateway.url + "/readyz") != 503:
+                await asyncio.sleep(0.01)
         assert await get(http, gateway.url + "/healthz") == 200
         async with http.post(gateway.url + "/v1/chat/completions", json=body) as refused:
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        finish.set()
         async with await running as response:
             assert response.status == 200
             assert (await response.json())["choices"][0]["message"]["content"] == "It is four."

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from odar.providers import connection as module
 from odar.providers.connection import Broken, Connection, HttpResponse, NotHttp
+from support.waiting import until
 from support.wire import Wire
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -216,9 +217,7 @@ async def test_a_second_answer_that_nobody_asked_for_is_not_read() -> None:
 async def test_what_comes_unasked_later_closes_the_connection() -> None:
     async with talking(LENGTH, LENGTH, close=False, pause_s=0.05) as connection:
         assert await ask(connection).all() == b"body"
-        assert connection.reusable
-        await asyncio.sleep(0.1)
-        assert not connection.reusable
+        await until(lambda: not connection.reusable)
 
 
 async def test_trailers_of_one_answer_are_no_headers_of_the_next() -> None:

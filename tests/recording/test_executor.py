@@ -10,6 +10,7 @@ from odar.errors import BudgetExceeded
 from odar.recording.executor import Item, LocalExecutor, Outcome, Progress, run
 from odar.recording.journal import Journal
 from odar.recording.limits import Amount, Rate
+from support.waiting import until
 
 
 class Bench:
@@ -180,7 +181,8 @@ async def test_rates_hold(out):
     bench = Bench()
     todo = items(5, needs={"p": Amount(2)})
     running = asyncio.create_task(run_once(bench, todo, out, {"p": Rate(requests=4)}))
-    await asyncio.sleep(0.5)
+    await until(lambda: len(bench.done) == 3)
+    await asyncio.sleep(0.05)
     # Two start at once and use one request each; a third fits beside those, a fourth (3 + 2) has to wait.
     assert len(bench.done) == 3
     assert bench.most == 2

@@ -17,6 +17,7 @@ from odar.providers.breaker import Breaker, GuardedProvider
 from odar.types import Usage
 from support.scripted import USAGE, ScriptedProvider, completion, step_of
 from support.spans import SpanBook
+from support.waiting import until
 
 SECRET = "xyzzy-plugh-4711"
 MODELS = {
@@ -213,9 +214,10 @@ async def test_a_call_that_a_breaker_refuses_is_seen(book):
 
 async def test_who_leaves_is_no_error(book):
     odar = engine(book)
-    odar.providers["slow"]._provider.delay_s = 30
+    slow = odar.providers["slow"]._provider
+    slow.delay_s = 300
     task = asyncio.create_task(odar.aask("2 + 2?"))
-    await asyncio.sleep(0.1)
+    await until(lambda: slow.in_flight)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

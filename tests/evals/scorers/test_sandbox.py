@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 
 from odar.evals.scorers.sandbox import SandboxLimits, isolation, run_python
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no resource limits on this system")
 SHORT = SandboxLimits(seconds=3.0)
@@ -75,8 +75,7 @@ def test_a_fork_bomb_that_goes_on_leaves_nothing_behind():
     assert run(program, limits=SandboxLimits(seconds=1.0, processes=8)).timed_out
     if not Path("/proc").exists():
         return
-    time.sleep(0.2)
-    assert left_behind() == []
+    wait_until(lambda: left_behind() == [])
 
 
 def test_a_flood_of_output_is_cut():
@@ -144,5 +143,4 @@ def test_a_daemon_does_not_outlive_it():
         "print('left one behind')"
     )
     assert run(program).ok
-    time.sleep(0.2)
-    assert left_behind() == []
+    wait_until(lambda: left_behind() == [])
