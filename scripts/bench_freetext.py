@@ -91,10 +91,10 @@ class Embeddings:
     def load(self, texts: Iterable[str]) -> None:
         """Encode what is missing, and save it every thousand texts."""
         missing = {key: text for text in texts if (key := _key(text)) not in self._known}
-        encode = SIMILARITIES["minilm"].prepare() if missing else None  # type: ignore[attr-defined]
+        encoder = SIMILARITIES["minilm"].prepare() if missing else None  # type: ignore[attr-defined]
         for number, (key, text) in enumerate(missing.items(), 1):
-            assert encode is not None
-            self._known[key] = encode(text)
+            assert encoder is not None
+            self._known[key] = encoder.encode([text])[0]
             if number % 1000 == 0 or number == len(missing):
                 print(f"{number} of {len(missing)} texts encoded", file=sys.stderr)
                 vectors = np.array(list(self._known.values()))

@@ -68,12 +68,33 @@ def test_a_long_text_is_cut_off_before_the_closing_token():
 
 def test_a_vector_has_length_1_and_depends_on_the_order_of_words():
     encoder = Encoder(tensors(), WordPieces(VOCABULARY), HEADS)
-    vectors = np.array(
-        [encoder.encode(text) for text in ("happy", "a unhappyness, happy! a a a", "a happy", "happy a", "")]
-    )
+    vectors = encoder.encode(["happy", "a unhappyness, happy! a a a", "a happy", "happy a", ""])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     assert not np.allclose(vectors[0], vectors[1], atol=1e-3)
     assert not np.allclose(vectors[2], vectors[3], atol=1e-3)
+
+
+def test_a_text_has_the_same_vector_alone_and_beside_others():
+    encoder = Encoder(tensors(), WordPieces(VOCABULARY), HEADS)
+    texts = ["happy", "a unhappyness, happy! a a a", "", "happy a"]
+    alone = np.concatenate([encoder.encode([text]) for text in texts])
+    np.testing.assert_allclose(encoder.encode(texts), alone, atol=1e-6)
+
+
+def test_a_text_is_encoded_once():
+    class Counting(Encoder):
+        encoded: list[str] = []
+
+        def encode(self, texts):
+            self.encoded.extend(texts)
+            return super().encode(texts)
+
+    similarity = EmbeddingSimilarity()
+    similarity._encoder = Counting(tensors(), WordPieces(VOCABULARY), HEADS)
+    first = similarity.encode(["happy", "a", "happy"])
+    again = similarity.encode(["a", "happy", "unhappyness"])
+    assert sorted(Counting.encoded) == ["a", "happy", "unhappyness"]
+    assert (first[:2] == again[[1, 0]]).all()
 
 
 def test_a_model_is_read_from_its_two_files(tmp_path):

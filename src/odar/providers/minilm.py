@@ -12,10 +12,9 @@ import math
 import os
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def _basic_words(text: str) -> Iterator[str]:
 
 
 class Encoder:
-    """Turns a text into a unit vector.
+    """Turns texts into unit vectors.
 
     Args:
         tensors: the weights by name, as in the safetensors file.
@@ -116,14 +115,17 @@ class Encoder:
         vocabulary = json.loads(tokenizer.read_text("utf-8"))["model"]["vocab"]
         return cls(read_safetensors(model), WordPieces(vocabulary))
 
-    def encode(self, text: str) -> Floats:
-        """Return the vector of a text. Texts of different length in one batch would only add padding."""
-        ids = self._pieces.ids(text)
-        x = _normalize(self._words[ids] + self._places[: len(ids)] + self._type, *self._norm)
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Return a vector for each text. Their tokens are rows of one matrix, so no padding is computed."""
+        ids = [self._pieces.ids(text) for text in texts]
+        ends = np.cumsum([len(each) for each in ids])
+        parts = [slice(end - len(each), end) for each, end in zip(ids, ends.tolist(), strict=True)]
+        tokens = np.concatenate([self._words[each] + self._places[: len(each)] for each in ids])
+        x = _normalize(tokens + self._type, *self._norm)
         for layer in self._layers:
-            x = layer(x)
-        mean = x.mean(axis=0)
-        return np.asarray(mean / np.linalg.norm(mean))
+            x = layer(x, parts)
+        means = np.array([x[part].mean(axis=0) for part in parts])
+        return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True))
 
 
 class _Layer:
@@ -146,15 +148,18 @@ class _Layer:
         )
         self._heads = heads
 
-    def __call__(self, x: Floats) -> Floats:
+    def __call__(self, x: Floats, parts: Sequence[slice]) -> Floats:
+        """Return the next states of all tokens; a token attends to those of its own part."""
         size, width = x.shape
-        qkv = _linear(x, self._qkv).reshape(size, 3, self._heads, width // self._heads)
-        q, k, v = qkv.transpose(1, 2, 0, 3)
-        scores = q @ k.transpose(0, 2, 1)
-        scores -= scores.max(axis=2, keepdims=True)
-        np.exp(scores, out=scores)
-        attended = (scores @ v) / scores.sum(axis=2, keepdims=True)
-        x = _normalize(x + _linear(attended.transpose(1, 0, 2).reshape(size, width), self._out), *self._norms[0])
+        qkv = _linear(x, self._qkv).reshape(size, 3, self._heads, width // self._heads).transpose(1, 2, 0, 3)
+        attended = np.empty_like(x).reshape(size, self._heads, -1)
+        for part in parts:
+            q, k, v = qkv[:, :, part]
+            scores = q @ k.transpose(0, 2, 1)
+            scores -= scores.max(axis=2, keepdims=True)
+            np.exp(scores, out=scores)
+            attended[part] = ((scores @ v) / scores.sum(axis=2, keepdims=True)).transpose(1, 0, 2)
+        x = _normalize(x + _linear(attended.reshape(size, width), self._out), *self._norms[0])
         return _normalize(x + _linear(_gelu(_linear(x, self._up)), self._down), *self._norms[1])
 
 
@@ -209,32 +214,45 @@ class EmbeddingSimilarity:
     """Cosine of sentence embeddings, 0 below `FLOOR`; the model is loaded when it is first needed."""
 
     def __init__(self) -> None:
-        self._encode: Callable[[str], Floats] | None = None
+        self._encoder: Encoder | None = None
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(os.cpu_count(), "odar-embed")
+        self._known: dict[str, Floats] = {}
+        """Vectors of the latest texts: samples are compared as they arrive, and again when one is chosen."""
 
-    def prepare(self) -> Callable[[str], Floats]:
-        """Load the model once, and return what encodes a text.
+    def prepare(self) -> Encoder:
+        """Load the model once, and return it.
 
         Raises:
             SettingsError: the weights are not there; says how to get them.
         """
         with self._lock:
-            if self._encode is None:
+            if self._encoder is None:
                 weights = find_weights(WEIGHTS)
                 if weights_status(weights).state != "present":
                     raise SettingsError(
                         f"fusion.similarity = 'minilm' needs the weights of {WEIGHTS}; run `odar pull {WEIGHTS}`"
                     )
                 _use_one_blas_thread()
-                encoder = Encoder.load(*(file.path for file in weights.files))
-                # samples are compared as they arrive, and again when one is chosen
-                self._encode = lru_cache(CACHED_TEXTS)(encoder.encode)
-            return self._encode
+                self._encoder = Encoder.load(*(file.path for file in weights.files))
+            return self._encoder
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Return a vector for each text; new texts are divided among as many threads as there are cores."""
+        encoder, known = self.prepare(), self._known
+        found = {text: known[text] for text in texts if text in known}
+        if new := sorted({*texts} - found.keys(), key=len):
+            count = min(len(new), os.cpu_count() or 1)
+            batches = [new[i::count] for i in range(count)]  # of about the same length
+            for batch, vectors in zip(batches, self._threads.map(encoder.encode, batches), strict=True):
+                found |= zip(batch, vectors, strict=True)
+        with self._lock:
+            self._known = dict([*self._known.items(), *found.items()][-CACHED_TEXTS:])
+        return np.array([found[text] for text in texts])
 
     def cosines(self, texts: Sequence[str]) -> Array:
         """Return the cosines of all pairs, from 0 to 1, without the floor."""
-        vectors = np.array(list(self._threads.map(self.prepare(), texts)), dtype=np.float64)
+        vectors = self.encode(texts).astype(np.float64)
         cosines = np.clip(vectors @ vectors.T, 0.0, 1.0)
         cosines = (cosines + cosines.T) / 2
         np.fill_diagonal(cosines, 1.0)
