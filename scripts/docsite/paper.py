@@ -3,11 +3,14 @@
     python -m docsite paper            # measures on the committed recordings (a minute), then writes the page
 
 Figures go to docs/data/paper.json, the page is `paper.md.j2` filled with them. No figure is typed into the page.
+The counts in the README of the local pair's recording are written too.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from docsite.markdown import ROOT
 PAGE = ROOT / "docs/paper.md"
 DATA = ROOT / "docs/data/paper.json"
 TEMPLATE = Path(__file__).with_name("paper.md.j2")
+LOCAL_PAIR = ROOT / "runs/local-pair"
 RECORDINGS = {
     "local": (["runs/local-pair/recording.jsonl.gz"], "judge"),
     "tiny": (sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/data").glob("embedded-*.gz")), ""),
@@ -122,8 +126,22 @@ def _rounded(value: Any) -> Any:
     return round(value, 4) + 0.0 if isinstance(value, float) else value
 
 
+def local_pair_readme() -> str:
+    """The README of the local pair's recording with the number of items in each half of every set."""
+    from odar.recording.files import open_recording
+
+    items = open_recording(LOCAL_PAIR / "recording.jsonl.gz").items()
+    count = Counter((item.key.set, item.split) for item in items)
+    return re.sub(
+        r"(?m)^(\| `(\w+)` \|) \d+, \d+ \|",
+        lambda row: f"{row[1]} {count[row[2], 'calibrate']}, {count[row[2], 'judge']} |",
+        (LOCAL_PAIR / "README.md").read_text("utf-8"),
+    )
+
+
 def write() -> list[str]:
-    """Measure, and write figures and page."""
+    """Measure, and write figures and pages."""
     DATA.write_text(json.dumps(measure(), indent=0, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(render(json.loads(DATA.read_text("utf-8"))), encoding="utf-8")
-    return [str(path.relative_to(ROOT)) for path in (DATA, PAGE)]
+    (LOCAL_PAIR / "README.md").write_text(local_pair_readme(), encoding="utf-8")
+    return [str(path.relative_to(ROOT)) for path in (DATA, PAGE, LOCAL_PAIR / "README.md")]

@@ -11,6 +11,7 @@ from docsite.markdown import ROOT
 
 from odar.evals.replay.arrays import load_panels
 from odar.evals.replay.policies import run
+from support.scripts import script
 
 LABELS = """
 tab:agent_comparison tab:main_results_clean tab:open_odar_clean tab:sota_comparison tab:notation_app tab:neuro_mapping
@@ -85,3 +86,32 @@ def test_peers_quotes_the_figures_of_the_recordings(figures):
         f"{hard['accuracy']:.3f} at {hard['calls']:.2f}"
     )
     assert said in page
+
+
+def test_the_readme_of_the_local_pair_counts_its_items():
+    assert (paper.LOCAL_PAIR / "README.md").read_text("utf-8") == paper.local_pair_readme(), REMEDY
+
+
+def test_peers_has_the_table_of_the_local_pair():
+    bench = script("bench_freetext")
+    table = bench.pair_table(bench.pair(paper.LOCAL_PAIR / "recording.jsonl.gz"))
+    assert table.strip() in (ROOT / "docs/peers.md").read_text("utf-8"), "run: make docs-recordings"
+
+
+def test_the_results_page_shows_what_the_recording_gives():
+    results = script("results")
+    halves = results.halves_of(results.RECORDING)
+    crossed = [halves["judge"], halves["calibrate"]]
+    both = results.study(crossed)
+    page = results.PAGE.read_text("utf-8")
+    assert "\n".join(results.summary(both)) in page, "run: make docs-recordings"
+    assert "\n".join(results.tables(both, crossed)) in page, "run: make docs-recordings"
+
+
+def test_the_report_shows_the_figures_of_the_recordings(figures):
+    """The committed report has the same accuracies as the page; its date and versions may be older."""
+    text = (ROOT / "docs/reports/recordings.html").read_text("utf-8")
+    for name in paper.RECORDINGS:
+        odar = figures[name]["tables"]["policies"]["ODAR"]
+        assert f"<b>{odar['accuracy']:.3f}</b><span>ODAR&#39;s accuracy at {odar['calls']:.2f} calls" in text
+        assert f"{figures[name]['items']} items · " in text

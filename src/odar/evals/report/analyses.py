@@ -294,7 +294,7 @@ def routers(findings: Findings) -> list[Exhibit]:
     }
 
     styles: dict[str, tuple[str, Any]] = {
-        "random": ("grid", "-"),
+        "random": ("muted", (0, (1, 3))),
         "length": ("other", (0, (4, 2))),
         "oracle": ("good", (0, (1, 1.5))),
         "difficulty, posterior": ("accent", "-"),

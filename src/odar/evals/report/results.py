@@ -156,8 +156,12 @@ def _pareto(
             axes.scatter(x, y, s=70 if ours else 30, color="none" if hollow else colour, edgecolor=colour, zorder=3)
         low, high = min(y for _, y in points), max(y for _, y in points)
         bottom, top = low - 0.12 * (high - low) - 0.01, high + 0.12 * (high - low) + 0.01
-        scaled = [(AREA[0] * x / right, AREA[1] * (y - bottom) / (top - bottom)) for x, y in points]
-        for name, point, (dx, dy, side) in zip(shown, points, place_labels(scaled, map(label, shown)), strict=True):
+
+        def scaled(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+            return [(AREA[0] * x / right, AREA[1] * (y - bottom) / (top - bottom)) for x, y in places]
+
+        labels = place_labels(scaled(points), map(label, shown), scaled(curve))
+        for name, point, (dx, dy, side) in zip(shown, points, labels, strict=True):
             ours = name == "odar"
             axes.annotate(
                 label(name), point, xytext=(dx, dy), textcoords="offset points", ha=side, va="center", fontsize=8.5,
@@ -173,14 +177,21 @@ def _pareto(
     return Exhibit(f"pareto-{key}", f"Accuracy against {key}", caption, columns, rows, [0], draw)
 
 
-def place_labels(points: Sequence[tuple[float, float]], names: Iterable[str]) -> list[tuple[float, float, str]]:
-    """Offset and side of each label, such that as few as possible lie on one another or on a point.
+def place_labels(
+    points: Sequence[tuple[float, float]], names: Iterable[str], line: Sequence[tuple[float, float]] = ()
+) -> list[tuple[float, float, str]]:
+    """Offset and side of each label, such that as few as possible lie on one another, on a point or on a line.
 
     Args:
         points: in typographic points.
         names: the labels.
+        line: the corners of a line, from left to right.
     """
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
+    if line:
+        steps = np.linspace(line[0][0], line[-1][0], 60)
+        heights = np.interp(steps, [x for x, _ in line], [y for _, y in line])
+        taken += [(x - 3, y - 1, x + 3, y + 1) for x, y in zip(steps.tolist(), heights.tolist(), strict=True)]
     found = []
     for (x, y), name in zip(points, names, strict=True):
         width = 5.2 * len(name)
