@@ -82,18 +82,18 @@ def test_a_text_has_the_same_vector_alone_and_beside_others():
 
 
 def test_a_text_is_encoded_once():
-    class Counting(Encoder):
-        encoded: list[str] = []
+    encoded: list[str] = []
 
+    class Counting(Encoder):
         def encode(self, texts):
-            self.encoded.extend(texts)
+            encoded.extend(texts)
             return super().encode(texts)
 
     similarity = EmbeddingSimilarity()
     similarity._encoder = Counting(tensors(), WordPieces(VOCABULARY), HEADS)
     first = similarity.encode(["happy", "a", "happy"])
     again = similarity.encode(["a", "happy", "unhappyness"])
-    assert sorted(Counting.encoded) == ["a", "happy", "unhappyness"]
+    assert sorted(encoded) == ["a", "happy", "unhappyness"]
     assert (first[:2] == again[[1, 0]]).all()
 
 
