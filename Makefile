@@ -10,6 +10,8 @@ WORKERS ?= 4
 SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile)
 # Modules are compiled when they are first imported: most of what comes with the tools never is.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# Byte code is kept, whatever the shell says: hundreds of processes in the tests would compile the same modules again.
+export PYTHONDONTWRITEBYTECODE :=
 Q ?= Is Paris the capital of France?
 LINT := .venv-lint
 FUZZ := .venv-fuzz

@@ -115,7 +115,7 @@ class Operator:
     async def odar(self, *arguments: str) -> str:
         """Run a command to its end; what it said is seen."""
         process = await self._start(*arguments)
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), 500)
         self.saw(f"odar {arguments[0]}", out + err)
         return out.decode()
 
