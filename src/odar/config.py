@@ -162,7 +162,7 @@ def load_settings(
     name, reason = _choose_profile(profile, user, environ)
     profile_layer = _profile_layer(name)
     layers: Layer = {
-        **_toml_layer(resources.files("odar").joinpath("catalogue.toml"), "catalogue"),
+        **_shipped_layer("odar", "catalogue.toml", "catalogue"),
         **profile_layer,
         **_calibration_layer({**profile_layer, **user}),
         **user,
@@ -220,9 +220,15 @@ def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) 
     return "local", "no key and no endpoint is configured"
 
 
+@cache
+def _shipped_layer(package: str, file: str, origin: str) -> Layer:
+    """A file of the package, parsed once."""
+    return _toml_layer(resources.files(package).joinpath(file), origin)
+
+
 def _profile_layer(name: str) -> Layer:
     if name in PROFILES:
-        return _toml_layer(resources.files("odar.profiles").joinpath(f"{name}.toml"), f"profile {name}")
+        return _shipped_layer("odar.profiles", f"{name}.toml", f"profile {name}")
     if Path(name).suffix != ".toml":
         raise UnknownName("profile", name, PROFILES)
     return _toml_layer(user_path(name, setting="profile"), f"profile {show(name)}")
@@ -319,6 +325,7 @@ def _fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
     return {f.name: (f, hints[f.name]) for f in dataclasses.fields(schema) if f.name not in _COMPUTED}
 
 
+@cache
 def _table_of(kind: Any) -> type | None:
     """The dataclass that a `Mapping[str, dataclass]` is a table of."""
     arguments = typing.get_args(kind)
