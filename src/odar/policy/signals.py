@@ -237,7 +237,8 @@ def signals_of(candidate: Candidate, prior: float, agreement: float | None = Non
         stated=candidate.stated,
         length=float(len(candidate.text)),
         mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
-        answer_logprob=answer_logprob(candidate.tokens, candidate.answer),
+        # The sum over a tool call says how long its arguments are; the mean log-probability tells more.
+        answer_logprob=None if candidate.tool_calls else answer_logprob(candidate.tokens, candidate.answer),
         agreement=agreement,
         finished=not cut_off and (candidate.stated or bool(candidate.answer.strip())),
     )
