@@ -103,8 +103,9 @@ attack: $(VENV)/.dev
 
 # Real clients from PyPI and npm, each in a folder of its own under ~/.cache/odar/clients, through `odar serve`:
 # docs/reference/clients.md. ONLY="codex aider" runs some of them; the page shows the last run of each, if all are green.
+# LOCAL=1 runs the coding agents with the models of profile local instead: chat and stream, minutes on two cores.
 test-clients: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m clients $(ONLY) --out docs/reference/clients.md
+	PYTHONPATH=tests $(BIN)/python -m clients $(ONLY) $(if $(LOCAL),--local) --out docs/reference/clients.md
 
 # atheris on each parser for SECONDS, then the hypothesis tests of tests/fuzz with ten times as many examples.
 fuzz: $(FUZZ)/.tools $(VENV)/.dev

@@ -20,7 +20,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
 TURNS = (Message("system", "Speak like a pirate."), Message("user", "What is 2 + 2?"))
 
 
-def engine(fast, slow, difficulty=0.5, **overrides):
+def engine(fast, slow, difficulty=0.5, kind="openai", **overrides):
     settings = load_settings(
         "tiny",
         environ={},
@@ -29,7 +29,7 @@ def engine(fast, slow, difficulty=0.5, **overrides):
             "quick": {"provider": "fast", "logprobs": True, "n": True, "drop": ["top_p"]},
             "deep": {"provider": "slow", "logprobs": True, "n": True},
         },
-        providers={"fast": {"kind": "openai"}, "slow": {"kind": "openai"}},
+        providers={"fast": {"kind": kind}, "slow": {"kind": kind}},
         fast__model="quick",
         slow__model="deep",
         **overrides,
@@ -168,3 +168,10 @@ async def test_what_was_handed_over_for_good_is_not_followed_by_another_answer()
         await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append, serving=ServingOptions(final=True))
     assert (pieces, slow.requests) == (["Fo"], [])
     assert (await odar.aask(Query.of(TURNS), path="simple", on_text=pieces.append)).degraded
+
+
+async def test_a_local_model_gets_no_tools_and_the_answer_says_so():
+    odar, *_ = engine(say("Sunny."), say("Sunny."), kind="local")
+    query = Query.of(TURNS, Options(tools=(Tool("weather", "The weather.", CITY),)))
+    answer = await odar.aask(query, path=Path.SIMPLE)
+    assert any("get no tools" in reason for reason in answer.trace.degradations)

@@ -2,6 +2,7 @@
 
     make test-clients                            every client, through odar, odar-hard and a named model
     make test-clients ONLY="codex claude-code"   some of them
+    make test-clients LOCAL=1                    the coding agents, chat and stream, with the models of profile local
 
 Each client is installed from PyPI or npm into a folder of its own under the user's cache folder, once; nothing of
 theirs gets into ODAR's environment. Ends with 1 if a cell fails. A client that cannot be installed fails too. The last
@@ -14,19 +15,23 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict
 
 import click
+
+from clients import first_event
+from clients.upstream import Upstream, scripted_upstream
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -145,22 +150,38 @@ model = "deep"
 [gateway]
 port = 0
 """
+LOCAL = ("claude-code", "codex")
+"""Clients that are tried with local models too."""
+LOCAL_TOML = """
+profile = "local"
+[models."qwen2.5-coder-0.5b"]
+context = 8192
+[models."qwen2.5-coder-1.5b"]
+context = 8192
+[fast]
+timeout_s = 1200
+[slow]
+timeout_s = 1200
+[limits]
+deadline_s = 2400
+[gateway]
+port = 0
+"""
 
 
 @contextmanager
-def gateway(work: Path) -> Iterator[str]:
-    """`odar serve` in front of the scripted server, as a user starts it; its address."""
-    from clients.upstream import scripted_upstream
-
-    with scripted_upstream() as upstream:
-        (work / "odar.toml").write_text(TOML.format(url=upstream.url))
+def gateway(work: Path, local: bool) -> Iterator[tuple[str, Upstream | None]]:
+    """`odar serve` as a user starts it, in front of the scripted server or with local models; address and server."""
+    with nullcontext() if local else scripted_upstream() as upstream:
+        (work / "odar.toml").write_text(TOML.format(url=upstream.url) if upstream else LOCAL_TOML)
         environment = os.environ | {"ODAR_STORE_URL": str(work / "odar.db"), "HOME": str(work)}
+        environment |= {"XDG_CACHE_HOME": str(CACHE.parents[1])}  # which holds the weights
         command = [str(Path(sys.executable).with_name("odar")), "serve"]
         log = work / "gateway.log"
         with log.open("w") as out:
             server = subprocess.Popen(command, cwd=work, env=environment, stderr=out)
             try:
-                yield _address(log, server)
+                yield _address(log, server), upstream
             finally:
                 server.terminate()
                 server.wait(30)
@@ -215,6 +236,25 @@ def _outcome(program: Callable[[], object]) -> str:
     return "ok"
 
 
+def run_local(client: Client, url: str, work: Path) -> dict[str, str]:
+    """Chat and stream with the pair of local models: how long each took, or what went wrong."""
+    from clients.command_line import COMMANDS
+
+    features = COMMANDS[client.name](client.folder, work, url, "odar", short=True)
+    cells: dict[str, str] = {}
+    for feature in ("chat", "stream"):
+        started = time.monotonic()
+        outcome = _outcome(features[feature])
+        cells[feature] = f"{time.monotonic() - started:.0f} s" if outcome == "ok" else outcome
+        click.echo(f"{client.name:18} {feature}: {cells[feature]}")
+    return cells
+
+
+def unfinished(result: Result) -> list[str]:
+    """The cells of a run with local models that hold no time."""
+    return [name for name, cell in result["cells"].items() if not re.fullmatch(r"\d+ s", cell)]
+
+
 def failing(client: Client, result: Result) -> list[str]:
     """The cells that must be green and are not, as `model feature`."""
     cells = [f"{model} {feature}" for model in MODELS for feature in FEATURES if feature not in client.lacks]
@@ -251,22 +291,71 @@ named model behind chat completions, and one behind Anthropic's API. n/a: the cl
   their own shell tool.
 - structured: an answer that fits a JSON schema. usage: the tokens that the client reports are above zero.
 
-{left_out}Made by `make test-clients`, last on {date}, with {python} on {system}. How to set up each client:
+{first}{local}{left_out}Made by `make test-clients`, last on {date}, with {python} on {system}. How to set up each client:
 [Agents and frameworks](../guides/agents.md).
 """
 
 
-def page(results: Mapping[str, Result]) -> str:
+LOCAL_TABLE = """## With the local pair
+
+The same with the models of profile `local` behind `odar`, with short instructions and a context of 8,192 tokens
+([how to set it up](../guides/agents.md#local-models)). A cell says how long the client took, its start included, on
+two cores that other processes were using too.
+
+| client | version | chat | stream | run on |
+|---|---|---|---|---|
+{rows}
+
+"""
+
+
+def local_table(local: Mapping[str, Result]) -> str:
+    """What the coding agents did with local models; empty if they were not run."""
+    rows = [
+        f"| {client.title} | {found['version']} | {found['cells']['chat']} | {found['cells']['stream']} | {found['date']} |"
+        for client in CLIENTS
+        if (found := local.get(client.name))
+    ]
+    return LOCAL_TABLE.format(rows="\n".join(rows)) if rows else ""
+
+
+FIRST_EVENT = """## First visible event
+
+From the request to the first event that a client displays (reasoning, progress or text), and to the first text of the answer, while each
+model takes {delay:g} s to begin. On the Simple path nothing is shown before the model's own first token.
+
+{table}
+
+"""
+
+
+def page(results: Mapping[str, Result], local: Mapping[str, Result]) -> str:
     """The page of the documentation."""
+    times = CACHE / "first_event.md"
     missing = [client.title for client in CLIENTS if client.name not in results]
     return PAGE.format(
         table=table(results),
         models=", ".join(f"`{model}`" for model in MODELS),
+        local=local_table(local),
+        first=FIRST_EVENT.format(delay=first_event.DELAY_S, table=times.read_text()) if times.exists() else "",
         left_out=f"Not run: {'; '.join(missing)}.\n\n" if missing else "",
         date=max(result["date"] for result in results.values()),
         python=f"Python {platform.python_version()}",
         system=f"{platform.system()} {platform.machine()}",
     )
+
+
+class _Kept:
+    """The last result of each client, in a file: a long run can be made in parts."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.results: dict[str, Result] = json.loads(file.read_text()) if file.exists() else {}
+
+    def put(self, name: str, result: Result) -> None:
+        """Keep a result."""
+        self.results[name] = result
+        self._file.write_text(json.dumps(self.results, indent=1))
 
 
 def main() -> int:
@@ -277,28 +366,37 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, help="Write the page with all kept results here, if all cells are green."
     )
+    parser.add_argument("--local", action="store_true", help="Coding agents with local models: chat and stream.")
     options = parser.parse_args()
-    chosen = [client for client in CLIENTS if not options.client or client.name in options.client]
+    possible = [client for client in CLIENTS if not options.local or client.name in LOCAL]
+    chosen = [client for client in possible if not options.client or client.name in options.client]
     CACHE.mkdir(parents=True, exist_ok=True)
-    kept = CACHE / "results.json"
-    results: dict[str, Result] = json.loads(kept.read_text()) if kept.exists() else {}
+    kept, kept_local = _Kept(CACHE / "results.json"), _Kept(CACHE / "local.json")
+    attempt = run_local if options.local else run
     # Not under /tmp, where Codex refuses to work.
-    with tempfile.TemporaryDirectory(prefix="run-", dir=CACHE) as folder, gateway(Path(folder)) as url:
+    with (
+        tempfile.TemporaryDirectory(prefix="run-", dir=CACHE) as folder,
+        gateway(Path(folder), options.local) as (url, upstream),
+    ):
         for client in chosen:
             version, started = install(client), time.monotonic()
-            cells = run(client, url, Path(folder) / client.name)
+            cells = attempt(client, url, Path(folder) / client.name)
             result = Result(version=version, date=str(datetime.now(UTC).date()), cells=cells)
-            results[client.name] = result
-            kept.write_text(json.dumps(results, indent=1))
-            bad = failing(client, result)
+            (kept_local if options.local else kept).put(client.name, result)
+            bad = unfinished(result) if options.local else failing(client, result)
             click.echo(f"{client.name:18} {time.monotonic() - started:5.0f} s  {'ok' if not bad else ''}")
             for cell in bad:
                 click.echo(f"  {cell}: {cells.get(cell, 'was not run')}")
-    click.echo(f"\n{table({client.name: results[client.name] for client in chosen})}")
-    failed = any(failing(client, results[client.name]) for client in CLIENTS if client.name in results)
-    if options.out and not failed:
-        options.out.write_text(page(results))
-    return 1 if any(failing(client, results[client.name]) for client in chosen) else 0
+        if upstream is not None:
+            upstream.delay_s = first_event.DELAY_S
+            (CACHE / "first_event.md").write_text(first_event.table(first_event.measure(url)))
+    results, local = kept.results, kept_local.results
+    click.echo(local_table(local) if options.local else f"\n{table(results)}")
+    bad = {client.name: failing(client, results[client.name]) for client in CLIENTS if client.name in results}
+    bad_local = {name: unfinished(result) for name, result in local.items()}
+    if options.out and results and not any(bad.values()) and not any(bad_local.values()):
+        options.out.write_text(page(results, local))
+    return 1 if any((bad_local if options.local else bad).get(client.name) for client in chosen) else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from typing import Any
 from clients.programs import ASK_JSON, CHAT, FACT, KEY, RESULT, SCHEMA, check, has, pieces
 
 NOTE = "The secret word is pomegranate."
+SHORT_PROMPT = "You are a helpful assistant. Answer briefly."
+"""In place of an agent's own instructions, for models that read a hundred tokens a second."""
+LIMIT_S, SHORT_LIMIT_S = 300, 3600
 _READ = "Please read the file note.txt and tell me."
 Features = dict[str, Callable[[], Any]]
 
@@ -19,9 +22,9 @@ Features = dict[str, Callable[[], Any]]
 class Agent:
     """A client's command, run in a folder of its own with a home of its own."""
 
-    def __init__(self, folder: Path, name: str, work: Path, url: str, model: str) -> None:
+    def __init__(self, folder: Path, name: str, work: Path, limit_s: float = LIMIT_S) -> None:
         self.binary = str(folder / "node_modules" / ".bin" / name)
-        self.work, self.url, self.model = work, url, model
+        self.work, self.limit_s = work, limit_s
         self.home = work / "home"
         self.home.mkdir(parents=True, exist_ok=True)
         (work / "note.txt").write_text(NOTE)
@@ -36,22 +39,24 @@ class Agent:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=self.limit_s,
         )
         check(done.returncode == 0, done.stdout[-300:] + done.stderr[-300:])
         return done.stdout
 
 
-def claude_code(folder: Path, work: Path, url: str, model: str) -> Features:
-    """`claude -p`; every model it would choose is the one under test."""
-    agent = Agent(folder, "claude", work, url, model)
+def claude_code(folder: Path, work: Path, url: str, model: str, *, short: bool = False) -> Features:
+    """`claude -p`; every model it would choose is the one under test. `short`: with a short prompt and no tools."""
+    agent = Agent(folder, "claude", work, SHORT_LIMIT_S if short else LIMIT_S)
+    shorter = ("--system-prompt", SHORT_PROMPT, "--tools", "") if short else ()
     names = ("ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
     quiet = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "IS_SANDBOX")
     told = dict.fromkeys(names, model) | dict.fromkeys(quiet, "1")
     told |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY}
 
     def ask(prompt: str, *arguments: str, form: str = "json") -> str:
-        return agent("-p", prompt, "--output-format", form, "--dangerously-skip-permissions", *arguments, **told)
+        free = "--dangerously-skip-permissions"
+        return agent("-p", prompt, "--output-format", form, free, *shorter, *arguments, **told)
 
     def stream() -> None:
         lines = ask(CHAT, "--verbose", "--include-partial-messages", form="stream-json").splitlines()
@@ -71,15 +76,24 @@ def claude_code(folder: Path, work: Path, url: str, model: str) -> Features:
     }
 
 
-def codex(folder: Path, work: Path, url: str, model: str) -> Features:
-    """`codex exec`, over the Responses API; it streams every request."""
-    agent = Agent(folder, "codex", work, url, model)
+CODEX_SHORT = """model_instructions_file = "prompt.md"
+include_permissions_instructions = false
+include_apps_instructions = false
+include_environment_context = false
+skills.include_instructions = false
+"""
+
+
+def codex(folder: Path, work: Path, url: str, model: str, *, short: bool = False) -> Features:
+    """`codex exec`, over the Responses API; it streams every request. `short`: with a short prompt."""
+    agent = Agent(folder, "codex", work, SHORT_LIMIT_S if short else LIMIT_S)
     home = work / "codex"
     home.mkdir(exist_ok=True)
     provider = f'[model_providers.odar]\nname = "odar"\nbase_url = "{url}/v1"\nwire_api = "responses"\n'
     (home / "config.toml").write_text(
-        f'model = "{model}"\nmodel_provider = "odar"\n{provider}env_key = "ODAR_KEY"\n'
+        f'model = "{model}"\nmodel_provider = "odar"\n{CODEX_SHORT if short else ""}{provider}env_key = "ODAR_KEY"\n'
     )
+    (home / "prompt.md").write_text(SHORT_PROMPT)
     (work / "schema.json").write_text(json.dumps(SCHEMA))
 
     def ask(prompt: str, *arguments: str) -> list[dict[str, Any]]:
@@ -109,7 +123,7 @@ def codex(folder: Path, work: Path, url: str, model: str) -> Features:
 
 def promptfoo(folder: Path, work: Path, url: str, model: str) -> Features:
     """`promptfoo eval` with one prompt; a tool's function is called in its own process."""
-    agent = Agent(folder, "promptfoo", work, url, model)
+    agent = Agent(folder, "promptfoo", work)
     quiet = dict.fromkeys(
         ("PROMPTFOO_DISABLE_TELEMETRY", "PROMPTFOO_DISABLE_UPDATE", "PROMPTFOO_DISABLE_REMOTE_GENERATION"), "1"
     )

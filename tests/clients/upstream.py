@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -130,6 +131,7 @@ class Handler(BaseHTTPRequestHandler):
         """Keep the request, and answer it."""
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
         self.server.keep(self.path, body, {k.lower(): v for k, v in self.headers.items()})
+        time.sleep(self.server.delay_s)
         if status := self.server.status:
             self._json({"error": {"type": "scripted", "message": f"scripted {status}"}}, status)
         elif self.address.endswith("/chat/completions"):
@@ -297,6 +299,8 @@ class Upstream(ThreadingHTTPServer):
         self.seen: list[tuple[str, dict[str, Any], dict[str, str]]] = []
         self.status = 0
         """An error to answer with, in place of everything else."""
+        self.delay_s = 0.0
+        """Seconds before an answer begins."""
         self.count = 0
         self._log = log
         self._lock = threading.Lock()

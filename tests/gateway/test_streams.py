@@ -71,6 +71,26 @@ async def test_signs_of_life_at_once_and_every_few_seconds(start, up, slow, path
     assert rest.endswith("data: [DONE]\n\n")
 
 
+async def test_responses_show_signs_of_life_as_events_because_codex_does_not_count_comments(start, up, slow):
+    live = await start(gateway__keepalive_s=0.05)
+    may_answer = asyncio.Event()
+
+    async def answers_when_told(exchange):
+        await may_answer.wait()
+        await echo_n("It is four.")(exchange)
+
+    slow.behave(answers_when_told)
+    stream = await live.openai.responses.create(model="odar-medium", input="What is 2 + 2?", stream=True)
+    events = []
+    async for event in stream:
+        events.append(event)
+        if sum(each.type == "response.in_progress" for each in events) == 4:
+            may_answer.set()
+    assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
+    assert events[-1].type == "response.completed"
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
 async def test_a_failure_after_signs_of_life_is_an_event(live, up, slow):
     up.behave(status(500))
     slow.behave(status(500))

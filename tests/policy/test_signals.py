@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.conversation import ToolCall
 from odar.policy.signals import (
     LEVELS,
     AnswerKind,
@@ -132,3 +133,12 @@ def test_tables_survive_their_file():
 def test_a_table_that_is_none_is_refused(table):
     with pytest.raises(ValueError):
         QuantileTables.from_document({"direct": {"length": table}})
+
+
+@pytest.mark.parametrize("size", [2, 200])
+def test_a_tool_call_is_judged_by_its_mean_because_arguments_have_any_length(size):
+    call = ToolCall("1", "write", "word " * size)
+    parts = tokens(*[(f"{part} ", -0.02) for part in str(call).split()])
+    found = signals_of(Candidate(Step.ANSWER, "m", "", str(call), parts, tool_calls=(call,)), 0.3)
+    assert found.answer_logprob is None
+    assert found.mean_logprob == pytest.approx(-0.02)

@@ -252,6 +252,8 @@ class Team:
         )
         if note:
             self.notes.append(f"{card.provider}: {note}")
+        if options.tools and provider is not None and provider.kind == "local":
+            self.notes.append(f"{card.provider}: models in this process get no tools")
         wished = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
         if refused := [name for name, wish in wished.items() if wish is not None and name in quirks.drop]:
             self.notes.append(f"{card.name} takes no {', '.join(refused)}")

@@ -114,7 +114,10 @@ _PIECE_SIZE = 200
 class EventWriter(Protocol):
     """Writes one answer as a stream of events."""
 
-    keepalive: bytes
+    @property
+    def keepalive(self) -> bytes:
+        """What is sent while there is nothing else to send."""
+        ...
 
     def begin(self) -> bytes:
         """What comes before any text."""

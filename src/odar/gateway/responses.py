@@ -275,8 +275,6 @@ def usage_of(spend: Spend) -> dict[str, Any] | None:
 class ResponseStream:
     """A response as OpenAI's response.* events: text and function calls."""
 
-    keepalive = b": odar is working\n\n"
-
     def __init__(self, ask: ChatRequest, trace_id: str) -> None:
         self._ask = ask
         self._id = trace_id
@@ -292,11 +290,14 @@ class ResponseStream:
         self._text = ""
 
     def begin(self) -> bytes:
-        """The empty response."""
-        response = _response(self._ask, self._id, [], self._created)
-        return self._event("response.created", response=response) + self._event(
-            "response.in_progress", response=response
-        )
+        """The empty response; `keepalive` follows."""
+        return self._event("response.created", response=_response(self._ask, self._id, [], self._created))
+
+    @property
+    def keepalive(self) -> bytes:
+        """An event, because Codex does not count comments: it gives up after five minutes without an event."""
+        response = _response(self._ask, self._id, self._done, self._created)
+        return self._event("response.in_progress", response=response)
 
     def piece(self, piece: Delta) -> bytes:
         """A piece of the answer, as it is generated."""
