@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import odar
+from support.each import for_each
 
 SOURCE = Path(odar.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -33,19 +34,19 @@ def imports_of(module: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
+@for_each(MODULES)
 def test_a_module_says_what_it_is(module):
     assert ast.get_docstring(ast.parse(module.read_text()))
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.relative_to(SOURCE).parts[0] in PURE], ids=name_of)
+@for_each([m for m in MODULES if m.relative_to(SOURCE).parts[0] in PURE])
 def test_the_core_is_pure(module):
     # a lock is allowed: what is kept between calls must not break when two threads call
     impure = {"asyncio", "aiohttp", "os", "random", "requests", "socket", "subprocess", "sys", "time"}
     assert not {name.split(".")[0] for name in imports_of(module)} & impure
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if name_of(m) != "files.py"], ids=name_of)
+@for_each([m for m in MODULES if name_of(m) != "files.py"])
 def test_homes_are_written_out_in_one_place(module):
     """pathlib's own way raises a RuntimeError for ~nobody, which no command expects."""
     assert ".expanduser(" not in module.read_text(), "use odar.files.user_path, or UserPath for an option"
@@ -66,7 +67,7 @@ def test_every_room_is_in_a_layer():
     assert all(f"odar.{room}" in contract for room in rooms)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
+@for_each(MODULES)
 def test_whoever_silences_a_checker_says_why(module):
     """`# type: ignore[code]  # reason` and `# noqa: CODE - reason`, each by its code and with a reason in words."""
     for number, line in enumerate(module.read_text().splitlines(), start=1):

@@ -17,6 +17,7 @@ import pytest
 import odar
 from odar.errors import InputError
 from odar.evals.scorers.programs import read_tests
+from support.each import for_each
 
 SOURCE = Path(odar.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -43,7 +44,7 @@ def option(call: ast.Call, name: str) -> str | None:
     return next((ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == name), None)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
+@for_each(MODULES)
 def test_nothing_that_runs_code_is_loaded_from_a_file(module):
     imported = {
         alias.name.split(".")[0] for node in nodes(module) if isinstance(node, ast.Import) for alias in node.names
@@ -68,7 +69,7 @@ def test_a_pickle_that_would_run_something_is_refused():
             read_tests(packed)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
+@for_each(MODULES)
 def test_no_shell_no_unchecked_certificate_no_guessable_name(module):
     for name, call in calls(module):
         assert option(call, "shell") in (None, "False")
@@ -101,7 +102,7 @@ def test_keys_are_sent_by_our_own_client_alone_which_follows_no_redirect():
     assert users == KEYLESS  # and the search finds what it is for
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
+@for_each(MODULES)
 def test_certificates_are_checked_by_every_context(module):
     for name, _ in calls(module):
         assert not name.endswith("SSLContext"), "ssl.create_default_context checks names and certificates"

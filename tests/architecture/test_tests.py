@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from support.each import for_each
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
 _SHORTEST_REASON = 10
 
 
-def name_of(file: Path) -> str:
-    return str(file.relative_to(TESTS))
-
-
 def skips(file: Path) -> Iterator[tuple[ast.Call, str]]:
     """Every place where a test may be left out."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    text = file.read_text()
+    if not any(word in text for word in ("skip", "xfail")):
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called in (
@@ -32,7 +32,7 @@ def skips(file: Path) -> Iterator[tuple[ast.Call, str]]:
                 yield node, called
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
+@for_each(FILES)
 def test_no_test_is_left_out_without_a_reason_in_words(file):
     for call, called in skips(file):
         reasons = [keyword.value for keyword in call.keywords if keyword.arg == "reason"]
@@ -42,7 +42,14 @@ def test_no_test_is_left_out_without_a_reason_in_words(file):
             assert len(str(reasons[0].value)) >= _SHORTEST_REASON, f"line {call.lineno}: {reasons[0].value!r}"
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
+@for_each(FILES)
 def test_no_test_is_left_out_or_expected_to_fail_for_good(file):
     for call, called in skips(file):
         assert called not in ("pytest.mark.skip", "pytest.mark.xfail"), f"line {call.lineno}: mend it or delete it"
+
+
+@for_each(FILES)
+def test_no_test_imports_another(file):
+    """What tests share is in tests/support."""
+    found = re.search(r"^\s*(?:from|import) \S*\b(?:test_\w+|conftest)\b", file.read_text(), re.MULTILINE)
+    assert found is None, found[0]

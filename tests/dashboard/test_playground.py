@@ -77,7 +77,9 @@ def real(tmp_path_factory):
         tmp_path_factory.mktemp("real"),
         local=True,
         local__threads=1,
-        gateway__max_tokens=48,
+        gateway__max_tokens=24,
+        gateway__reply_timeout_s=500,
+        limits__deadline_s=500,
         store__content=True,
     ) as running:
         yield running
@@ -85,7 +87,7 @@ def real(tmp_path_factory):
 
 def test_the_tokens_of_a_real_model(visit, real):
     page = visit(real, "#/playground")
-    page.context.set_default_timeout(120_000)
+    page.context.set_default_timeout(500_000)
     ask(page, "How many legs does a spider have?", "Medium")
     page.wait_for_selector(".candidate")
     trace = real.get("/traces").json["traces"][0]["id"]
