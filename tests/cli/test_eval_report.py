@@ -123,16 +123,12 @@ def test_an_unknown_policy_is_refused_with_a_hint(odar, tmp_path):
         assert (result.code, "did you mean 'odar'" in result.err) == (2, True)
 
 
-def test_the_studies_are_commands_too(odar, tmp_path):
+def test_the_report_holds_both_studies(odar, tmp_path):
     benchmarks = (("alpha", "Mathematics"), ("beta", "Coding"))
     place = str(synthetic_panel(tmp_path, 120, benchmarks=benchmarks))
-    shown = odar("eval", "adversarial", place)
-    assert shown.code == 0 and "alpha+injection" in shown.out and "routing only" in shown.out
-    rows = json.loads(odar("eval", "adversarial", place, "--json").out)
-    assert [(row["benchmark"], row["attack"]) for row in rows][:2] == [
-        ("alpha", "injection"),
-        ("alpha", "masking"),
-    ]
-    moved = odar("eval", "transfer", place)
-    assert moved.code == 0 and "Mathematics" in moved.out and "Coding" in moved.out
-    assert "Knowledge cannot teach" in odar("eval", "transfer", place, "--train", "Knowledge").err
+    tables = json.loads(odar("eval", "report", place, "--json").out)[0]["tables"]
+    attacks, transfer = tables["attacks"], tables["transfer"]
+    assert "alpha" in json.dumps(attacks[0]) and "injection" in json.dumps(attacks[0])
+    assert "Mathematics" in json.dumps(transfer) and "Coding" in json.dumps(transfer)
+    (taught,) = json.loads(odar("eval", "report", place, "--json", "--train", "beta").out)
+    assert "beta" in json.dumps(taught["tables"]["transfer"])

@@ -7,31 +7,40 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
+from odar.calibration.evidence import Evidence, evidence_of, is_complete_item
+from odar.calibration.fit import Expectation, Fitted, fit
+from odar.calibration.guarantee import Certificate, Promise, guarantee
+from odar.calibration.install import incumbents, judge_report, report, source_list, statistics_alone, to_calibration
+from odar.calibration.judge_fit import ORDERS, JudgeTrial, judge_items, judge_trial, judge_work
+from odar.calibration.parts import Part
+from odar.calibration.routing_fit import Goal
+from odar.calibration.setup import Setup
+from odar.calibration_file import Calibration, load_calibration
+from odar.cli.collecting import confirm, record
 from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, command_line, settings_options
+from odar.engine import Odar
 from odar.errors import InputError
+from odar.evals.selection import plan
 from odar.files import atomic_write, cache_folder
+from odar.policy.certificate import InstalledCertificate
+from odar.policy.cut_off import cut_off_warnings
+from odar.policy.posterior import PosteriorDifficulty
+from odar.recording.collect import Job, make_items
+from odar.recording.files import open_recording
+from odar.recording.header import Header, describe_changes, digest, facts_of, header_of, latest_header, pair_facts
+from odar.recording.journal import Journal
+from odar.recording.questions import Question, QuestionSet, load_questions, starter_questions
+from odar.recording.schema import RecordedItem, item_from_json, row_id
 from odar.settings import Settings
+from odar.store.database import Database
+from odar.store.learning import history, undo
 from odar.types import Query, Role
-
-if TYPE_CHECKING:
-    from odar.calibration.evidence import Evidence
-    from odar.calibration.fit import Expectation, Fitted
-    from odar.calibration.guarantee import Certificate
-    from odar.calibration.judge_fit import JudgeTrial
-    from odar.calibration.parts import Part
-    from odar.calibration.setup import Setup
-    from odar.calibration_file import Calibration
-    from odar.engine import Odar
-    from odar.policy.posterior import PosteriorDifficulty
-    from odar.recording.header import Header
-    from odar.recording.questions import Question
-    from odar.recording.schema import RecordedItem
 
 SEED = 42
 FEWEST = 30
@@ -187,8 +196,6 @@ def command(
     if source:
         odar, items = _from_recording(settings, source)
         return _fit_and_write(odar, items, source, options, as_json=as_json)
-    from odar.recording.questions import load_questions, starter_questions
-
     labelled = not options["statistics_only"]
     questions = load_questions(data, answers=labelled) if data else starter_questions(limit)
     if any(question.gold is not None for question in questions):
@@ -206,11 +213,6 @@ def command(
 
 def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
     """Undo a change of the thresholds by feedback, if one is named, and list all changes."""
-    from odar.calibration_file import load_calibration
-    from odar.policy.certificate import InstalledCertificate
-    from odar.store.database import Database
-    from odar.store.learning import history, undo
-
     with Database(settings.store) as database:
         if number is not None:
             certificate = InstalledCertificate.of(load_calibration(settings.calibration).made.get("certificate"))
@@ -235,15 +237,6 @@ def _fit_and_write(
     odar: Odar, items: list[RecordedItem], data: str, options: Mapping[str, Any], *, as_json: bool
 ) -> int:
     """Fit to the items, show the result, and write it unless it is rejected; returns the exit code."""
-    from odar.calibration.install import (
-        incumbents,
-        judge_report,
-        report,
-        source_list,
-        statistics_alone,
-        to_calibration,
-    )
-
     if len(items) < FEWEST:
         raise InputError(f"{len(items)} items have answers; at least {FEWEST} are needed to fit anything")
     for warning in _cut_off(odar, items):
@@ -255,15 +248,10 @@ def _fit_and_write(
         _show_statistics(calibration, out, as_json=as_json)
         write_calibration(calibration, out, quiet=as_json)
         return 0
-    from odar.calibration.fit import fit
-    from odar.calibration.routing_fit import Goal
-
     goal = Goal(options["goal"], options["max_calls"], options["max_cost"])
     fitted = fit(evidence, incumbents(odar), tolerance=options["tolerance"], goal=goal)
     certificate = None
     if options["at_most_worse"] is not None:
-        from odar.calibration.guarantee import Promise, guarantee
-
         promise = Promise(options["at_most_worse"], options["confidence"], options["against"])
         setup, certificate = guarantee(evidence, incumbents(odar), promise)
         fitted = replace(fitted, setup=setup, found=True)
@@ -312,13 +300,6 @@ def _try_judge(
     quiet: bool,
 ) -> JudgeTrial:
     """Ask the judge about the items it would see, unless that was recorded before, and return what it changes."""
-    from odar.calibration.judge_fit import ORDERS, judge_items, judge_trial, judge_work
-    from odar.cli.collecting import confirm, record
-    from odar.engine import Odar
-    from odar.recording.header import digest, facts_of
-    from odar.recording.journal import Journal
-    from odar.recording.schema import row_id
-
     settings = replace(odar.settings, fusion=replace(odar.settings.fusion, judge=Role.SLOW.value, synthesis=False))
     asked = judge_items(Odar(settings), items, evidence, setup)
     file = (
@@ -354,8 +335,6 @@ def _show_statistics(calibration: Calibration, out: str, *, as_json: bool) -> No
 
 def _cut_off(odar: Odar, items: list[RecordedItem]) -> list[str]:
     """Which agent has more than 20% of its recorded answers cut off, and how many tokens would do."""
-    from odar.policy.cut_off import cut_off_warnings
-
     finishes = [(each.step.role, each.finish) for item in items for each in item.attempts]
     counts = {role: (sum(r is role for r, _ in finishes), finishes.count((role, "length"))) for role in Role}
     return cut_off_warnings(counts, {role: odar.settings.agent(role).max_tokens for role in Role})
@@ -371,15 +350,6 @@ def _collect(
     quiet: bool,
 ) -> tuple[Odar, list[RecordedItem]]:
     """Record the answers that are missing, and return all items that have them."""
-    from odar.cli.collecting import confirm, record
-    from odar.engine import Odar
-    from odar.evals.selection import plan
-    from odar.recording.collect import Job, make_items
-    from odar.recording.header import header_of
-    from odar.recording.journal import Journal
-    from odar.recording.questions import QuestionSet
-    from odar.recording.schema import item_from_json
-
     # Only the default pair is fitted: alternatives that dispatch may choose have statistics of their own.
     recorded = replace(settings, dispatch=replace(settings.dispatch, models=False))
     asking = Odar(recorded)  # opens nothing: says what an item may take
@@ -403,11 +373,6 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
     Raises:
         InputError: its answers come from other models, prompts or sampling, or from another tool.
     """
-    from odar.calibration.evidence import is_complete_item
-    from odar.engine import Odar
-    from odar.recording.files import open_recording
-    from odar.recording.header import describe_changes, facts_of, pair_facts
-
     odar, recording = Odar(settings), open_recording(place)
     if recording.header.imported:
         raise InputError(
@@ -428,9 +393,6 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
 
 
 def _evidence(odar: Odar, items: list[RecordedItem]) -> Evidence:
-    from odar.calibration.evidence import evidence_of
-    from odar.calibration.install import incumbents
-
     today = incumbents(odar)
     prior = np.array([odar.estimator.estimate(Query(item.query)).difficulty for item in items])
     features = None if today.estimator is None else np.array([item.features for item in items])
@@ -441,8 +403,6 @@ def _recording_path(named: str | None, header: Header) -> Path:
     """Return the file named, or the one for these settings in ODAR's cache; say if it starts a new one."""
     if named:
         return Path(named)
-    from odar.recording.header import latest_header
-
     folder = cache_folder() / "calibration"
     file = folder / f"{header.made_by}.jsonl"
     if not file.exists() and (found := latest_header(folder)):

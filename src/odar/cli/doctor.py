@@ -9,6 +9,7 @@ import platform
 import shutil
 import sys
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,9 +22,14 @@ from odar.engine import Odar
 from odar.errors import OdarError
 from odar.files import cache_folder
 from odar.policy.certificate import describe
+from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_folder, weights_status
 from odar.secrets import masked
 from odar.settings import AgentSettings, Settings
 from odar.store.alignment import alignment_file, alignment_path
+from odar.store.archive import Archive
+from odar.store.database import Database, database_url
+from odar.store.overview import warnings_of
+from odar.store.record import Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,6 @@ def _configuration(settings: Settings) -> list[Finding]:
 
 def _places(settings: Settings) -> list[Finding]:
     """What odar keeps on this disk, and where: all there is to remove after `pip uninstall odar`."""
-    from odar.providers.weights import weights_folder
-    from odar.store.database import database_url
-
     url = database_url(settings.store)
     places = {"weights": weights_folder(), "calibration records": cache_folder() / "calibration"}
     found = []
@@ -101,13 +104,6 @@ def _places(settings: Settings) -> list[Finding]:
 
 def _traffic(settings: Settings) -> list[Finding]:
     """What the questions of the last 7 days show: cut-off answers, and more spent than always slow would cost."""
-    from datetime import UTC, datetime, timedelta
-
-    from odar.store.archive import Archive
-    from odar.store.database import Database, database_url
-    from odar.store.overview import warnings_of
-    from odar.store.record import Filter
-
     url = database_url(settings.store)
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         return []
@@ -132,8 +128,6 @@ def _size(path: Path) -> str:
 
 def _local_models(settings: Settings) -> list[Finding]:
     """Which weights are there, and whether disk and memory suffice for those that the agents use."""
-    from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_folder, weights_status
-
     found, models = [], local_models(settings)
     missing = 0
     for weights in catalogue().values():

@@ -15,9 +15,7 @@ PLACES = {
     "compare": "odar.cli.eval_replay:compare",
     "fuse": "odar.cli.eval_replay:fuse",
     "judge": "odar.cli.eval_judge:command",
-    "report": "odar.cli.eval_report:report",
-    "adversarial": "odar.cli.eval_report:adversarial",
-    "transfer": "odar.cli.eval_report:transfer",
+    "report": "odar.cli.eval_replay:report",
     "score": "odar.cli.eval_collect:score_command",
 }
 """Where each subcommand is; loaded when it runs."""
@@ -31,8 +29,6 @@ HELP = {
     "fuse": "Compare fusion rules on the candidates of a recording.",
     "judge": "Ask a model which of two recorded answers is better.",
     "report": "Write one HTML file with every table and figure.",
-    "adversarial": "Compare benchmarks with their adversarial rewrites.",
-    "transfer": "Train the difficulty estimator on one domain, route the others.",
     "score": "Score responses you have already.",
 }
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -29,7 +28,10 @@ from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
-from odar.evals.benchmarks.base import BENCHMARKS
+from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Benchmark
+from odar.evals.benchmarks.verified import SweBench
+from odar.evals.responses import RecordedResponse, Scores, match, read_responses, score_responses
+from odar.evals.scorers.programs import Prediction, extract_patch, write_predictions
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, plan, with_fitting_prompts
 from odar.recording.collect import Job, TaskSet, collect, collect_work, make_items
@@ -41,10 +43,6 @@ from odar.recording.schema import Task, row_id
 from odar.recording.work import WithEngine
 from odar.settings import Settings
 from odar.types import Query
-
-if TYPE_CHECKING:
-    from odar.evals.benchmarks.base import Benchmark, Task
-    from odar.evals.responses import RecordedResponse, Scores
 
 MOST_SAMPLES = 9
 """The longest best-of-N curve of SPEC 7.3."""
@@ -243,8 +241,6 @@ def _summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_benchmarks(as_json: bool) -> None:
     """Every benchmark: category, metric, size, licence, where it comes from."""
-    from odar.evals.benchmarks.base import BENCHMARKS, NAMES
-
     names = [*NAMES, *sorted(BENCHMARKS.names() - set(NAMES))]
     benchmarks = [BENCHMARKS[name] for name in names]
     if as_json:
@@ -282,9 +278,6 @@ def score_command(
     odar eval score ifeval --data DIR --responses responses.jsonl
     odar eval score swe_bench --responses FILE --predictions predictions.jsonl
     """
-    from odar.evals.benchmarks.base import BENCHMARKS
-    from odar.evals.responses import read_responses, score_responses
-
     benchmark = BENCHMARKS[name]
     given = read_responses(responses)
     tasks = list(benchmark.load(data))
@@ -297,9 +290,6 @@ def score_command(
 
 
 def _predict(benchmark: Benchmark, tasks: list[Task], responses: list[RecordedResponse], path: Path) -> None:
-    from odar.evals.responses import match
-    from odar.evals.scorers.programs import Prediction, extract_patch, write_predictions
-
     if benchmark.name != "swe_bench":
         raise UsageError(f"--predictions is for swe_bench, not {benchmark.name}")
     found, _ = match(tasks, responses)
@@ -311,8 +301,6 @@ def _predict(benchmark: Benchmark, tasks: list[Task], responses: list[RecordedRe
 
 
 def _with_report(benchmark: Benchmark, report: Path) -> Benchmark:
-    from odar.evals.benchmarks.verified import SweBench
-
     if not isinstance(benchmark, SweBench):
         raise UsageError(f"--report is for swe_bench, not {benchmark.name}")
     return benchmark.with_report(report)

@@ -14,8 +14,14 @@ import click
 from odar.catalogue import Price
 from odar.cli.eval_replay import plain
 from odar.cli.options import UserPath, settings_options
+from odar.engine import Odar
 from odar.errors import UnknownName, UsageError
-from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions
+from odar.evals.benchmarks.base import BENCHMARKS
+from odar.evals.pair_summary import summarize_pair
+from odar.evals.scorers.text import TEXT_SCORERS
+from odar.recording.files import write_recording
+from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions, read_answers, read_questions
+from odar.recording.joining import imported_header, join_answers, to_items
 from odar.recording.schema import Task
 from odar.settings import Settings
 from odar.types import Role
@@ -87,13 +93,6 @@ def command(
       --fast-map text=response_a --fast-map score=winner:model_a \\
       --slow-map text=response_b --slow-map score=winner:model_b
     """
-    from odar.engine import Odar
-    from odar.evals.benchmarks.base import BENCHMARKS
-    from odar.evals.pair_summary import summarize_pair
-    from odar.recording.files import write_recording
-    from odar.recording.importers import read_answers, read_questions
-    from odar.recording.joining import imported_header, join_answers, to_items
-
     shared = _columns(columns)
     options = [
         ImportOptions(kind, {**shared, **_columns(own)}, model, filter_, metric)
@@ -161,9 +160,6 @@ def _print(found: Any) -> None:
 
 def _scorer(name: str) -> Callable[[Task, str, str], float]:
     """Return a scorer of free text, or that of a benchmark."""
-    from odar.evals.benchmarks.base import BENCHMARKS
-    from odar.evals.scorers.text import TEXT_SCORERS
-
     if name not in TEXT_SCORERS:
         return BENCHMARKS[name].score
     compare = TEXT_SCORERS[name]

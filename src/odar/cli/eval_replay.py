@@ -1,4 +1,4 @@
-"""`odar eval replay | compare`: policies on a recording, and two of them side by side."""
+"""`odar eval replay`, `compare`, `fuse` and `report`: what recordings show, with no further call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
 from odar.calibration.bootstrap import Interval
-from odar.cli.options import UserPath, settings_options
+from odar.cli.options import UserPath, command_line, settings_options
 from odar.errors import InputError
 from odar.evals.fusion_study import (
     HeldOut,
@@ -24,7 +25,7 @@ from odar.evals.fusion_study import (
     oracle,
     stop_early,
 )
-from odar.evals.replay.arrays import PanelArrays, load_arrays
+from odar.evals.replay.arrays import PanelArrays, load_arrays, load_panels
 from odar.evals.replay.policies import run, run_all
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.router_quality import arena_score, path_robustness
@@ -264,3 +265,59 @@ def _show(results: list[RuleResult], fitted: HeldOut | None, stops: list[Stoppin
 def _portable(value: float) -> float | str:
     """JSON has no ∞."""
     return value if math.isfinite(value) else str(value)
+
+
+@click.command("report")
+@click.argument("recordings", type=UserPath(), nargs=-1, required=True, metavar="RECORDING...")
+@click.option("--out", type=UserPath(), default="report.html", show_default=True, metavar="FILE", help="The page.")
+@click.option("--figures", type=UserPath(), metavar="DIR", help="Write each figure there too, as PNG and CSV.")
+@click.option(
+    "--calibration",
+    type=UserPath(),
+    metavar="FILE",
+    help="Replay with this one, not the one the recording was made with.",
+)
+@click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+@click.option(
+    "--train",
+    default="Mathematics",
+    show_default=True,
+    metavar="NAME",
+    help="Category or benchmark to train on in the out-of-domain study.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print every table as JSON; write no page.")
+def report(
+    recordings: tuple[str, ...],
+    out: str,
+    figures: str | None,
+    calibration: str | None,
+    split: str | None,
+    train: str,
+    as_json: bool,
+) -> None:
+    """Write one HTML file with every table and figure; it needs no network and no script.
+
+    Recordings of the same models and prompts are joined. Others get a part of their own; where they hold the same
+    items, they are shown as ablations.
+
+    Adversarial rewrites make a question look harder (injection) or easier (masking) than it is. If a recording
+    holds BENCHMARK+ATTACK, the answers to the rewritten questions count; otherwise the questions are rewritten and
+    routed, and the recorded answers are replayed on the new paths. Out of domain, the difficulty estimator is
+    trained on one domain and routes the others; at least 50 items of each are needed.
+
+    \b
+    odar eval report runs/starter.jsonl --out report.html --figures figures
+    odar eval report main.jsonl fast-fast.jsonl attacked.jsonl
+    """
+    from odar.evals.report.findings import gather
+    from odar.evals.report.page import to_json, write_report  # loads matplotlib
+
+    if as_json:
+        click.echo(to_json(gather(load_panels(recordings, calibration, split or ""), train)))
+        return
+    place = Path(out)
+    folder = Path(figures) if figures else None
+    parts = write_report(recordings, place, command_line(), folder, calibration, split or "", train)
+    items = sum(len(findings.arrays) for findings in parts)
+    policies = max(len(findings.outcomes) for findings in parts)
+    click.echo(f"{place}: {items} items, {policies} policies, {place.stat().st_size / 1000:.0f} kB")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
 from odar.cli.options import Finite, settings_options
+from odar.cli.terminal import plain_table, print_table
 from odar.errors import InputError
+from odar.policy.target import Target
 from odar.settings import Settings
+from odar.store.database import Database
+from odar.store.keys import Key, KeyLimits, Spent, Totals, all_keys, create_key, revoke_key, spent_by_keys
 from odar.types import Path
-
-if TYPE_CHECKING:
-    from odar.store.keys import Key, Spent, Totals
 
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 
@@ -73,10 +75,6 @@ def create(
     A target moves the thresholds of this key's questions until their mean meets it. A request of the key can ask
     for less (odar.target), not for more.
     """
-    from odar.policy.target import Target
-    from odar.store.database import Database
-    from odar.store.keys import KeyLimits, create_key
-
     limits = KeyLimits(
         budget_day,
         budget_month,
@@ -107,11 +105,6 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
 
     Sums are of this UTC day and month. Requests of unknown cost are counted apart, as "+3 unknown".
     """
-    from datetime import UTC, datetime
-
-    from odar.store.database import Database
-    from odar.store.keys import all_keys, spent_by_keys
-
     day = datetime.now(UTC).date().isoformat()
     with Database(settings.store) as database, database.read() as connection:
         keys = [key for key in all_keys(connection) if everything or key.revoked_at is None]
@@ -123,8 +116,6 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
         click.echo("odar: no keys; make one with: odar keys create NAME", err=True)
         return
     from rich.markup import escape
-
-    from odar.cli.terminal import plain_table, print_table
 
     table = plain_table("name", "key", "today", "month", "limits", overflow="fold")
     for key in keys:
@@ -143,9 +134,6 @@ def revoke(key: str, settings: Settings) -> None:
     KEY is its name, its id, or the beginning that `odar keys list` shows. Servers refuse it within about 1.5
     seconds. Its traces and its spending stay; its name is free again.
     """
-    from odar.store.database import Database
-    from odar.store.keys import revoke_key
-
     with Database(settings.store) as database:
         gone = revoke_key(database, key.removesuffix("…"))
     click.echo(f"revoked {gone.name} ({gone.id})")
@@ -190,8 +178,6 @@ def _figures(key: Key) -> dict[str, Any]:
 
 
 def _spent(key: Key, totals: Totals, day: str) -> dict[str, Any]:
-    from odar.store.keys import Spent
-
     periods = {"today": day, "month": day[:7]}
     return {name: totals.get((key.id, period), Spent())._asdict() for name, period in periods.items()}
 

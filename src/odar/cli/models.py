@@ -9,7 +9,11 @@ import click
 
 from odar.catalogue import Price
 from odar.cli.options import settings_options
+from odar.cli.terminal import plain_table, print_table
+from odar.engine import Odar
+from odar.providers.weights import catalogue, weights_status
 from odar.settings import Settings
+from odar.store.alignment import alignment_file
 
 
 @click.command("models")
@@ -36,8 +40,6 @@ def command(as_json: bool, only_local: bool, drift: bool, settings: Settings) ->
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(card) for card in cards], ensure_ascii=False))
         return
-    from odar.cli.terminal import plain_table, print_table
-
     table = plain_table("model", "provider", "can", "price", "read on", no_wrap=True)
     roles = _roles(settings)
     for card in cards:
@@ -49,8 +51,6 @@ def command(as_json: bool, only_local: bool, drift: bool, settings: Settings) ->
 
 def _show_local(settings: Settings, *, as_json: bool) -> None:
     """What `odar pull` can download, and what is there already."""
-    from odar.providers.weights import catalogue, weights_status
-
     rows = [(weights, weights_status(weights)) for weights in catalogue().values()]
     if as_json:
         body = [
@@ -68,8 +68,6 @@ def _show_local(settings: Settings, *, as_json: bool) -> None:
         ]
         click.echo(json.dumps(body, ensure_ascii=False))
         return
-    from odar.cli.terminal import plain_table, print_table
-
     roles = _roles(settings)
     table = plain_table("model", "disk", "memory", "licence", "state", no_wrap=True)
     for weights, status in rows:
@@ -88,9 +86,6 @@ def _roles(settings: Settings) -> dict[str, str]:
 
 def _show_drift(settings: Settings, *, as_json: bool) -> None:
     """μ ± σ of free energies by model and step, calibrated and served."""
-    from odar.engine import Odar
-    from odar.store.alignment import alignment_file
-
     rows = Odar(settings, served=alignment_file(settings.store)).alignment_report()
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(row) for row in rows], ensure_ascii=False))
@@ -98,8 +93,6 @@ def _show_drift(settings: Settings, *, as_json: bool) -> None:
     if not rows:
         click.echo("nothing is calibrated (odar calibrate), and nothing with log-probabilities was served yet")
         return
-    from odar.cli.terminal import plain_table, print_table
-
     titles = ("model", "step", "aligned by", "served", "calibrated", "running", "drift z")
     table = plain_table(*titles, no_wrap=True)
     for row in rows:

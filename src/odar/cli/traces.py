@@ -10,21 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
+from odar.calibration_file import load_calibration
 from odar.cli.explain import WIDTH, document_facts, print_document, text_of
 from odar.cli.options import Finite, UserPath, settings_options
 from odar.cli.terminal import plain_table
 from odar.errors import InputError
+from odar.policy.certificate import InstalledCertificate
 from odar.settings import Settings
+from odar.store.archive import Archive
+from odar.store.database import Database
+from odar.store.overview import warnings_of
 from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
-
-if TYPE_CHECKING:
-    from odar.store.archive import Archive
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -116,8 +118,6 @@ def command(
 
 
 def _summarise(wanted: Filter, settings: Settings, *, as_json: bool) -> None:
-    from odar.store.overview import warnings_of
-
     with _archive(settings) as archive:
         view = archive.overview(wanted)
     warnings = warnings_of(view, settings)
@@ -194,9 +194,6 @@ def parse_time(text: str, now: datetime | None = None) -> str:
 
 @contextmanager
 def _archive(settings: Settings) -> Iterator[Archive]:
-    from odar.store.archive import Archive
-    from odar.store.database import Database
-
     with Database(settings.store) as database:
         yield Archive(database)
 
@@ -315,11 +312,6 @@ def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> 
     Calibration learns from it; with routing.learn = true the thresholds do at once (odar calibrate --history).
     `odar traces --feedback wrong` lists answers marked wrong.
     """
-    from odar.calibration_file import load_calibration
-    from odar.policy.certificate import InstalledCertificate
-    from odar.store.archive import Archive
-    from odar.store.database import Database
-
     made = load_calibration(settings.calibration).made if settings.routing.learn else {}
     certificate = InstalledCertificate.of(made.get("certificate"))
     with Database(settings.store) as database:

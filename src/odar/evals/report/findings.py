@@ -172,8 +172,11 @@ class Findings:
         return f"self-consistency:k={min(5, self.arrays.samples)}"
 
 
-def gather(panels: Mapping[str, PanelArrays]) -> list[Findings]:
-    """Replay everything: a part for each pair of models, ablations that were recorded within it."""
+def gather(panels: Mapping[str, PanelArrays], train: str = "Mathematics") -> list[Findings]:
+    """Replay everything: a part for each pair of models, ablations that were recorded within it.
+
+    `train` is the category or benchmark that the estimator of the out-of-domain study is trained on.
+    """
     parts: dict[str, PanelArrays] = {}
     variants: dict[str, list[PanelArrays]] = {}
     for name, arrays in panels.items():
@@ -183,10 +186,10 @@ def gather(panels: Mapping[str, PanelArrays]) -> list[Findings]:
             parts[name] = arrays
         else:
             variants.setdefault(base, []).append(arrays)
-    return [_gather(name, arrays, variants.get(name, [])) for name, arrays in parts.items()]
+    return [_gather(name, arrays, variants.get(name, []), train) for name, arrays in parts.items()]
 
 
-def _gather(name: str, recorded: PanelArrays, others: Sequence[PanelArrays]) -> Findings:
+def _gather(name: str, recorded: PanelArrays, others: Sequence[PanelArrays], train: str) -> Findings:
     clean = np.array(["+" not in key.set for key in recorded.items.keys])
     arrays = recorded.rows(clean) if clean.any() else recorded
     outcomes: dict[str, PolicyOutcome] = {}
@@ -221,7 +224,7 @@ def _gather(name: str, recorded: PanelArrays, others: Sequence[PanelArrays]) -> 
         variants=[variant(arrays, odar, other) for other in others],
         attacks=attack_rows(recorded),
         features=_or_reason(feature_rows, arrays),
-        transfer=_or_reason(transfer_rows, arrays),
+        transfer=_or_reason(lambda panel: transfer_rows(panel, train=train), arrays),
     )
 
 

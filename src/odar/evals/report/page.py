@@ -64,13 +64,14 @@ def write_report(
     figures: Path | None = None,
     calibration: str | None = None,
     split: str = "",
+    train: str = "Mathematics",
 ) -> list[Findings]:
     """Write the page; with `figures`, each figure as PNG and each table as CSV into that folder too.
 
     Raises:
         InputError: there is no recording, or the files cannot be written.
     """
-    parts = gather(load_panels(places, calibration, split))
+    parts = gather(load_panels(places, calibration, split), train)
     shown = [exhibits(findings) for findings in parts]
     text = render(parts, shown, places, command)
     try:
