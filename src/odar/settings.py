@@ -1,6 +1,6 @@
-"""Every setting there is, its type, its bounds and what it means. `config.py` fills them in.
+"""All settings with their types, bounds and meaning. `config.py` loads their values.
 
-The defaults of SPEC 2.7, 3 and 5 are not here but in `profiles/*.toml`: one place for each number.
+The defaults of SPEC 2.7, 3 and 5 are in `profiles/*.toml`, so that each number is in one place.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def setting(
     ge: float = -math.inf,
     gt: float = -math.inf,
     le: float = math.inf,
+    choices: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field that knows its bounds and can explain itself."""
-    metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le}
+    """A dataclass field with documentation and bounds; with `choices`, one of these words."""
+    metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le, "choices": choices}
     if default is _REQUIRED:
         return field(metadata=metadata)
     if isinstance(default, dict):
@@ -45,50 +46,57 @@ class AgentSettings:
     model: str = setting("a model of the catalogue, provider/model, or gguf:/path/file.gguf")
     temperature: float = setting("sampling temperature", ge=0, le=2)
     top_p: float = setting("nucleus sampling", gt=0, le=1)
-    max_tokens: int = setting("longest answer, in tokens", ge=1)
-    timeout_s: float = setting("time for one call, retries included", gt=0)
+    max_tokens: int = setting("maximum length of an answer, in tokens", ge=1)
+    timeout_s: float = setting("timeout of one call, retries included", gt=0)
     stop: tuple[str, ...] = setting("strings that end an answer", ())
     fallbacks: tuple[str, ...] = setting(
-        "models to ask in this order if the model's provider refuses with 429, fails or is left alone, or if the "
+        "models to use, in this order, if the provider of `model` returns 429, fails or is unavailable, or if the "
         'conversation is too long for it; model = ["a", "b"] sets them too',
         (),
     )
-    alternatives: tuple[str, ...] = setting("models to use instead where they see or score better", ())
+    alternatives: tuple[str, ...] = setting(
+        "models to use instead for images, or where their scores are higher", ()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSettings:
-    """How a query finds its path (SPEC 2)."""
+    """How a question is routed to a path (SPEC 2)."""
 
     estimator: str = setting("difficulty estimator: a name, or a file of `odar calibrate --difficulty`")
-    tau1: float = setting("below: Simple", ge=0, le=1)
-    tau2: float = setting("from here on: Hard", ge=0, le=1)
+    tau1: float = setting("a lower difficulty takes the Simple path", ge=0, le=1)
+    tau2: float = setting("this difficulty or more takes the Hard path", ge=0, le=1)
     tau1_by_expert: Mapping[str, float] = setting("tau1 of single experts, such as { math = 0.2 }", {}, ge=0, le=1)
     tau2_by_expert: Mapping[str, float] = setting("tau2 of single experts, such as { math = 0.6 }", {}, ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)
     mode: str = setting(
-        "prior: by the question alone; posterior: look at the fast answer first, where it can be scored"
+        "prior: route by the question alone; posterior: score the fast answer first, where that is possible",
+        choices=ROUTING_MODES,
     )
-    clearly_hard: float = setting("a prior from here on starts the slow samples at once", 0.85, ge=0, le=1)
-    target_calls: float | None = setting("mean calls of a question; τ1 and τ2 move to meet it", None, ge=1)
-    target_cost_usd: float | None = setting("the same in US dollars; only one of the two", None, gt=0)
+    clearly_hard: float = setting(
+        "from this prior difficulty on, slow samples start without waiting for the fast answer", 0.85, ge=0, le=1
+    )
+    target_calls: float | None = setting("target for the mean calls of a question; moves τ1 and τ2", None, ge=1)
+    target_cost_usd: float | None = setting(
+        "target for the mean cost of a question in US dollars; not together with target_calls", None, gt=0
+    )
     learn: bool = setting(
         "let feedback move τ1 and τ2 within the certified region (odar calibrate --at-most-worse)", False
     )
     second_opinion: bool = setting(
-        "buy a second fast answer where the first is looked at, and see whether they agree: one more call; not "
-        "under a target of fewer than 3 calls",
+        "ask the fast model twice where its answer is scored, and compare both: one more call; not with a target "
+        "of fewer than 3 calls",
         False,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchSettings:
-    """Which rules are at work (SPEC 4.4)."""
+    """Switches of the dispatch rules (SPEC 4.4)."""
 
-    expert: bool = setting("choose an expert; off: general", True)
-    models: bool = setting("choose among alternatives; off: the default pair", True)
-    strategy: bool = setting("choose a path by difficulty; off: always Medium", True)
+    expert: bool = setting("choose an expert; false: always general", True)
+    models: bool = setting("choose among the alternatives; false: always the default models", True)
+    strategy: bool = setting("choose a path by difficulty; false: always Medium", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +107,23 @@ class FusionSettings:
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
     beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
     stop_confidence: float | None = setting(
-        "stop sampling when the leading answer stays ahead with this probability; none takes every sample",
+        "stop sampling when the leading answer stays ahead with this probability; none: take every sample",
         None,
         ge=0.5,
         le=1,
     )
-    first_wave: int = setting("slow samples before the first look, where sampling may stop early", 3, ge=1)
+    first_wave: int = setting("slow samples before sampling may first stop", 3, ge=1)
     missing_limit: float = setting("share of tokens without log-probs up to which free energy decides", ge=0, le=1)
-    surrogate: str = setting("model that scores the answers of models without log-probs; empty: none does", "")
+    surrogate: str = setting("model that scores the answers of models without log-probs; empty: no model", "")
     similarity: str = setting(
         "how free text is compared: lexical, minilm (after `odar pull all-minilm-l6-v2`) or none", "lexical"
     )
-    judge: str = setting("slow: on the Hard path the slow model chooses among free-text answers; one more call", "")
-    synthesis: bool = setting("with a judge: it writes an answer from the candidates instead of naming one", False)
+    judge: str = setting(
+        "slow: on the Hard path the slow model chooses among free-text answers; one more call",
+        "",
+        choices=(Role.SLOW.value, ""),
+    )
+    synthesis: bool = setting("the judge writes an answer from the candidates instead of choosing one", False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +131,7 @@ class AlignmentSettings:
     """μ and σ of served traffic (SPEC 5.5)."""
 
     running: bool = setting(
-        "use them for models without calibration, from 50 served candidates on, and watch the others for drift",
+        "use them for models without calibration, from 50 served candidates on, and report drift of the others",
         True,
     )
 
@@ -128,39 +140,39 @@ class AlignmentSettings:
 class LimitSettings:
     """Hard limits of one request (SPEC 6.2)."""
 
-    deadline_s: float = setting("wall time of the whole request", gt=0)
-    max_calls: int | None = setting("model invocations", None, ge=1)
-    max_cost_usd: float | None = setting("US dollars", None, ge=0)
+    deadline_s: float = setting("seconds for the whole request", gt=0)
+    max_calls: int | None = setting("maximum number of model calls", None, ge=1)
+    max_cost_usd: float | None = setting("maximum cost in US dollars", None, ge=0)
     continue_cut_off: bool = setting(
-        "continue an answer once, by one more call, that ended at max_tokens before it stated its answer", True
+        "if a reply ends at max_tokens before it states its answer, continue it once; one more call", True
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySettings:
-    """How a call is tried again."""
+    """When a failed call is repeated."""
 
-    attempts: int = setting("tries in all", 3, ge=1, le=20)
-    base_s: float = setting("first pause, doubled each time", 0.5, ge=0)
-    max_s: float = setting("longest pause", 8.0, ge=0)
-    max_retry_after_s: float = setting("longest pause that a provider may ask for (retry-after)", 60.0, ge=0)
+    attempts: int = setting("maximum number of attempts", 3, ge=1, le=20)
+    base_s: float = setting("first pause in seconds, doubled each time", 0.5, ge=0)
+    max_s: float = setting("longest pause in seconds", 8.0, ge=0)
+    max_retry_after_s: float = setting("longest retry-after, in seconds, that is waited for", 60.0, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSettings:
     """Models that run in this process."""
 
-    threads: int = setting("threads of each model; 0 chooses by the idle cores", 0, ge=0)
+    threads: int = setting("threads of each model; 0: as many as there are idle cores", 0, ge=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """`odar serve`: the API that other programs talk to."""
+    """The HTTP gateway, `odar serve`."""
 
-    host: str = setting("address to listen on; only loopback without keys", "127.0.0.1")
+    host: str = setting("address to listen on; without keys only a loopback address", "127.0.0.1")
     port: int = setting("port to listen on; 0 takes a free one", 8088, ge=0, le=65535)
     require_keys: bool | None = setting(
-        "every request needs a key; none: where a key exists at the start or later, or `host` is not loopback",
+        "every request needs a key; none: only if a key exists, or if `host` is not a loopback address",
         None,
     )
     metrics_allow: tuple[str, ...] = setting(
@@ -172,89 +184,98 @@ class GatewaySettings:
         (),
     )
     prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
-    max_tokens: int = setting("longest answer where the client sets none", 4096, ge=1)
-    reply_timeout_s: float = setting("least time an agent gets for a reply, which may be long here", 60.0, gt=0)
-    max_in_flight: int = setting("requests at a time; more are refused with 429", 512, ge=1)
-    max_body_mb: float = setting("largest request, in megabytes; images are the large ones", 32.0, gt=0)
+    max_tokens: int = setting("maximum length of an answer, in tokens, where the client sets none", 4096, ge=1)
+    reply_timeout_s: float = setting(
+        "minimum timeout of an agent's call, in seconds; replies to conversations can be long", 60.0, gt=0
+    )
+    max_in_flight: int = setting("maximum number of concurrent requests; more are refused with 429", 512, ge=1)
+    max_body_mb: float = setting("maximum size of a request, in megabytes; images are the largest part", 32.0, gt=0)
     image_urls: str = setting(
-        "addresses of images that upstreams may be told to fetch: public, any or none", "public"
+        "image URLs that are passed on to providers, which fetch them: public, any or none",
+        "public",
+        choices=IMAGE_URLS,
     )
-    body_timeout_s: float = setting("time a client has to send its request", 30.0, gt=0)
-    header_timeout_s: float = setting("time a client has to send the headers of a request", 10.0, gt=0)
-    write_timeout_s: float = setting("time a client has to read what was sent; then it is disconnected", 10.0, gt=0)
+    body_timeout_s: float = setting("seconds a client has to send its request", 30.0, gt=0)
+    header_timeout_s: float = setting("seconds a client has to send the headers of a request", 10.0, gt=0)
+    write_timeout_s: float = setting(
+        "seconds a client has to read what was sent before it is disconnected", 10.0, gt=0
+    )
     max_connections_per_peer: int = setting(
-        "connections of one address (IPv6: of one /64) at a time; a reverse proxy is one address", 1024, ge=1
+        "maximum number of connections from one address (IPv6: one /64); a reverse proxy is one address", 1024, ge=1
     )
-    stream_progress: bool = setting(
-        "streams show drafts and what is being done as reasoning, until the answer is chosen", True
+    stream_progress: bool = setting("stream drafts and progress as reasoning until the answer is chosen", True)
+    keepalive_s: float = setting("seconds between keep-alive events in a stream that has no text yet", 5.0, gt=0)
+    drain_s: float = setting("seconds that running requests have to finish after SIGTERM", 30.0, ge=0)
+    notice_s: float = setting("seconds between /readyz returning 503 and closing the listening socket", 1.0, ge=0)
+    breaker_failures: int = setting(
+        "consecutive failures after which the circuit breaker of a provider opens", 5, ge=1
     )
-    keepalive_s: float = setting("seconds between signs of life in a stream that has no text yet", 5.0, gt=0)
-    drain_s: float = setting("seconds running requests get to finish after SIGTERM", 30.0, ge=0)
-    notice_s: float = setting("seconds between /readyz turning 503 and closing the door", 1.0, ge=0)
-    breaker_failures: int = setting("failures in a row after which a provider is left alone", 5, ge=1)
-    breaker_cooldown_s: float = setting("how long it is left alone at first", 10.0, gt=0)
+    breaker_cooldown_s: float = setting("seconds that the circuit breaker stays open at first", 10.0, gt=0)
     sessions: int = setting(
-        "conversations that keep their model, remembered by this process; 0 routes every request by itself",
+        "conversations that keep their model, remembered by this process; 0: route every request by itself",
         10_000,
         ge=0,
     )
-    log_format: str = setting("form of log lines on standard error: text or json", "text")
-    log_requests: bool = setting("a log line for every question, without its texts", True)
+    log_format: str = setting("format of log lines on standard error: text or json", "text", choices=LOG_FORMATS)
+    log_requests: bool = setting("log a line for every question, without texts", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Where traces and API keys are kept, and how much of a trace."""
+    """Where traces and API keys are stored, and what is stored of a trace."""
 
-    enabled: bool = setting("record a trace of every query", True)
+    enabled: bool = setting("record a trace of every question", True)
     url: str | None = setting("a file, sqlite:///file or postgresql://…; none: a file in your data folder", None)
-    content: bool = setting("keep queries, answers and tokens too; off: lengths, features and figures alone", False)
-    responses: bool = setting(
-        "keep the conversations of /v1/responses, texts included, for clients that send previous_response_id", False
+    content: bool = setting(
+        "store questions, answers and tokens too; false: only lengths, features and figures", False
     )
-    retention_days: int = setting("traces older than this are deleted; 0 keeps all", 30, ge=0)
-    flush_interval_s: float = setting("longest wait before traces are written", 0.5, gt=0, le=60)
+    responses: bool = setting(
+        "store the conversations of /v1/responses, texts included, for clients that send previous_response_id",
+        False,
+    )
+    retention_days: int = setting("traces older than this are deleted; 0: keep all", 30, ge=0)
+    flush_interval_s: float = setting("longest delay, in seconds, before traces are written", 0.5, gt=0, le=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """OpenTelemetry spans of every query; where they go is said by the standard OTEL_* variables."""
+    """OpenTelemetry spans of every question; the standard OTEL_* variables say where they are sent."""
 
     enabled: bool | None = setting(
-        "make spans; none: where OTEL_EXPORTER_OTLP_ENDPOINT or a similar variable is set", None
+        "create spans; none: only if OTEL_EXPORTER_OTLP_ENDPOINT or a similar variable is set", None
     )
-    propagate: bool = setting("send traceparent to providers, so that their spans join ours", True)
+    propagate: bool = setting("send traceparent to providers, so that their spans belong to the same trace", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """A way to reach models."""
+    """A server or runtime of models."""
 
     kind: str = setting("wire protocol: local, openai, anthropic, replay")
-    base_url: str = setting("where it listens", "")
+    base_url: str = setting("address of the server", "")
     api_key_env: str | None = setting("environment variable that holds the key", None)
-    api_key_file: str | None = setting("file that holds the key; readable by you alone", None)
-    ca_file: str = setting("PEM file of the CAs to trust in place of the system's; SSL_CERT_FILE works too", "")
+    api_key_file: str | None = setting("file that holds the key; only its owner may be able to read it", None)
+    ca_file: str = setting("PEM file of the CAs to trust instead of the system's; SSL_CERT_FILE works too", "")
     client_cert: str = setting("PEM file of the certificate that identifies this client to the server", "")
     client_key: str = setting("PEM file of its private key; leave it out if client_cert holds it too", "")
-    recordings: str = setting("for kind replay: the JSONL file to play back", "")
+    recordings: str = setting("for kind replay: the JSONL file of recorded replies", "")
     forward: tuple[str, ...] = setting(
-        "further fields of gateway clients' requests that are sent on, such as top_k or chat_template_kwargs", ()
+        "further fields of gateway clients' requests to forward, such as top_k or chat_template_kwargs", ()
     )
-    requests_per_min: int | None = setting("requests that a batch makes in any 60 seconds, at most", None, ge=1)
-    tokens_per_min: int | None = setting("tokens that a batch spends in any 60 seconds, at most", None, ge=1)
+    requests_per_min: int | None = setting("maximum number of requests of a batch in any 60 seconds", None, ge=1)
+    tokens_per_min: int | None = setting("maximum number of tokens of a batch in any 60 seconds", None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSettings:
-    """US dollars per million tokens; leave out what you do not know."""
+    """US dollars per million tokens; leave out unknown prices."""
 
     input: float | None = setting("prompt tokens", None, ge=0)
-    cached: float | None = setting("prompt tokens from the provider's cache; as input if left out", None, ge=0)
+    cached: float | None = setting("prompt tokens from the provider's cache; default: as input", None, ge=0)
     output: float | None = setting("generated tokens", None, ge=0)
     written: float | None = setting("prompt tokens that are written to the provider's cache", None, ge=0)
     written_1h: float | None = setting("the same, kept for an hour", None, ge=0)
-    up_to: int | None = setting("longest prompt these prices hold for, in tokens", None, ge=1)
+    up_to: int | None = setting("longest prompt, in tokens, that these prices apply to", None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,21 +283,21 @@ class ModelSettings:
     """A catalogue entry (SPEC 4.2)."""
 
     provider: str = setting("one of the providers")
-    id: str = setting("what the provider calls it; the entry's name if left out", "")
-    context: int | None = setting("tokens, prompt and answer together", None, ge=1)
-    images: bool = setting("sees images", False)
+    id: str = setting("name of the model at the provider; default: the name of the entry", "")
+    context: int | None = setting("context length in tokens, prompt and answer together", None, ge=1)
+    images: bool = setting("accepts images", False)
     logprobs: bool = setting("returns log-probabilities", False)
-    prompt_logprobs: bool = setting("scores a given text, as vLLM's prompt_logprobs do", False)
-    n: bool = setting("several samples in one request", False)
+    prompt_logprobs: bool = setting("can score a given text, as vLLM with prompt_logprobs", False)
+    n: bool = setting("can return several samples of one request", False)
     price: PriceSettings = field(default_factory=PriceSettings)
     price_date: str | None = setting("the day the price was read", None)
-    max_tokens_field: str = setting("name of the length limit in the body", "max_tokens")
-    drop: tuple[str, ...] = setting("body fields this model refuses", ())
-    extra: Mapping[str, Any] = setting("further body fields, sent as they are", {})
+    max_tokens_field: str = setting("name of the length limit in the request body", "max_tokens")
+    drop: tuple[str, ...] = setting("fields of the request body that this model rejects", ())
+    extra: Mapping[str, Any] = setting("further fields of the request body, sent unchanged", {})
     efforts: tuple[str, ...] = setting(
-        "levels of reasoning effort that it knows, for clients of every protocol", ()
+        "levels of reasoning effort that it supports, for clients of every protocol", ()
     )
-    scores: Mapping[str, float] = setting("accuracy by expert, where it has been measured", {}, ge=0, le=1)
+    scores: Mapping[str, float] = setting("measured accuracy by expert", {}, ge=0, le=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,23 +315,25 @@ class Settings:
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
     local: LocalSettings = field(default_factory=LocalSettings)
-    calibration: str = setting("what was fitted to these models: a file by `odar calibrate`, or tiny", "")
+    calibration: str = setting(
+        "file with the parameters fitted by `odar calibrate`, or a shipped one: local, tiny", ""
+    )
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
-    seed: int | None = setting("makes sampling repeatable where the provider can", None, ge=0)
+    seed: int | None = setting("seed of sampling, for providers that support it", None, ge=0)
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     origins: Mapping[tuple[str, ...], str] = field(default_factory=dict, repr=False, compare=False)
     """Where each value came from, by key path."""
     profile_reason: str = field(default="", compare=False)
-    """Why this profile: named by the user, or chosen by what is there."""
+    """Why this profile was chosen."""
 
     def card(self, model: str) -> ModelCard:
-        """What is known of a model.
+        """Return the catalogue entry of a model.
 
-        A name outside the catalogue may be written `provider/model`: its price is unknown, log-probs are
-        requested, samples are separate calls. `gguf:/path/file.gguf` is a file that runs in this process.
+        A model outside the catalogue is written `provider/model`: its price is unknown, log-probs are requested,
+        samples are separate calls. `gguf:/path/file.gguf` is a file that runs in this process.
         """
         if model in self.models:
             return _card(model, self.models[model])
@@ -339,7 +362,7 @@ class Settings:
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 
     def _check_experts(self) -> None:
-        """Refuse thresholds of unknown experts, and a tau1 above its tau2."""
+        """Raise SettingsError for thresholds of unknown experts, and for a tau1 above its tau2."""
         from odar.policy.experts import Expert
 
         routing = self.routing
@@ -353,7 +376,7 @@ class Settings:
                     raise SettingsError(f"routing.{name}: for {expert} tau1 = {tau1} is above tau2 = {tau2}")
 
     def check(self) -> None:
-        """Refuse settings that contradict each other or name what is not there."""
+        """Raise SettingsError if settings contradict each other or name unknown models or providers."""
         self._check_experts()
         if self.routing.tau1 > self.routing.tau2:
             raise SettingsError(
@@ -369,19 +392,11 @@ class Settings:
                         f'routing.target_cost_usd needs the price of {name!r}; set [models."{name}"] price, '
                         "or use routing.target_calls"
                     )
-        if self.routing.mode not in ROUTING_MODES:
-            raise UnknownName("routing.mode", self.routing.mode, ROUTING_MODES)
-        if self.gateway.log_format not in LOG_FORMATS:
-            raise UnknownName("gateway.log_format", self.gateway.log_format, LOG_FORMATS)
-        if self.gateway.image_urls not in IMAGE_URLS:
-            raise UnknownName("gateway.image_urls", self.gateway.image_urls, IMAGE_URLS)
         for name, provider in self.providers.items():
             if bad := unusable_forward(provider.forward):
                 raise SettingsError(
                     f"providers.{name}.forward = {', '.join(bad)}: ODAR sets that itself; leave it out"
                 )
-        if self.fusion.judge not in ("", Role.SLOW):
-            raise UnknownName("fusion.judge", self.fusion.judge, [Role.SLOW.value, ""])
         if self.fusion.synthesis and not self.fusion.judge:
             raise SettingsError('fusion.synthesis = true needs a judge that writes: set fusion.judge = "slow"')
         surrogate = self.fusion.surrogate
@@ -401,7 +416,7 @@ def _card(name: str, entry: ModelSettings) -> ModelCard:
     price = entry.price
     known: Price | None = None
     if price.input is not None and price.output is not None:
-        # An unknown price of cached input is taken as the full one: the bill may be too high, never too low.
+        # If the price of cached input is unknown, use the full one: the bill can be too high, never too low.
         cached = price.input if price.cached is None else price.cached
         known = Price(price.input, cached, price.output, price.written, price.written_1h, price.up_to)
     same = {each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")}

@@ -28,7 +28,7 @@ from odar.summary import summary
 from odar.types import Answer, Decision, Path, Query
 
 _STORE_TIMEOUT_S = 1.0
-"""How long the command waits for a database that another process has locked."""
+"""Seconds to wait for a database that another process has locked."""
 
 
 @click.command("ask")
@@ -40,17 +40,17 @@ _STORE_TIMEOUT_S = 1.0
     type=UserPath(),
     metavar="FILE",
     multiple=True,
-    help="A picture that belongs to it; repeatable.",
+    help="An image that belongs to the question; repeatable.",
 )
 @click.option(
     "--path", type=click.Choice([path.value for path in Path]), help="Take this path, whatever the difficulty."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answer, where the provider can.")
-@click.option("--max-calls", type=click.IntRange(min=1), help="Model invocations, at most.")
-@click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Money, at most.")
-@click.option("--deadline", type=Finite(min=0, min_open=True), metavar="S", help="Seconds, at most.")
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
+@click.option("--max-calls", type=click.IntRange(min=1), help="Maximum number of model calls.")
+@click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Maximum cost.")
+@click.option("--deadline", type=Finite(min=0, min_open=True), metavar="S", help="Maximum time in seconds.")
 @click.option(
-    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Mean calls of a question; the thresholds follow."
+    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls; moves the thresholds."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with answer, candidates and costs.")
 @click.option("--explain", is_flag=True, help="Show how the answer came about.")
@@ -115,7 +115,7 @@ def _show(answer: Answer, query: Query, settings: Settings, *, shown: bool, as_j
 
 
 async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch: bool) -> tuple[Answer, bool]:
-    """The answer, and whether it was already printed."""
+    """Return the answer, and whether it was already printed."""
     stream = AnswerStream() if watch and sys.stdout.isatty() else None
     with _status(watch and sys.stderr.isatty()) as tell:
         display = DownloadDisplay(lambda: tell(None))  # of the slow model, if the question turns out to need it
@@ -131,7 +131,7 @@ async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch:
 
 
 def _first(tell: Any, stream: AnswerStream | None) -> Any:
-    """Text handler that ends the spinner when the first text comes."""
+    """Return a text handler that stops the spinner at the first text."""
     if stream is None:
         return None
 
@@ -144,7 +144,7 @@ def _first(tell: Any, stream: AnswerStream | None) -> Any:
 
 @contextlib.contextmanager
 def _status(visible: bool) -> Iterator[Any]:
-    """A spinner on standard error that names the path once it is known; called with None it goes away."""
+    """Show a spinner on standard error that names the path once it is known; calling it with None stops it."""
     if not visible:
         yield lambda decision: None
         return
@@ -189,13 +189,13 @@ def _decode(raw: bytes, source: str) -> str:
 
 
 def preload_store(settings: Settings) -> None:
-    """Load the database library (0.3 s) in the background, while the models are thinking."""
+    """Load the database library (0.3 s) in the background, while the models answer."""
     if settings.store.enabled:
         threading.Thread(target=importlib.import_module, args=("odar.store.archive",), daemon=True).start()
 
 
 def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None:
-    """Store the trace of an answer; returns why it could not be, in one line. Never raises."""
+    """Store the trace of an answer; return the reason if that fails, in one line. Never raises."""
     if not settings.store.enabled:
         return None
     try:

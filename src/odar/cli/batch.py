@@ -36,10 +36,14 @@ from odar.settings import Settings
 @click.argument("questions", type=UserPath(), metavar="IN.jsonl")
 @click.argument("out", type=UserPath(), metavar="OUT.jsonl")
 @click.option(
-    "--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Questions at a time."
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Number of concurrent questions.",
 )
 @click.option("--budget", type=Finite(min=0), metavar="USD", help="Stop before this is spent on OUT.")
-@click.option("--seed", type=click.IntRange(min=0), help="Same seed, same answers, where the provider can.")
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @engine_options
@@ -59,8 +63,8 @@ def command(
 ) -> int:
     """Answer every question of IN.jsonl; OUT.jsonl gets one row for each, in the same order.
 
-    A line has query (or messages), optionally id, image, path, max_cost and seed. Interrupt it whenever you like,
-    or kill it: the same command goes on from there, and pays for nothing twice. Rows with an error are tried again.
+    A line has query (or messages), optionally id, image, path, max_cost and seed. You can interrupt or kill the
+    command at any time: the same command continues, and no answer is paid for twice. Failed rows are repeated.
 
     \b
     odar batch questions.jsonl answers.jsonl --budget 5

@@ -78,7 +78,9 @@ FEWEST = 30
 @click.option(
     "--limit", type=click.IntRange(min=1), default=160, show_default=True, help="Starter questions to use."
 )
-@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Number of concurrent items."
+)
 @click.option("--budget", type=Finite(min=0), metavar="USD", help="Stop before this is spent.")
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option(
@@ -95,8 +97,8 @@ FEWEST = 30
     show_default=True,
     help="Choose τ1 and τ2 for accuracy per cost, for accuracy, or for cost without losing accuracy.",
 )
-@click.option("--max-calls", type=Finite(min=1), metavar="CALLS", help="Mean calls of a question, at most.")
-@click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Mean cost of a question, at most.")
+@click.option("--max-calls", type=Finite(min=1), metavar="CALLS", help="Maximum for the mean calls of a question.")
+@click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Maximum for the mean cost of a question.")
 @click.option(
     "--at-most-worse",
     type=Finite(min=0, max=1),
@@ -117,14 +119,14 @@ FEWEST = 30
     show_default=True,
     help="Reference of the certificate: the Hard path, or one slow answer.",
 )
-@click.option("--history", "show_history", is_flag=True, help="List how feedback moved the thresholds.")
+@click.option("--history", "show_history", is_flag=True, help="List the changes of the thresholds by feedback.")
 @click.option("--undo", type=click.IntRange(min=1), metavar="N", help="Return to the thresholds before change N.")
-@click.option("--judge", is_flag=True, help="Try the slow model as judge of free-text answers: two calls an item.")
+@click.option("--judge", is_flag=True, help="Test the slow model as judge of free-text answers: two calls an item.")
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
 @click.option(
     "--statistics-only",
     is_flag=True,
-    help="Measure μ, σ and quantiles, for which no answers need to be known; leave everything else as it is.",
+    help="Measure only μ, σ and quantiles; needs no reference answers.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @settings_options
@@ -155,7 +157,7 @@ def command(
     the fast answers are written.
 
     --judge asks the slow model which of an item's recorded free-text answers is best, in two opposite orders, and
-    switches `fusion.judge` on only if clearly more answers are right with it. Its position bias is shown.
+    switches `fusion.judge` on only if significantly more answers are right with it. Its position bias is shown.
 
     --at-most-worse fits to one half of the questions and tests on the other, from always Hard downwards. The
     certificate holds for later questions that are exchangeable with these, and for these models and settings.
@@ -168,7 +170,7 @@ def command(
 
     \b
     odar calibrate questions.jsonl --budget 5
-    odar calibrate                       # the local model, for nothing
+    odar calibrate                       # with the local models, free
     odar calibrate --from runs/mine.jsonl
     odar calibrate --from-traces         # after `odar feedback`
     odar calibrate --difficulty rows.jsonl
@@ -299,7 +301,7 @@ def _try_judge(
     *,
     quiet: bool,
 ) -> JudgeTrial:
-    """Ask the judge about the items it would see, unless that was recorded before, and return what it changes."""
+    """Ask the judge about the items it would see, unless already recorded, and return what it changes."""
     settings = replace(odar.settings, fusion=replace(odar.settings.fusion, judge=Role.SLOW.value, synthesis=False))
     asked = judge_items(Odar(settings), items, evidence, setup)
     file = (

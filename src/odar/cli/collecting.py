@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MOST_COPIES = 4
 """Of the local models."""
 TIMEOUT_FACTOR = 10.0
-"""No user waits for these answers: on a busy machine the local model may take this many times its usual time."""
+"""Factor for the timeouts of the local model in batches: no user waits, and the machine may be busy."""
 REQUESTS = 3
 """An item is answered, verified and solved one after the other, each within the deadline of a request."""
 DEADLINES = 2
@@ -41,7 +41,7 @@ DEADLINES = 2
 def engine_options(command: F) -> F:
     """Adds --engine, --ray-address and --workers."""
     more_than_none = click.IntRange(min=1)
-    where = "Ray cluster; local starts one. Default: $RAY_ADDRESS."
+    where = "Address of the Ray cluster, or local to start one. Default: $RAY_ADDRESS."
     for option in (
         click.option("--workers", type=more_than_none, default=2, show_default=True, help="Processes on Ray."),
         click.option("--ray-address", metavar="ADDRESS", help=where),
@@ -50,7 +50,7 @@ def engine_options(command: F) -> F:
             type=click.Choice(["local", "ray"]),
             default="local",
             show_default=True,
-            help="Where the work is done: in this process, or on a Ray cluster.",
+            help="Run in this process or on a Ray cluster.",
         ),
     ):
         command = option(command)
@@ -60,7 +60,7 @@ def engine_options(command: F) -> F:
 def open_engine(
     name: str, work: OpenWork, settings: Settings, address: str | None = None, workers: int = 2, requests: int = 1
 ) -> Callable[[], AbstractAsyncContextManager[Executor]]:
-    """Opens the engine of this name; an item makes up to `requests` requests one after the other."""
+    """Return a function that opens the executor of this name; an item makes up to `requests` requests in a row."""
     rates, lease_s = rates_of(settings), DEADLINES * requests * settings.limits.deadline_s
     if name == "local":
         return lambda: LocalExecutor(work, rates, lease_s)

@@ -27,7 +27,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     odar config fast
     odar config providers.openai
 
-    Arguments count for more than ODAR_* variables, those more than odar.toml, that more than the profile.
+    Arguments override ODAR_* variables, which override odar.toml, which overrides the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
     rows = [(path, _value(settings, path), _origin(settings, path), f.metadata["doc"]) for path, _, f in leaves()]
@@ -80,7 +80,7 @@ def _show(value: Any) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A value as it may be seen, on a screen and in a bug report: no passwords, nothing that is called a key."""
+    """Return a value without passwords and keys, so that it can be shown and pasted into a bug report."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, Mapping):
@@ -89,7 +89,7 @@ def _shown(value: Any) -> Any:
 
 
 def _hides(name: str, value: Any) -> bool:
-    """Numbers are no secrets: `max_tokens` is a length."""
+    """Whether a value is hidden. Numbers are not secret: `max_tokens` is a length."""
     return is_secret(name) and isinstance(value, str)
 
 

@@ -1,4 +1,4 @@
-"""`odar difficulty`: why a query goes where it goes."""
+"""`odar difficulty`: the difficulty of a question, its path, and the reasons."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ _BAR = 16
 
 @click.command("difficulty")
 @click.argument("query", required=False)
-@click.option(
-    "-f", "--file", type=UserPath(), metavar="FILE", help="A JSONL file with query on each line, for many at once."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or one a line for --file.")
+@click.option("-f", "--file", type=UserPath(), metavar="FILE", help="A JSONL file with a query on each line.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --file, one a line.")
 @settings_options
 def command(query: str | None, file: str | None, as_json: bool, settings: Settings) -> None:
     """Show how hard QUERY looks, the path it would take, and what each feature adds to the score.

@@ -1,4 +1,4 @@
-"""`odar doctor`: what is installed, reachable and configured, and what to do about the rest."""
+"""`odar doctor`: what is installed, reachable and configured, and how to fix what is not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list of findings.")
 @settings_options
 def command(as_json: bool, settings: Settings) -> int:
-    """Check what is installed, reachable and configured, and say what to do about the rest.
+    """Check what is installed, reachable and configured, and say how to fix what is not.
 
     Exit code 0 if a question could be answered now or after a download, 1 if not.
     """
@@ -90,7 +90,7 @@ def _configuration(settings: Settings) -> list[Finding]:
 
 
 def _places(settings: Settings) -> list[Finding]:
-    """What odar keeps on this disk, and where: all there is to remove after `pip uninstall odar`."""
+    """The files that odar stores, which remain after `pip uninstall odar`."""
     url = database_url(settings.store)
     places = {"weights": weights_folder(), "calibration records": cache_folder() / "calibration"}
     found = []
@@ -103,7 +103,7 @@ def _places(settings: Settings) -> list[Finding]:
 
 
 def _traffic(settings: Settings) -> list[Finding]:
-    """What the questions of the last 7 days show: cut-off answers, and more spent than always slow would cost."""
+    """Warnings about the last 7 days: answers that were cut off, and costs above those of the slow model alone."""
     url = database_url(settings.store)
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
         return []
@@ -120,14 +120,14 @@ def _traffic(settings: Settings) -> list[Finding]:
 
 
 def _size(path: Path) -> str:
-    """A file or folder, and how much is in it."""
+    """Return the path and the size of a file or folder."""
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     sizes = [file.stat().st_size for file in files if file.exists()]
     return f"{path} ({sum(sizes) / 1e6:.1f} MB)" if sizes else f"{path} (nothing there yet)"
 
 
 def _local_models(settings: Settings) -> list[Finding]:
-    """Which weights are there, and whether disk and memory suffice for those that the agents use."""
+    """Which weights are present, and whether disk and memory are large enough for those that the agents use."""
     found, models = [], local_models(settings)
     missing = 0
     for weights in catalogue().values():
@@ -192,13 +192,13 @@ async def _agents(settings: Settings) -> list[Finding]:
     for role, agent in (("fast", settings.fast), ("slow", settings.slow)):
         card = settings.card(agent.model)
         if not card.logprobs:
-            text = f"{card.name} returns no log-probabilities; its answers cannot be weighed by free energy"
+            text = f"{card.name} returns no log-probabilities; its answers cannot be scored by free energy"
             found.append(Finding(f"{role} log-probs", True, text))
     return found
 
 
 def _energies(odar: Odar) -> list[Finding]:
-    """Where served energies have moved away from those the pair was calibrated with."""
+    """Which served energies drift from the calibrated ones."""
     rows = odar.alignment_report()
     moved = [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]
     found = []

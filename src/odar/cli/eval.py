@@ -1,4 +1,4 @@
-"""`odar eval`: does it help, by how much, how sure are we? Collect once, replay every policy, report."""
+"""`odar eval`: record answers once, replay every policy on them, report the gains with intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = {
     "report": "odar.cli.eval_replay:report",
     "score": "odar.cli.eval_collect:score_command",
 }
-"""Where each subcommand is; loaded when it runs."""
+"""Module and function of each subcommand, which is imported when it runs."""
 HELP = {
     "list": "List the benchmarks.",
     "collect": "Run both agents on benchmarks or your own questions once, and record everything.",

@@ -54,7 +54,7 @@ _FILE = UserPath(path_type=Path, exists=True, dir_okay=False)
 @click.command("collect")
 @click.argument("names", nargs=-1, required=True, metavar="SET...")
 @click.option("--out", type=UserPath(), required=True, metavar="FILE.jsonl", help="The recording.")
-@click.option("--limit", type=click.IntRange(min=1), help="Items of each set, a stratified draw.")
+@click.option("--limit", type=click.IntRange(min=1), help="Number of items of each set, a stratified sample.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=(42,), show_default=True, help="Repeatable.")
 @click.option(
     "--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples per item. Default: as on the Hard path."
@@ -66,7 +66,9 @@ _FILE = UserPath(path_type=Path, exists=True, dir_okay=False)
     help="Scorer of your own questions. Default: equivalence.",
 )
 @click.option("--budget", type=Finite(min=0), metavar="USD", help="Limit for the recording, earlier runs too.")
-@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Items at a time.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Number of concurrent items."
+)
 @engine_options
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
@@ -88,11 +90,12 @@ def collect_command(
     quiet: bool,
     settings: Settings,
 ) -> int:
-    """Run both agents on every item of some sets, and record all they said.
+    """Run both agents on every item of some sets, and record their answers.
 
     A SET is a benchmark (`odar eval list`), a JSONL file of your own questions, with query and answer on each line
-    as for `odar calibrate`, or a recording: its questions are asked again, with other models or prompts. Stop it at
-    any time, with Ctrl-C or kill -9: every answer is on disk as soon as it arrives, and the same command continues.
+    as for `odar calibrate`, or a recording: its questions are asked again, with other models or prompts. You can
+    stop it at any time, with Ctrl-C or kill -9: every answer is saved when it arrives, and the same command
+    continues.
     Sets of more than 5,000 items give five disjoint stratified folds of 1,000.
 
     \b
@@ -262,11 +265,15 @@ def list_benchmarks(as_json: bool) -> None:
 
 @click.command("score")
 @click.argument("name")
-@click.option("--responses", required=True, type=_FILE, help="JSONL: response, and id or prompt; maybe answer.")
+@click.option(
+    "--responses", required=True, type=_FILE, help="JSONL with response and id or prompt, optionally answer."
+)
 @click.option("--data", type=_FOLDER, help="Folder with the benchmark's files; without it, the hub.")
 @click.option("--report", type=_FILE, help="Report of the SWE-bench harness.")
 @click.option(
-    "--predictions", type=UserPath(path_type=Path, dir_okay=False), help="Write for that harness, and stop."
+    "--predictions",
+    type=UserPath(path_type=Path, dir_okay=False),
+    help="Write predictions for that harness, and stop.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def score_command(

@@ -30,22 +30,27 @@ from odar.types import Role
 @click.command("import")
 @click.option("--fast", type=UserPath(), required=True, metavar="FILE", help="Answers of the fast model.")
 @click.option(
-    "--slow", type=UserPath(), required=True, multiple=True, metavar="FILE", help="Of the slow model; repeatable."
+    "--slow",
+    type=UserPath(),
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="Answers of the slow model; repeatable.",
 )
 @click.option(
-    "--format", "kind", type=click.Choice(FORMATS), default="auto", show_default=True, help="Of all files."
+    "--format", "kind", type=click.Choice(FORMATS), default="auto", show_default=True, help="Format of the files."
 )
 @click.option("--map", "columns", multiple=True, metavar="FIELD=COLUMN", help="A column of a table; repeatable.")
-@click.option("--fast-map", multiple=True, metavar="FIELD=COLUMN", help="The same for --fast alone.")
-@click.option("--slow-map", multiple=True, metavar="FIELD=COLUMN", help="The same for --slow alone.")
+@click.option("--fast-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --fast only.")
+@click.option("--slow-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --slow only.")
 @click.option("--fast-model", default="", metavar="NAME", help="Name of the fast model, or its rows in a table.")
 @click.option("--slow-model", default="", metavar="NAME", help="Name of the slow model, or its rows in a table.")
-@click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter that counts.")
-@click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer that counts.")
+@click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter to use.")
+@click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer to use.")
 @click.option(
     "--questions", type=UserPath(), metavar="FILE", help="Texts and right answers by id, if the files lack them."
 )
-@click.option("--score-by", metavar="NAME", help="Rate the answers: f1, rouge_l, or a benchmark's scorer.")
+@click.option("--score-by", metavar="NAME", help="Scorer of the answers: f1, rouge_l, or a benchmark's.")
 @click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
 @click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
 @click.option("--set-name", default="", metavar="NAME", help="Name of the set. Default: the name of --fast.")

@@ -26,10 +26,14 @@ from odar.settings import Settings
 )
 @click.option("--second", type=click.Choice(SIDES), default="slow", show_default=True, help="The other.")
 @click.option("--only", "set_name", metavar="SET", help="Only items of this set.")
-@click.option("--model", metavar="NAME", help="The judge. Default: slow.model.")
+@click.option("--model", metavar="NAME", help="The model that judges. Default: slow.model.")
 @click.option("--rubric", type=UserPath(), metavar="FILE", help="Text that says what a good answer is.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Items, at most.")
-@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Calls at a time.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of items."
+)
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Number of concurrent calls."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options

@@ -32,22 +32,26 @@ def command() -> None:
     odar keys list
     odar keys revoke ann
 
-    A key is shown once, when it is made; the store holds only its hash. Running servers learn of a new or a
+    A key is shown once, when it is made; the store holds only its hash. Running servers notice a new or
     revoked key within about 1.5 seconds.
     """
 
 
 @command.command("create")
 @click.argument("name")
-@click.option("--budget-day", type=Finite(min=0), metavar="USD", help="Dollars a UTC day, at most.")
-@click.option("--budget-month", type=Finite(min=0), metavar="USD", help="Dollars a UTC month, at most.")
-@click.option("--rate", metavar="N/min", help="Requests a minute (or N/s, N/hour).")
-@click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="Requests at a time.")
-@click.option("--tokens", type=Finite(min=1), metavar="N", help="Tokens a minute, prompts and answers together.")
-@click.option("--models", metavar="A,B", help="Only these models.")
-@click.option("--paths", metavar="A,B", help="Only these paths: simple, medium, hard.")
-@click.option("--target-calls", type=Finite(min=1), metavar="CALLS", help="Mean calls that its questions meet.")
-@click.option("--target-cost", type=Finite(min=0, min_open=True), metavar="USD", help="The same in dollars.")
+@click.option("--budget-day", type=Finite(min=0), metavar="USD", help="Budget for a UTC day.")
+@click.option("--budget-month", type=Finite(min=0), metavar="USD", help="Budget for a UTC month.")
+@click.option("--rate", metavar="N/min", help="Maximum rate of requests (or N/s, N/hour).")
+@click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="Maximum number of concurrent requests.")
+@click.option(
+    "--tokens", type=Finite(min=1), metavar="N", help="Maximum tokens a minute, prompts and answers together."
+)
+@click.option("--models", metavar="A,B", help="Allow only these models.")
+@click.option("--paths", metavar="A,B", help="Allow only these paths: simple, medium, hard.")
+@click.option(
+    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of its questions."
+)
+@click.option("--target-cost", type=Finite(min=0, min_open=True), metavar="USD", help="Target for their mean cost.")
 @click.option("--admin", is_flag=True, help="May read every key's traces in the dashboard, not only its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @settings_options
@@ -72,8 +76,8 @@ def create(
     odar keys create ann --budget-day 2 --budget-month 20 --rate 60/min
     odar keys create batch --target-calls 1.8
 
-    A target moves the thresholds of this key's questions until their mean meets it. A request of the key can ask
-    for less (odar.target), not for more.
+    A target moves the thresholds of this key's questions until their mean reaches it. A request can set a lower
+    target (odar.target), not a higher one.
     """
     limits = KeyLimits(
         budget_day,
@@ -97,7 +101,7 @@ def create(
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Revoked ones too.")
+@click.option("--all", "everything", is_flag=True, help="Include revoked keys.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @settings_options
 def list_(everything: bool, as_json: bool, settings: Settings) -> None:

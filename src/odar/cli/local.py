@@ -164,8 +164,8 @@ def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
     """Download the weights of local models into the cache, verify them, and repair damaged ones.
 
     NAME is a model that `odar models --local` lists, or a profile for all of its models; the default is local.
-    Interrupt it whenever you like: the same command resumes the download. `odar ask` downloads what a question
-    needs by itself. ODAR_CACHE_DIR sets the cache folder; ODAR_OFFLINE=1 forbids downloads.
+    You can interrupt it: the same command resumes the download. `odar ask` downloads by itself what a question
+    needs. ODAR_CACHE_DIR sets the cache folder; ODAR_OFFLINE=1 forbids downloads.
 
     \b
     odar pull                        # the default pair, 1.6 GB

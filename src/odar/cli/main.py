@@ -28,19 +28,19 @@ SECTIONS = {
         "batch": "Answer a file of questions.",
         "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
     },
-    "Look": {
+    "Inspect": {
         "doctor": "Check what is installed, reachable and configured.",
         "config": "Show the effective settings and where each came from.",
         "models": "List the models of the catalogue.",
-        "difficulty": "Show how hard a query looks, and why.",
+        "difficulty": "Show how difficult a question looks, and why.",
         "traces": "List, show and export recorded traces.",
     },
-    "Fit": {
+    "Calibrate": {
         "feedback": "Mark a recorded answer right or wrong.",
         "calibrate": "Fit ODAR to your own models and questions.",
     },
-    "Measure": {
-        "eval": "Collect a panel once, replay every policy on it, report.",
+    "Evaluate": {
+        "eval": "Record answers once, replay every policy, report.",
     },
     "Set up": {
         "keys": "Make, list and revoke API keys.",
@@ -48,7 +48,7 @@ SECTIONS = {
     },
 }
 PLACES = {"feedback": "odar.cli.traces:feedback", "pull": "odar.cli.local:pull"}
-"""Commands that are not the `command` of the module of their name."""
+"""Commands that are not called `command` in the module of their name."""
 COMMANDS = {name: what for commands in SECTIONS.values() for name, what in commands.items()}
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),
@@ -137,7 +137,7 @@ def main(arguments: list[str] | None = None, group: click.Group = cli, prog: str
         click.echo("odar: interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has left; a complaint about it would only follow
+        sys.stderr.close()  # the reader is gone; Python would report the same error again
         sys.exit(141)
 
 

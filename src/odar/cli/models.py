@@ -18,10 +18,8 @@ from odar.store.alignment import alignment_file
 
 @click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-@click.option(
-    "--local", "only_local", is_flag=True, help="Show models that run in this process, and their weights."
-)
-@click.option("--drift", is_flag=True, help="Show what each model was calibrated with and what it serves now.")
+@click.option("--local", "only_local", is_flag=True, help="Show local models and their weights.")
+@click.option("--drift", is_flag=True, help="Compare calibrated and served energies of each model.")
 @settings_options
 def command(as_json: bool, only_local: bool, drift: bool, settings: Settings) -> None:
     """List the models ODAR knows: their providers, what they can do, what they cost.

@@ -35,7 +35,7 @@ _SEND_BUFFER_BYTES = 128 * 2**10
 @click.option(
     "--slow", "slow_agent", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B or openai/gpt-5.1."
 )
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Form of the log. Default: text.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Format of the log. Default: text.")
 @settings_options
 def command(host: str | None, port: int | None, log_format: str | None, settings: Settings) -> None:
     """Answer over HTTP with OpenAI's and Anthropic's APIs: change base_url, keep your client.
@@ -50,7 +50,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     passed through. Without keys it listens on this machine only. SIGTERM lets running requests finish.
     It prints which models answer, and `ready` when they are loaded.
 
-    It logs a line to standard error for every question, without its texts; /dashboard shows the traces.
+    It logs a line for every question to standard error, without texts; /dashboard shows the traces.
     """
     from odar.gateway.access import check_binding
     from odar.gateway.app import create_app

@@ -47,17 +47,17 @@ _COLUMNS = (
 def filter_options(command: F) -> F:
     """Adds the filters; the command receives `wanted`."""
 
-    @click.option("--since", metavar="TIME", help="Started then or later: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
+    @click.option("--since", metavar="TIME", help="Started at or after: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
-    @click.option("--path", type=click.Choice(PATHS), help="Took this path.")
-    @click.option("--status", type=click.Choice(STATUSES), help="Ended with this status.")
-    @click.option("--degraded/--whole", default=None, help="Something failed, or nothing did.")
-    @click.option("--model", metavar="NAME", help="This model had a part in it.")
-    @click.option("--key", metavar="ID", help="Asked with this API key.")
-    @click.option("--min-cost", type=Finite(min=0), metavar="USD", help="Cost that much or more.")
-    @click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Cost that much or less.")
-    @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="Was marked like this.")
-    @click.option("--text", metavar="TEXT", help="Has it in question or answer; needs store.content = true.")
+    @click.option("--path", type=click.Choice(PATHS), help="With this path.")
+    @click.option("--status", type=click.Choice(STATUSES), help="With this status.")
+    @click.option("--degraded/--whole", default=None, help="With or without degradations.")
+    @click.option("--model", metavar="NAME", help="With a call to this model.")
+    @click.option("--key", metavar="ID", help="Of this API key.")
+    @click.option("--min-cost", type=Finite(min=0), metavar="USD", help="Cost at least this much.")
+    @click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Cost at most this much.")
+    @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="With this feedback.")
+    @click.option("--text", metavar="TEXT", help="Contained in question or answer; needs store.content = true.")
     @functools.wraps(command)
     def wrapper(*args: Any, since: str | None, until: str | None, **kwargs: Any) -> Any:
         names = ("path", "status", "degraded", "model", "key", "min_cost", "max_cost", "feedback", "text")
@@ -149,9 +149,7 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
 
 @command.command("export")
 @filter_options
-@click.option(
-    "--out", type=UserPath(), metavar="FILE", help="Write to FILE, or add to it; without, to standard output."
-)
+@click.option("--out", type=UserPath(), metavar="FILE", help="Append to FILE. Default: standard output.")
 @click.option("--from", "from_", metavar="ID", help="Continue after this trace.")
 @settings_options
 def export(wanted: Filter, out: str | None, from_: str | None, settings: Settings) -> None:
