@@ -86,8 +86,9 @@ def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, 
         raise SettingsError(f"{key_name(path)} = {show(value)} in {origin} must be {_describe(kind)}")
     for each in good.values() if isinstance(good, dict) else (good,):
         _check_bounds(each, field, path, origin)
-    if field.metadata["choices"] and good not in field.metadata["choices"]:
-        raise UnknownName(f"{key_name(path)} in {origin}", good, field.metadata["choices"])
+    if (choices := field.metadata["choices"]) and good not in choices:
+        listed = f"one of: {', '.join(map(show, choices))}{did_you_mean(good, choices)}"
+        raise SettingsError(f"{key_name(path)} = {show(good)} in {origin} must be {listed}")
     return good
 
 

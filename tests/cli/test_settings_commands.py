@@ -9,12 +9,9 @@ def test_config_shows_values_and_where_they_came_from(odar, provider, monkeypatc
     tree = json.loads(result.out)
     assert tree["fast.top_p"]["value"] == 0.5
     assert tree["fast.top_p"]["origin"] == "argument"
-    assert tree["slow.max_tokens"] == {
-        "value": 99,
-        "origin": "ODAR_SLOW_MAX_TOKENS",
-        "variable": "ODAR_SLOW_MAX_TOKENS",
-        "meaning": "longest answer, in tokens",
-    }
+    shown = tree["slow.max_tokens"]
+    assert (shown["value"], shown["origin"], shown["variable"]) == (99, *2 * ("ODAR_SLOW_MAX_TOKENS",))
+    assert "tokens" in shown["meaning"]
     assert tree["fast.model"]["origin"] == "odar.toml"
     assert tree["routing.tau1"]["origin"] == "profile tiny"
     assert tree["models.m.provider"]["value"] == "script"
@@ -132,7 +129,7 @@ def test_an_unknown_word_in_a_setting_gets_its_neighbours(odar, provider):
     ):
         result = odar("config", "--set", f"{key}={word}")
         assert (result.code, result.out) == (2, "")
-        assert f"unknown {key} {word!r}" in result.err and known in result.err
+        assert f'{key} = "{word}" in argument must be one of' in result.err and known in result.err
 
 
 def test_a_model_of_a_provider_that_nobody_configured_is_refused(odar, provider):
