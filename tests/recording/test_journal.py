@@ -51,11 +51,11 @@ def test_rows_end_up_in_the_order_of_the_items(out):
         for key in ("c", "a", "other"):
             journal.write(row(key))
         journal.write(row("b", error={"type": "X"}))
-        journal.put_in_order([item("a"), item("b"), item("c"), item("not yet")])
+        journal.sort([item("a"), item("b"), item("c"), item("not yet")])
         assert ids(out) == ["a", "b", "c", "other"]
         journal.write(row("b", text="now"))  # offsets follow the rows
         assert [json.loads(line)["id"] for line in journal.lines("abc")] == ["a", "b", "c"]
-        journal.put_in_order([item("a"), item("b"), item("c")])
+        journal.sort([item("a"), item("b"), item("c")])
     assert ids(out) == ["a", "b", "c", "other"]
     assert json.loads(out.read_text().splitlines()[1])["text"] == "now"
 
@@ -167,7 +167,7 @@ class TestHeader:
         with Journal(out, HEADER) as journal:
             journal.write(row("b"))
             journal.write(row("a"))
-            journal.put_in_order([item("a"), item("b")])
+            journal.sort([item("a"), item("b")])
             journal.write(row("c"))
         lines = [json.loads(line) for line in out.read_text().splitlines()]
         assert lines[0] == HEADER
@@ -205,30 +205,6 @@ class TestHeader:
             journal.write(row("a"))
         with pytest.raises(InputError, match="holds something else"), Journal(out, HEADER):
             pass
-
-    def test_it_vouches_for_rows_of_before_there_were_digests(self, out):
-        out.write_text(json.dumps(HEADER) + '\n{"id": "a"}\n')
-        with Journal(out, HEADER) as journal:
-            assert journal.missing([item("a", "any")]) == []
-        out.write_text('{"id": "a"}\n')
-        with Journal(out) as journal, pytest.raises(InputError, match="another question"):
-            journal.missing([item("a", "any")])
-
-
-def test_dropped_rows_are_gone_and_what_others_have_paid_for_stays(out):
-    with Journal(out, HEADER) as journal:
-        for key in "abc":
-            journal.memo(item(key)).keep("reply", key)
-        journal.write(row("a"))
-        journal.write(row("b", error={"type": "X"}))
-        journal.drop(["a"])
-        assert list(journal.entries) == ["b"]
-        journal.write(row("d"))
-    parts = [json.loads(line) for line in out.with_name("out.jsonl.parts").read_text().splitlines()]
-    assert [part["part"] for part in parts] == ["b", "c"]
-    with Journal(out, HEADER) as journal:
-        assert [journal.memo(item(key)).recall("reply") for key in "abc"] == [None, "b", "c"]
-        assert [each["id"] for each in journal.rows()] == ["d"]
 
 
 HOLDER = """

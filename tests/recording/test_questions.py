@@ -10,7 +10,7 @@ from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.recording.batch import digest_question
-from odar.recording.questions import Question, load_questions, starter_questions
+from odar.recording.questions import Question, QuestionSet, load_questions, starter_questions
 from odar.types import Path, Query
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -95,8 +95,8 @@ def test_answers_are_read_and_asked_for(tmp_path):
     first, second, third = load_questions(file, answers=True)
     assert (first.answers, first.effort, first.set, first.split) == (("4",), 3.5, "a", "judge")
     assert (second.id, second.effort, second.task.gold) == ("x", 3.0, ["Paris", "City of Light"])
-    assert second.is_right("the city of light.")
-    assert not first.is_right("5")
+    assert QuestionSet("own").score(second.task, "", "the city of light.")
+    assert not QuestionSet("own").score(first.task, "", "5")
     assert (third.task.gold, third.task.stratum) == ({"any": 1}, "d")
 
 
@@ -127,7 +127,8 @@ def test_the_starter_set_covers_eight_domains():
     assert len(counts) == 8
     assert min(counts.values()) >= 20
     assert len({question.query.text for question in questions}) == len(questions)
-    assert all(question.is_right(question.answers[0]) and question.effort for question in questions)
+    own = QuestionSet("own")
+    assert all(own.score(each.task, "", each.answers[0]) and each.effort for each in questions)
 
 
 def test_the_digest_changes_with_whatever_changes_the_answer():

@@ -11,7 +11,6 @@ from odar.policy.energy import measure
 from odar.policy.fusion import missing_share
 from odar.recording.schema import (
     Bill,
-    add_costs,
     attempt_from_json,
     attempt_of,
     attempt_to_json,
@@ -44,7 +43,7 @@ def test_figures_are_those_of_fusion():
     figures = figures_of(one)
     energy = measure(one.candidate.tokens, 0.1, None)
     assert (figures.energy, figures.varentropy) == (energy.energy, energy.varentropy)
-    assert (figures.total, figures.missing, figures.length) == (2, 0, 2)
+    assert (figures.total, figures.missing) == (2, 0)
     silent = figures_of(attempt_of(spoken(logprob=None), 0, Bill(0, Usage(), None, 0.0), None))
     assert (silent.energy, silent.missing / silent.total) == (None, missing_share([spoken(logprob=None)]))
 
@@ -68,13 +67,6 @@ def test_a_prompt_is_billed_once_for_each_request():
 def test_an_unknown_price_or_count_is_an_unknown_total_cost():
     assert total_cost([attempt_of(spoken(), 0, Bill(0, Usage(9, 0, 9, 0), None, 1.0), 9)]) is None
     assert total_cost([attempt_of(spoken(), 0, Bill(0, Usage(), PRICE, 1.0), None)]) is None
-
-
-def test_a_total_counts_a_prompt_once_and_unknown_as_unknown():
-    assert add_costs([]) == 0
-    assert add_costs([(0, 1.0, 0.5), (0, 1.0, 0.5), (1, 1.0, 0.0)]) == 3.0
-    assert add_costs([(0, None, 0.5)]) is None
-    assert add_costs([(0, 1.0, None)]) is None
 
 
 def test_json_leaves_out_what_follows_from_the_rest():

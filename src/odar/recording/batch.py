@@ -1,4 +1,4 @@
-"""The work of `odar batch`: a question becomes a row with its answer, or with what went wrong."""
+"""The work of `odar batch`: each question becomes a row with its answer or its error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answering:
     """Opens an engine and the store of traces; can be sent to another machine.
 
     Args:
-        settings: keys are not in them: each machine finds its own (`api_key_env`, `api_key_file`).
+        settings: without keys, which each machine has itself (`api_key_env`, `api_key_file`).
         seed: for questions without one of their own.
     """
 
@@ -34,7 +34,7 @@ class Answering:
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:
-        """The work, for as long as the context is open."""
+        """Open engine and store, and yield the work."""
         store = Store(self.settings) if self.settings.store.enabled else None
         try:
             async with Odar(self.settings, guard=RememberingProvider) as odar:
@@ -50,7 +50,7 @@ class Answering:
 
 
 async def answer(odar: Odar, item: Item, seed: int | None, store: Store | None = None) -> Outcome:
-    """Ask one question; whatever ODAR raises on purpose becomes an error in the row."""
+    """Ask one question; an `OdarError` becomes the error of the row."""
     question: Question = item.payload
     try:
         given = await odar.aask(
@@ -67,7 +67,7 @@ async def answer(odar: Odar, item: Item, seed: int | None, store: Store | None =
 
 
 def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[Item]:
-    """Work items: each with what it may need and cost at the most."""
+    """Return the questions as work items, each with the most that it can take and cost."""
     items = []
     for question in questions:
         needs, worst = worst_case(odar, question.query, _steps(odar, question))

@@ -1,11 +1,11 @@
-"""The engine on many machines: workers on an existing Ray cluster, one limiter for all of them.
+"""Runs items on a Ray cluster: workers on its machines, and one limiter for all of them.
 
-The driver (this process) alone writes the journal. A worker sends it what the item has paid for as it comes, and
-the outcome last; if the worker is lost in between, the item goes to another one together with what has arrived.
+Only the driver (this process) writes the journal. A worker sends each reply to it as soon as it arrives, and the
+outcome last; if the worker is lost in between, the item is sent to another one together with the replies so far.
 
-The promise: whatever happens to the workers, each item gets one row, and no reply that has reached the driver is
-paid for again; what a lost worker had under way, or had not yet sent, may be. `again` counts such items, and
-`again_usd` is the most that it may have cost.
+Each item gets one row, and no reply that has reached the driver is paid for again; requests that a lost worker had
+under way, or replies that it had not sent, may be. `again` counts such restarts, `again_usd` is the most that they
+may have cost.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from odar.recording.journal import Memo, save
 from odar.recording.limits import ITEMS_AT_ONCE, LEASE_S, NAMESPACE, Rate, RayLimiter
 
 Message = list[tuple[str, Any]] | Outcome
-"""Names and values for the item's memo; or how it ended."""
+"""Names and values for the item's memo, or the outcome."""
 
 
 class RayWorker:
-    """One process on the cluster, for as long as the driver wants it.
+    """A worker process on the cluster.
 
     Args:
         open_work: opens the work, once.
@@ -41,11 +41,11 @@ class RayWorker:
         self._work: Work | None = None
 
     async def open(self) -> None:
-        """Open what the work needs; the driver sends items when this is done."""
+        """Open what the work needs; the driver sends items after that."""
         self._work = await self._stack.enter_async_context(self._open_work())
 
     async def do(self, item: Item, known: dict[str, Any]) -> AsyncIterator[Message]:
-        """What the item pays for, by name, as it comes; its outcome last."""
+        """Yield the replies of an item by name as they arrive, and its outcome last."""
         assert self._work is not None, "open it first"
         parts: list[tuple[str, Any]] = []
         news, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class RayWorker:
         doing.add_done_callback(lambda _: news.set())
         try:
             while parts or not doing.done():
-                if parts:  # all there are in one message: what has not left this process dies with it
+                if parts:  # all in one message: what has not left this process is lost with it
                     sent = parts.copy()
                     parts.clear()
                     yield sent
@@ -77,9 +77,9 @@ class RayWorker:
 
 LOCAL = "local"
 ATTEMPTS = 4
-"""An item whose workers died this often is at fault itself, or the cluster is."""
+"""Workers that may die over one item: then the item, or the cluster, is at fault."""
 STARTS = 5
-"""A worker may fail to start this often in a row: a busy machine is slow, a node may go down."""
+"""Failed starts in a row of one worker: a machine may be busy or go down."""
 _LOCAL_STARTS = 3
 _REACHABLE_S = 5.0
 
@@ -89,8 +89,8 @@ class RayExecutor:
 
     Args:
         open_work: sent to every worker; odar must be installed there, in this version.
-        rates: limits by provider, held over all workers and over all batches on the cluster.
-        lease_s: no item takes longer.
+        rates: limits by provider, which hold for all workers and all batches on the cluster together.
+        lease_s: the longest that an item takes.
         address: the cluster, as Ray has it; "local" starts one on this machine, None looks for a running one.
         workers: worker processes.
 
@@ -112,7 +112,7 @@ class RayExecutor:
         self._actor = ray.remote(
             num_cpus=0,  # they wait for replies most of the time, and a busy cluster would never start them
             max_concurrency=ITEMS_AT_ONCE,
-            max_restarts=0,  # that, and doing items again, is our business: a retry of Ray's beside ours pays twice
+            max_restarts=0,  # we restart workers and items ourselves: a retry of Ray's in addition pays twice
             max_task_retries=0,
         )(RayWorker)
         errors = ray.exceptions
@@ -123,7 +123,7 @@ class RayExecutor:
             errors.WorkerCrashedError,
             errors.NodeDiedError,
         )
-        """Raised if a worker died or is out of reach, or if its machine is gone with what it had sent."""
+        """Raised if a worker died or cannot be reached, or if its machine was lost with what it had sent."""
         self._workers: list[_WorkerHandle] = []
         for _ in range(workers):
             self._start_worker()
@@ -132,10 +132,10 @@ class RayExecutor:
         self.limiter = RayLimiter(ray, rates or {}, lease_s)
 
     async def do(self, item: Item, memo: Memo) -> Outcome:
-        """Do one item on one worker; where that is lost, on the next.
+        """Do one item on a worker; if that is lost, on the next.
 
         Raises:
-            OdarError: the item has cost the lives of several workers, or no worker can be started.
+            OdarError: several workers died over the item, or no worker can be started.
         """
         lost = 0
         while lost < ATTEMPTS:
@@ -146,7 +146,7 @@ class RayExecutor:
                 return await self._on(handle, item, memo)
             except self._losses as error:
                 self._replace(handle, error)
-                if handle.opened:  # otherwise nothing has been asked yet, and the item is not to blame
+                if handle.opened:  # else nothing was asked yet, and the item is not at fault
                     lost += 1
                     self._count_lost(item)
             except self._ray.exceptions.RayTaskError as error:
@@ -158,7 +158,7 @@ class RayExecutor:
         raise OdarError(f"item {item.key!r}: {ATTEMPTS} workers died over it; see the logs of the Ray cluster")
 
     async def _open(self, handle: _WorkerHandle) -> None:
-        """Wait until the worker is ready, however long its machine takes."""
+        """Wait until the worker is ready."""
         if not handle.opened:
             await handle.ready
             handle.opened = True
@@ -173,15 +173,15 @@ class RayExecutor:
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
     def _count_lost(self, item: Item) -> None:
-        """Count an item whose worker was lost; what it had under way costs at most what the whole item may."""
+        """Count an item whose worker was lost; its requests under way cost at most what the whole item may."""
         unknown = self.again_usd is None or item.worst_cost_usd is None
         self.again += 1
         self.again_usd = None if unknown else (self.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
 
     def _start_worker(self, failed_starts: int = 0, avoid: str = "") -> None:
-        """Start a worker on the machine that has the fewest, and on another than `avoid` where there is one.
+        """Start a worker on the machine that has the fewest workers, if possible not on `avoid`.
 
-        Ray would place what claims no CPU at random, unless it is told exactly where.
+        Ray places actors that claim no CPU at random unless a node is given.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -193,7 +193,7 @@ class RayExecutor:
         self._workers.append(_WorkerHandle(worker, worker.open.remote(), node, failed_starts))
 
     def _replace(self, handle: _WorkerHandle, error: Exception) -> None:
-        """Replace a worker that is dead or out of reach; the old one is ended, so that no item is done twice."""
+        """Replace a worker that is dead or cannot be reached; it is killed, so that no item is done twice."""
         if handle not in self._workers:  # another of its items has replaced it
             return
         failed_starts = 0 if handle.opened else handle.failed_starts + 1
@@ -216,15 +216,15 @@ class RayExecutor:
 
 @dataclass(eq=False, slots=True)
 class _WorkerHandle:
-    """A worker, as the driver knows it."""
+    """A worker as seen by the driver."""
 
     worker: Any
     ready: Any
-    """Ray's reference to its having opened the work."""
+    """Ray's reference to the result of `open`."""
     node: str
     """The machine it is on."""
     failed_starts: int
-    """How many before it in its place were lost before they were ready."""
+    """How many of its predecessors were lost before they were ready."""
     items: int = 0
     opened: bool = False
 

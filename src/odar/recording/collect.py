@@ -134,8 +134,8 @@ def collect_work(odar: Odar) -> Work:
         try:
             await calls.run()
             async with finishing:
-                # In a thread: the first item loads a parser, which takes seconds on a busy machine, and what other
-                # items pay for meanwhile has to leave this process.
+                # In a thread: the first item loads a parser, which takes seconds on a busy machine, and replies to
+                # other items must be sent in the meantime.
                 finished = await asyncio.to_thread(finish, odar, job, calls.assignment, calls.attempts)
         except OdarError as error:
             return failure(item, error, calls.used(item), cost_usd=calls.cost())
@@ -145,7 +145,7 @@ def collect_work(odar: Odar) -> Work:
 
 
 class ItemCalls:
-    """The requests for one item: which answers are there, and what they cost."""
+    """The requests for one item, their answers and their cost."""
 
     def __init__(self, odar: Odar, job: Job, memo: Memo) -> None:
         self.odar = odar
@@ -270,7 +270,7 @@ def finish(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Atte
 
 
 async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for every call, then raise the first failure: answers that others paid for are kept."""
+    """Wait for every call, then raise the first failure: the answers of the others are kept."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

@@ -1,15 +1,14 @@
-"""Items → an engine → the journal: each item done once and paid once, within the rate limits and the budget.
+"""Runs the items of a journal: each is done and paid for once, within rate limits and budget.
 
     items = [Item("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
     with Journal(Path("out.jsonl")) as journal:
         done = await run(items, lambda: LocalExecutor(open_work, rates), journal, concurrency=8, budget_usd=5)
 
-`open_work` is a function without arguments that returns an async context manager over the work itself, an async
-function from an item and a memo to an outcome. It opens what the work needs (an engine, connections) once in each
-worker process. So that it can be sent to another machine it must be picklable, and so must payloads and outcomes.
-The work catches what may go wrong with one item and returns it as a row with an `error`; what it raises is a bug,
-and stops the run. What it hands to `memo.keep` it finds again by `memo.recall`, should the item have to be done
-again.
+`open_work` is a function without arguments that returns an async context manager; entering it gives the work, an
+async function from an item and a memo to an outcome. It opens what the work needs (an engine, connections) once in
+each worker process. It must be picklable, and so must payloads and outcomes, so that they can be sent to another
+machine. The work returns failures of an item as a row with an `error`; an exception is a bug, and stops the run.
+What it passes to `memo.keep` is returned by `memo.recall` if the item has to be done again.
 """
 
 from __future__ import annotations
@@ -28,20 +27,23 @@ from odar.recording.limits import LEASE_S, Limiter, LocalLimiter, Needs, Rate
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an item."""
+    """The result of an item."""
 
     row: Row
-    """JSON-ready. `id` comes first and is the item's key, `digest` is the item's; `error` is None where all went
-    well, `cost_usd` where it is unknown."""
+    """Plain data. `id`, the item's key, comes first; `digest` is the item's; `error` is None if the item succeeded,
+    `cost_usd` if it is unknown."""
     used: Needs = field(default_factory=dict)
 
 
 def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
-    """An item that failed: its row says why. Give its `cost_usd`; unless told, it may have used all it needed."""
-    told: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
+    """Return the outcome of an item that failed; its row says why.
+
+    `more` are further fields, `cost_usd` among them. Without `used`, the item counts with all that it could take.
+    """
+    about: dict[str, Any] = {"type": type(error).__name__, "message": one_line(error)}
     if isinstance(error, ProviderError):
-        told |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
-    row = {"id": item.key, **more, "error": told, "digest": item.digest}
+        about |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
+    row = {"id": item.key, **more, "error": about, "digest": item.digest}
     return Outcome(row, item.needs if used is None else used)
 
 
@@ -59,13 +61,12 @@ class Executor(Protocol):
 
     @property
     def again(self) -> int:
-        """How often an item was begun again because its worker was lost; what it had under way then may be paid for
-        twice."""
+        """Restarts of items whose worker was lost; their calls under way may be paid for twice."""
         ...
 
     @property
     def again_usd(self) -> float | None:
-        """What that may have cost, at the most, and is in no row; None where a price is unknown."""
+        """The most that this may have cost, which is in no row; None if a price is unknown."""
         ...
 
     async def do(self, item: Item, memo: Memo) -> Outcome:
@@ -77,7 +78,7 @@ class LocalExecutor:
     """Does the work in this process, in this event loop."""
 
     again, again_usd = 0, 0.0
-    """There is no worker that could be lost."""
+    """No worker can be lost."""
 
     def __init__(
         self, open_work: OpenWork, rates: Mapping[str, Rate] | None = None, lease_s: float = LEASE_S
@@ -101,26 +102,26 @@ class LocalExecutor:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is; rows of earlier runs count."""
+    """The state of a run; rows of earlier runs count."""
 
     total: int
     done: int
     """Items with a row, failed ones included."""
     failed: int
     cost_usd: float | None
-    """What all rows cost; None where one of them is unknown."""
+    """What all rows cost; None if one of them is unknown."""
     asked: int = 0
     """Items done in this run."""
     stopped: str | None = None
-    """Why items are left over, if they are."""
+    """Why some items were not done, if so."""
     again: int = 0
-    """How often an item of this run was begun again because its worker was lost (see `Executor.again`)."""
+    """Restarts in this run because a worker was lost, see `Executor.again`."""
     again_usd: float | None = 0.0
-    """What was lost with them may have cost, at the most; `cost_usd` does not hold it."""
+    """The most that they may have cost; not part of `cost_usd`."""
 
     @property
     def cost_to_go_usd(self) -> float | None:
-        """What the rest will cost if it is like the part that is done; None if that is unknown."""
+        """Estimate of what the remaining items will cost; None if unknown."""
         if self.cost_usd is None or (self.done == 0 and self.total):
             return None
         return self.cost_usd / self.done * (self.total - self.done) if self.done else 0.0
@@ -136,23 +137,18 @@ async def run(
     spent_usd: float = 0.0,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
-    """Do every item that has no row yet, and put the rows in the order of the items.
+    """Do every item that has no row yet, and sort the rows in the order of the items.
 
-    The budget is for all rows of the items, and for what was spent on others (`spent_usd`).
-
-    Interrupted, it leaves the rows that are finished and what the others have paid for; the next run goes on from
-    there. It stops before the budget is passed, and says so in `stopped`. An executor is opened only if there is
-    something to do.
+    The budget covers all rows of the items, and `spent_usd`, which was spent on others. The run stops before the
+    budget is exceeded, and says so in `stopped`. If it is interrupted, finished rows and the replies of unfinished
+    items are on disk, and the next run continues there. An executor is opened only if an item has to be done.
 
     Raises:
-        BudgetExceeded: there is a budget, and it is unknown what an item may cost.
+        BudgetExceeded: there is a budget, and the price of an item is unknown.
         InputError: the journal holds rows of other items under the same ids.
     """
-    todo, state, stopped = (
-        journal.missing(items),
-        _RunState(journal, len(items), budget_usd, spent_usd, on_progress),
-        None,
-    )
+    todo, stopped = journal.missing(items), None
+    state = _RunState(journal, len(items), budget_usd, spent_usd, on_progress)
     if todo and budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
     for item in items:
@@ -162,16 +158,15 @@ async def run(
     if todo:
         async with open_executor() as executor:
             stopped = await state.do_all(executor, todo, concurrency)
-    journal.put_in_order(items)
+    journal.sort(items)
     return state.progress(stopped)
 
 
 @dataclass(slots=True)
 class _RunState:
-    """One run under way: sums over the rows, and the money that is committed.
+    """A run under way: sums over the rows, and the money that is committed.
 
-    Of an item under way the most that it can cost is committed, of a finished one what it did cost; where that is
-    unknown, it may have been the most.
+    An item under way counts with the most that it can cost, a finished one with its cost, or the most if unknown.
     """
 
     journal: Journal
@@ -189,22 +184,22 @@ class _RunState:
     """Rows of unknown cost."""
 
     def count(self, entry: RowInfo, sign: int = 1) -> None:
-        """Count a row; with a sign of −1, no longer."""
+        """Add a row to the sums, or subtract it if `sign` is −1."""
         self.done += sign
         self.failed += sign * entry.failed
         self.known_usd += sign * (entry.cost_usd or 0.0)
         self.unknown += sign * (entry.cost_usd is None)
 
     def progress(self, stopped: str | None = None) -> Progress:
-        """How far the run is."""
+        """Return the state of the run."""
         cost = None if self.unknown else self.known_usd
         return Progress(self.total, self.done, self.failed, cost, self.asked, stopped, self.again, self.again_usd)
 
     async def do_all(self, executor: Executor, todo: Sequence[Item], concurrency: int) -> str | None:
-        """Do the items, so many at a time; return why it stopped before the end, if it did."""
+        """Do the items, `concurrency` at a time; return why the run stopped early, if it did."""
 
         def fits(item: Item) -> bool:
-            # Requests that were lost with their workers are in no row, and perhaps billed.
+            # Requests of lost workers are in no row, but may be billed.
             most = self.committed_usd + (executor.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
             return self.budget_usd is None or most <= self.budget_usd + 1e-12
 
@@ -212,14 +207,14 @@ class _RunState:
         try:
             for item in todo:
                 while len(running) >= concurrency or (running and not fits(item)):
-                    running = await _after_the_next(running)
+                    running = await _wait_for_one(running)
                 if not fits(item):
                     return f"the budget of ${self.budget_usd:g} does not cover what {item.key!r} may cost"
                 self.committed_usd += item.worst_cost_usd or 0.0
                 ticket = await executor.limiter.take(item.needs)
                 running.add(asyncio.create_task(self._one(executor, item, ticket)))
             while running:
-                running = await _after_the_next(running)
+                running = await _wait_for_one(running)
         finally:
             for task in running:
                 task.cancel()
@@ -245,8 +240,8 @@ class _RunState:
         self.on_progress(self.progress())
 
 
-async def _after_the_next(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Those that are still running when one of them has ended; raises what it raised."""
+async def _wait_for_one(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Wait until a task ends, and return the others; raises what it raised."""
     done, rest = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

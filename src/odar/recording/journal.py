@@ -1,12 +1,12 @@
-"""What is done, on disk: one row an item, appended and synced when the item is finished.
+"""The journal of a run: one row per item, appended and synced when the item is finished.
 
-Three files. `OUT` holds the rows: as items finish while a run is under way, in the order of the items once it has
-ended; a first line before them may say what all of them depend on. `OUT.parts` holds what unfinished items have
-paid for, and goes away with the last of them. `OUT.lock` keeps a second process out.
+Three files. `OUT` holds the rows: in the order in which items finish while a run is under way, in the order of the
+items once it has ended. Its first line may be a header with what all rows depend on. `OUT.parts` holds the replies
+of unfinished items, and is deleted with the last of them. `OUT.lock` prevents a second process from writing.
 
-The promise: a process that is killed loses nothing that it had written, so a reply that is on the disk is never
-paid for again; what was under way at that moment may be. A half-written last line is dropped when the files are
-opened again. Rows with an error are tried again by the next run.
+A process that is killed loses nothing that it has written, so a reply that is on disk is never paid for again; a
+reply that was under way may be. An incomplete last line is dropped when the files are opened again. Items whose row
+has an error are tried again by the next run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import chain
@@ -43,15 +43,15 @@ class Item:
     """The `id` of its row."""
     payload: Any = field(repr=False)
     digest: str = ""
-    """What its row depends on: a row of the same id and another digest is refused."""
+    """Hash of what its row depends on: a row with the same id and another digest is refused."""
     needs: Needs = field(default_factory=dict)
-    """Requests and tokens by provider, at the most."""
+    """The most requests and tokens that it can take, by provider."""
     worst_cost_usd: float | None = 0.0
-    """The most it can cost; None is unknown."""
+    """The most that it can cost; None if unknown."""
 
 
 class RowInfo(NamedTuple):
-    """What is remembered of a row; the row itself stays on the disk, however many there are."""
+    """What is kept in memory of a row; the row itself stays on disk."""
 
     digest: str | None
     failed: bool
@@ -61,7 +61,7 @@ class RowInfo(NamedTuple):
 
 
 class Memo:
-    """What earlier attempts at one item have paid for already, by name; and where this one keeps its own.
+    """The replies to one item that have been paid for, by name; new ones are added with `keep`.
 
     >>> memo = Memo({"a": 1}, keep=lambda name, value: print("kept", name, value))
     >>> memo.recall("a"), memo.recall("b")
@@ -76,11 +76,11 @@ class Memo:
         self._keep = keep
 
     def recall(self, name: str) -> Any:
-        """What was kept under this name, or None."""
+        """Return what was kept under this name, or None."""
         return self.known.get(name)
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep something JSON-ready; on this machine it is on the disk when this returns."""
+        """Keep a value that can be written as JSON; in the journal's process it is on disk when this returns."""
         self.known[name] = value
         self._keep(name, value)
 
@@ -89,30 +89,30 @@ class Journal:
     """The rows of one output file. Use it as a context manager: it holds a lock.
 
     Args:
-        path: the file; made if it is not there.
-        header: what all rows depend on, kept as the first line: `format` first, then `made_by`, which must be the
-            file's, then anything else. None: rows alone.
-        told: what changed since a file with such a header was made, as the end of a sentence.
+        path: the file; created if it does not exist.
+        header: the first line, with what all rows depend on: `format` first, then `made_by`, which must be that of
+            an existing file, then anything else. None for a file without a header.
+        describe_changes: describes what changed since a file with the given header was made.
 
     Raises:
-        InputError: another process writes it, or it holds something else, which is left as it is.
+        InputError: another process is writing the file, or it holds something else; it is left unchanged.
     """
 
     def __init__(
         self,
         path: Path,
         header: Mapping[str, Any] | None = None,
-        told: Callable[[Mapping[str, Any]], str] = lambda header: "",
+        describe_changes: Callable[[Mapping[str, Any]], str] = lambda header: "",
     ) -> None:
         self.path = path
         self.header = header
-        self._told = told
+        self._describe_changes = describe_changes
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._writing = threading.Lock()
         self.entries: dict[str, RowInfo] = {}
         self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
-        """By item: the digest it had, and what was paid for by name."""
+        """By item: its digest, and its replies by name."""
 
     def __enter__(self) -> Self:
         try:
@@ -155,7 +155,7 @@ class Journal:
             ) from None
 
     def _load_rows(self) -> bool:
-        """Index the rows; False where the header is still to be written."""
+        """Index the rows; return False if the header has to be written."""
         starts = [_ROW_STARTS] if self.header is None else [_HEADER_STARTS, _ROW_STARTS]
         lines = _lines(self.path, *starts)
         found = None if self.header is None else next(lines, None)
@@ -171,15 +171,15 @@ class Journal:
         check_format(found["format"], self.header["format"], str(self.path), remedy)
         if found["made_by"] != self.header["made_by"]:
             raise InputError(
-                f"{self.path} was made with other models, prompts or settings{self._told(found)}; move it away, or "
-                "go back to those"
+                f"{self.path} was made with other models, prompts or settings{self._describe_changes(found)}; "
+                "move it away, or go back to those"
             )
 
     def _is_done(self, key: str) -> bool:
         return key in self.entries and not self.entries[key].failed
 
     def missing(self, items: Iterable[Item]) -> list[Item]:
-        """The items that have no row yet, or one with an error.
+        """Return the items that have no row yet, or one with an error.
 
         Raises:
             InputError: a row answers another question of the same id, or with other settings.
@@ -188,19 +188,15 @@ class Journal:
         for item in items:
             if not self._is_done(item.key):
                 todo.append(item)
-            elif self._is_another(self.entries[item.key].digest, item.digest):
+            elif self.entries[item.key].digest != item.digest:
                 raise InputError(
                     f"{self.path} holds a row {item.key!r} that was made from another question or with other "
                     "settings; write to another file, or go back to those"
                 )
         return todo
 
-    def _is_another(self, found: str | None, wanted: str) -> bool:
-        """Whether a row belongs to something else. A row without a digest is accepted if the header matches."""
-        return found != wanted and not (found is None and self.header is not None)
-
     def memo(self, item: Item) -> Memo:
-        """What has been paid for of an unfinished item."""
+        """Return the replies of an unfinished item."""
         digest, known = self._parts.get(item.key, ("", {}))
 
         def keep(name: str, value: Any) -> None:
@@ -213,12 +209,12 @@ class Journal:
 
     def _add(self, part: Row) -> None:
         digest, known = self._parts.get(part["part"], ("", {}))
-        if digest != part["digest"]:  # paid for another question, or with other settings
+        if digest != part["digest"]:  # of another question, or with other settings
             known = {}
         self._parts[part["part"]] = (part["digest"], {**known, part["name"]: part["value"]})
 
     def write(self, row: Row) -> None:
-        """Add a row, whose first field is `id`; it is on the disk when this returns."""
+        """Append a row, whose first field is `id`; it is on disk when this returns."""
         with self._writing:
             offset = self._rows_file.tell()
             _append(self._rows_file, row)
@@ -227,7 +223,7 @@ class Journal:
                 self._parts.pop(row["id"], None)
 
     def lines(self, keys: Iterable[str]) -> Iterator[bytes]:
-        """The rows of these keys as they stand in the file; keys without a row are passed over."""
+        """Iterate over the lines of these rows; keys without a row are skipped."""
         with self.path.open("rb") as file:
             for key in keys:
                 if key in self.entries:
@@ -235,32 +231,15 @@ class Journal:
                     yield file.readline()
 
     def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
-        """The rows of these keys, or all, but for failed ones."""
+        """Iterate over the rows of these keys, or over all, without failed ones."""
         for key in self.entries if keys is None else keys:
             if self._is_done(key):
                 yield from map(json.loads, self.lines([key]))
 
-    def put_in_order(self, items: Iterable[Item]) -> None:
-        """One row an item, in the order of the items; rows of other items come last. All or nothing."""
-        self._keep([*(item.key for item in items), *self.entries])
-
-    def drop(self, keys: Collection[str]) -> None:
-        """Forget rows that are kept elsewhere by now, and what was paid for them. All or nothing."""
-        for key in keys:
-            self._parts.pop(key, None)
-        self._parts_file.close()
-        parts = (
-            {"part": key, "digest": digest, "name": name, "value": value}
-            for key, (digest, known) in self._parts.items()
-            for name, value in known.items()
-        )
-        _replace(self._parts_path, map(to_line, parts))
-        self._parts_file = self._parts_path.open("ab")
-        self._keep([key for key in self.entries if key not in keys])
-
-    def _keep(self, keys: Iterable[str]) -> None:
-        """Rewrite the file with these rows, in this order."""
-        kept = [key for key in dict.fromkeys(keys) if key in self.entries]
+    def sort(self, items: Iterable[Item]) -> None:
+        """Rewrite the file: one row per item, in the order of the items, rows of other items last; atomic."""
+        keys = dict.fromkeys([*(item.key for item in items), *self.entries])
+        kept = [key for key in keys if key in self.entries]
         head = [] if self.header is None else [to_line(self.header)]
         offsets = _replace(self.path, chain(head, self.lines(kept)))[len(head) :]
         self._rows_file.close()
@@ -269,9 +248,9 @@ class Journal:
 
 
 async def save(write: Callable[..., None], *arguments: Any) -> None:
-    """Call something that waits for the disk, such as `Journal.write`, without holding up the event loop.
+    """Call a function that waits for the disk, such as `Journal.write`, without blocking the event loop.
 
-    What is written has been paid for: where the caller is cancelled, it is written first.
+    If the caller is cancelled, the write is finished first: what it writes has been paid for.
     """
     writing = asyncio.ensure_future(asyncio.to_thread(write, *arguments))
     try:
@@ -282,7 +261,7 @@ async def save(write: Callable[..., None], *arguments: Any) -> None:
 
 
 def digest_of(*facts: Any) -> str:
-    """What a row depends on, in short.
+    """Return a short hash of what a row depends on.
 
     >>> digest_of("What is 2 + 2?", 42) == digest_of("What is 2 + 2?", 42) != digest_of("What is 2 + 2?", 43)
     True
@@ -313,12 +292,12 @@ def to_line(row: Mapping[str, Any]) -> bytes:
     """Return a row as one line of UTF-8 JSON."""
     try:
         return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which a model may well write; escaped, it comes back
+    except UnicodeEncodeError:  # half a surrogate pair, which models write at times; escaped, it can be read back
         return json.dumps(row).encode() + b"\n"
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> list[int]:
-    """Write a file whole or not at all; returns where its lines begin."""
+    """Write a file atomically; return the offset of each line."""
     part, offsets = path.with_name(path.name + ".tmp"), []
     with part.open("wb") as file:
         for line in lines:
@@ -336,8 +315,10 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
-    """The objects in a file and where they begin, without a last line that was being written when its writer was
-    killed. The first line starts with the first of `starts`, and so on; all that follow with the last."""
+    """Iterate over the offsets and objects of a file; an incomplete last line is cut off.
+
+    The first line must start with the first of `starts`, and so on; all further lines with the last.
+    """
     if not path.exists():
         return
     offset, torn = 0, False
@@ -355,7 +336,7 @@ def _lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename last; where folders cannot be synced (Windows), the system does it by itself."""
+    """Make a rename durable; Windows, which cannot sync folders, does so by itself."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,12 +1,12 @@
-"""Rate limits by provider: never more than so many requests and tokens in any 60 seconds.
+"""Rate limits by provider: a number of requests and tokens that is not exceeded in any 60 seconds.
 
-What an item may need at the most is held back before it starts and replaced by what it used when it ends. It counts
-from the start until a minute after the end: whenever its calls happened in between, the limit holds. (A provider's
-own retries after a failure are only known at the end, and count then.)
+The most that an item can take is reserved before it starts, and replaced by what it used when it ends. It counts
+from the start until a minute after the end, so the limit holds whenever its calls were made. (Retries after a
+failure are known at the end only, and count then.)
 
-Over a Ray cluster one limiter, an actor on one of its machines, is shared by all batches. If it is lost with its
-machine, the next one starts as if a minute's allowance had just been used, with what its users have under way held
-back: slower for a minute, but never above the limit.
+On a Ray cluster all batches share one limiter, an actor. If it is lost with its machine, the next one starts as if
+a minute's allowance had just been used, with the reservations of its users: slower for a minute, never above the
+limit.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from odar.settings import Settings
 
 WINDOW_S = 60.0
 LEASE_S = 600.0
-"""No item takes longer, unless it says so."""
+"""The longest that an item takes, unless stated otherwise."""
 NAMESPACE = "odar"
 NAME = "limits"
 ITEMS_AT_ONCE = 1000
-"""No limit of Ray's own: how many items run at once is decided by the driver."""
+"""Concurrency of an actor; the driver decides how many items run at once."""
 _ATTEMPTS = 20
-"""A limiter that another batch is just about to close, or that is lost, is replaced this often."""
+"""How often a limiter that is closing or lost is replaced."""
 _PAUSE_S = 0.25
 
 
 class Amount(NamedTuple):
-    """Requests and tokens, of one provider."""
+    """Requests and tokens of one provider."""
 
     requests: int = 0
     tokens: int = 0
 
     def plus(self, other: Amount, sign: int = 1) -> Amount:
-        """The sum, or with a sign of −1 the difference.
+        """Return the sum, or the difference if `sign` is −1.
 
         >>> Amount(1, 10).plus(Amount(2, 5))
         Amount(requests=3, tokens=15)
@@ -55,20 +55,20 @@ Needs = Mapping[str, Amount]
 
 
 class Rate(NamedTuple):
-    """What a provider takes in a minute; None is no limit."""
+    """What a provider accepts per minute; None is no limit."""
 
     requests: int | None = None
     tokens: int | None = None
 
 
 def rates_of(settings: Settings) -> dict[str, Rate]:
-    """The limits in the settings, of those providers that have any."""
+    """Return the limits in the settings, by provider; providers without a limit are left out."""
     found = {name: Rate(p.requests_per_min, p.tokens_per_min) for name, p in settings.providers.items()}
     return {name: rate for name, rate in found.items() if rate != Rate()}
 
 
 def check_needs(needs: Needs, rates: Mapping[str, Rate]) -> None:
-    """Refuse a limit that one item alone may pass; tokens are only bounded from above, and not refused for that."""
+    """Refuse a limit that a single item may exceed; its tokens are an upper bound, so they are not checked."""
     for provider, need in needs.items():
         limit = rates.get(provider, Rate()).requests
         if limit is not None and need.requests > limit:
@@ -80,7 +80,7 @@ def check_needs(needs: Needs, rates: Mapping[str, Rate]) -> None:
 
 @dataclass(slots=True)
 class Window:
-    """What one provider was asked, or may yet be asked, within the last minute. Knows no clock of its own.
+    """What one provider was asked in the last minute, and what is reserved. The caller gives the time.
 
     >>> window, rate = Window(), Rate(requests=2)
     >>> window.hold(1, Amount(2), until=100.0); window.wait_s(Amount(1), rate, now=0.0)
@@ -90,13 +90,13 @@ class Window:
     """
 
     _held: dict[int, tuple[float, Amount]] = field(default_factory=dict)
-    """What is under way, and when it expires: its process may have been killed."""
+    """Reservations, and when they expire: their process may have been killed."""
     _past: deque[tuple[float, Amount]] = field(default_factory=deque)
-    """What was used, and when it stops to count; the oldest first."""
+    """What was used, and when it stops counting; the oldest first."""
     _sum: Amount = NOTHING
 
     def wait_s(self, need: Amount, rate: Rate, now: float) -> float:
-        """0 where the need fits now; otherwise the seconds after which to ask again, at the latest."""
+        """Return 0 if the need fits now, else the seconds after which to ask again at the latest."""
         self._forget(now)
         total = self._sum
         if _fits(total, need, rate):
@@ -108,12 +108,12 @@ class Window:
         return min(until for until, _ in self._held.values()) - now
 
     def hold(self, ticket: int, need: Amount, until: float) -> None:
-        """Count the need from now on."""
+        """Reserve the need."""
         self._held[ticket] = (until, need)
         self._sum = self._sum.plus(need)
 
     def settle(self, ticket: int, used: Amount, now: float) -> None:
-        """Count what was used in place of what was held, for another minute."""
+        """Replace a reservation by what was used, which counts for another minute."""
         _, held = self._held.pop(ticket, (0.0, NOTHING))
         if used != NOTHING:
             self._past.append((now + WINDOW_S, used))
@@ -127,7 +127,7 @@ class Window:
 
 
 def _fits(total: Amount, need: Amount, rate: Rate) -> bool:
-    """Whether the need can be added; one that may pass the limit by itself waits until it is alone."""
+    """Return whether the need can be added; one that exceeds the limit by itself waits until it is alone."""
     return all(
         limit is None or counted + needed <= limit or counted == 0
         for counted, needed, limit in zip(total, need, rate, strict=True)
@@ -138,9 +138,9 @@ class LocalLimiter:
     """The limiter of one process.
 
     Args:
-        rates: limits by provider; a provider without any is not counted.
-        lease_s: no item takes longer; a ticket that was not handed back by then belongs to a dead process.
-        clock: seconds, from any start.
+        rates: limits by provider; a provider without a limit is not counted.
+        lease_s: no item takes longer; a ticket that was not settled by then belongs to a dead process.
+        clock: returns seconds, such as `time.monotonic`.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class LocalLimiter:
         self._settled = asyncio.Event()
 
     async def take(self, needs: Needs) -> int:
-        """Wait until the needs fit, hold them, and return a ticket."""
+        """Wait until the needs fit, reserve them, and return a ticket."""
         while (wait := self._wait_s(needs)) > 0:
             self._settled.clear()
             with suppress(TimeoutError):
@@ -162,7 +162,7 @@ class LocalLimiter:
         return self.hold(needs)
 
     def hold(self, needs: Needs) -> int:
-        """Hold the needs, whether they fit or not, and return a ticket."""
+        """Reserve the needs, whether they fit or not, and return a ticket."""
         self._tickets += 1
         until = self._clock() + self._lease_s + WINDOW_S
         for provider, need in self._counted(needs).items():
@@ -170,7 +170,7 @@ class LocalLimiter:
         return self._tickets
 
     async def settle(self, ticket: int, used: Needs) -> None:
-        """Hand the ticket back with what was used."""
+        """Return the ticket with what was used."""
         for provider in self._windows.keys() | self._counted(used).keys():
             self._windows[provider].settle(ticket, used.get(provider, NOTHING), self._clock())
         self._settled.set()
@@ -189,15 +189,15 @@ class LocalLimiter:
 
 @dataclass(slots=True)
 class _Held:
-    """Something under way."""
+    """A reservation with the shared limiter."""
 
     needs: Needs
     ticket: int
-    """The shared limiter's own, of the one that is there now."""
+    """The ticket of the current shared limiter."""
 
 
 class RayLimiter:
-    """One batch's way to the limiter of its cluster, which goes when the last batch has left."""
+    """A batch's client of the shared limiter of its cluster, which ends when the last batch has left."""
 
     def __init__(self, ray: Any, rates: Mapping[str, Rate], lease_s: float) -> None:
         self._ray, self._rates, self._lease_s = ray, dict(rates), lease_s
@@ -208,7 +208,7 @@ class RayLimiter:
         self._tickets = 0
 
     async def take(self, needs: Needs) -> int:
-        """Wait until the needs fit, hold them, and return a ticket."""
+        """Wait until the needs fit, reserve them, and return a ticket."""
         if not needs.keys() & self._rates.keys():
             return 0
         for _ in range(_ATTEMPTS):
@@ -218,14 +218,14 @@ class RayLimiter:
             except self._ray.exceptions.RayActorError:
                 await self._lose(actor)
                 continue
-            if actor is self._actor:  # otherwise it was lost meanwhile, with this ticket
+            if actor is self._actor:  # else it was lost in the meantime, and this ticket with it
                 self._tickets += 1
                 self._held[self._tickets] = _Held(needs, theirs)
                 return self._tickets
         raise OdarError("the rate limiter on the Ray cluster is lost again and again; see the cluster's logs")
 
     async def settle(self, ticket: int, used: Needs) -> None:
-        """Hand the ticket back with what was used."""
+        """Return the ticket with what was used."""
         if not ticket:
             return
         for _ in range(_ATTEMPTS):
@@ -239,7 +239,7 @@ class RayLimiter:
         del self._held[ticket]
 
     async def close(self) -> None:
-        """Leave; the last one ends the limiter."""
+        """Leave; the last batch ends the limiter."""
         if self._actor is not None:
             try:
                 if await self._actor.leave.remote() == 0:
@@ -248,7 +248,7 @@ class RayLimiter:
                 pass  # it is gone already
 
     async def _entered(self) -> Any:
-        """The limiter that is there, or else a new one; it knows our limits and what we have under way."""
+        """Return the shared limiter, or a new one; it knows our limits and reservations."""
         async with self._entering:
             for _ in range(_ATTEMPTS):
                 if self._actor is None and not await self._enter():
@@ -258,7 +258,7 @@ class RayLimiter:
         raise OdarError("no rate limiter can be started on the Ray cluster; see the cluster's logs")
 
     async def _enter(self) -> bool:
-        """Find or start the shared limiter; False where it is lost at once, or its last user has just left."""
+        """Find or start the shared limiter; return False if it was lost at once, or is closing."""
         errors = self._ray.exceptions
         actor = self._ray.remote(num_cpus=0, max_concurrency=ITEMS_AT_ONCE)(SharedLimiter)
         held = list(self._held.values())
@@ -284,7 +284,7 @@ class RayLimiter:
 
 
 class SharedLimiter(LocalLimiter):
-    """The actor: a local limiter that counts its users."""
+    """The actor that all batches of a cluster share: a local limiter that counts its users."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__({}, clock=clock)
@@ -294,16 +294,16 @@ class SharedLimiter(LocalLimiter):
     async def enter(
         self, rates: Mapping[str, Rate], lease_s: float, held: Sequence[Needs] = (), lost: bool = False
     ) -> list[int] | None:
-        """Another driver, with its own limits; the latest limit of a provider counts.
+        """Add a driver with its limits; the latest limit of a provider counts.
 
         Args:
             rates: its limits.
-            lease_s: no item of its takes longer.
-            held: what it has under way.
-            lost: whether it comes from a limiter that was lost, with all that was known of the last minute.
+            lease_s: the longest that one of its items takes.
+            held: its reservations.
+            lost: whether it used a limiter that was lost, and with it the counts of the last minute.
 
         Returns:
-            A ticket for each of `held`; None where the last driver has left, and this limiter is about to end.
+            A ticket for each of `held`; None if the last driver has left and this limiter is about to end.
         """
         if self._closed:
             return None
@@ -317,7 +317,7 @@ class SharedLimiter(LocalLimiter):
         return [self.hold(needs) for needs in held]
 
     async def leave(self) -> int:
-        """How many are left."""
+        """Remove a driver; return how many are left."""
         self._users -= 1
         self._closed = self._users == 0
         return self._users

@@ -29,8 +29,8 @@ ReadConversation = Callable[[list[Any]], Query]
 """Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
 Decode = Callable[[dict[str, Any], int, FilePath], T]
-"""Makes a value of an object, the number of its line and the file's folder; raises ValueError, KeyError, TypeError,
-AttributeError or InputError if that is impossible."""
+"""Makes a value of an object, its line number and the file's folder; raises ValueError, KeyError, TypeError,
+AttributeError or InputError if it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,6 @@ class Question:
     stratum: str = ""
     effort: float | None = None
     """Human time if the data has it, else the length of the reference reasoning (SPEC 2.5)."""
-
-    def is_right(self, answer: str) -> bool:
-        """Return whether an answer is one of the right ones."""
-        return any(equivalent(answer, right) for right in self.answers)
 
     @property
     def task(self) -> Task:

@@ -151,8 +151,6 @@ class Figures:
     """Tokens that count for SPEC 5.6; an estimate if no tokens are listed."""
     missing: int
     """Those without a log-probability."""
-    length: int
-    """Tokens without control tokens, as the posterior difficulty counts them (SPEC 5.11)."""
     stated: int
     """Whether it marked its final answer, if the prompt asks for that."""
 
@@ -161,13 +159,11 @@ def figures_of(attempt: Attempt) -> Figures:
     """Compute the figures of an attempt."""
     candidate = attempt.candidate
     total, missing = token_counts(candidate)
-    length = sum(not token.control for token in candidate.tokens)
     stated = int(candidate.stated)
     energy = measure(candidate.tokens, 0.0, None)
     if energy is None:
-        return Figures(None, None, None, None, None, total, missing, length, stated)
-    mean, probability, window = confidences(candidate)
-    return Figures(energy.energy, energy.varentropy, mean, probability, window, total, missing, length, stated)
+        return Figures(None, None, None, None, None, total, missing, stated)
+    return Figures(energy.energy, energy.varentropy, *confidences(candidate), total, missing, stated)
 
 
 def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
@@ -254,29 +250,21 @@ def in_order(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 
 def total_cost(attempts: Iterable[Attempt]) -> float | None:
-    """Return what the answers to one item cost together; None if a price is unknown."""
-    attempts = list(attempts)
-    cost = add_costs((each.request, each.prompt_usd, each.output_usd) for each in attempts)
-    scores = [each.surrogate.cost_usd for each in attempts if each.surrogate is not None]
-    if cost is None or None in scores:
-        return None
-    return cost + sum(score for score in scores if score is not None)
+    """Return what the answers to one item cost together; None if a price is unknown.
 
+    Samples of one request share its prompt, which counts once.
 
-def add_costs(prices: Iterable[tuple[int, float | None, float | None]]) -> float | None:
-    """Add up (request, price of its prompt, price of the answer); a prompt counts once per request.
-
-    >>> add_costs([(0, 1.0, 0.5), (2, 3.0, 0.25), (2, 3.0, 0.25)])
-    5.0
+    >>> row = Attempt(step=Step.SOLVE, model="m", text="", answer="", request=2, prompt_usd=3.0, output_usd=0.25)
+    >>> total_cost([row, replace(row, index=1), replace(row, request=0)])
+    6.75
     """
-    prompts: dict[int, float] = {}
-    total = 0.0
-    for request, prompt, answer in prices:
-        if prompt is None or answer is None:
-            return None
-        prompts[request] = prompt
-        total += answer
-    return total + sum(prompts.values())
+    prompts: dict[int, float | None] = {}
+    outputs: list[float | None] = []
+    for each in attempts:
+        prompts[each.request] = each.prompt_usd
+        outputs += [each.output_usd, *([each.surrogate.cost_usd] if each.surrogate else [])]
+    costs = [*outputs, *prompts.values()]
+    return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
 def rounded(logprob: float | None) -> float | None:

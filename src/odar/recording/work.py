@@ -1,4 +1,4 @@
-"""Work that needs an engine: what an item can take at most, replies that are kept, an engine in each process."""
+"""Work that uses an engine: the most that an item can take, replies kept in a memo, an engine in each process."""
 
 from __future__ import annotations
 
@@ -81,8 +81,10 @@ def _add(total: float | None, cost: float | None) -> float | None:
 
 
 def used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
-    """What the bill says, by provider. A failed call may have been tried as often as is allowed, and unknown tokens
-    may have been the most."""
+    """Return what the calls used, by provider.
+
+    A failed call counts with all attempts that are allowed, and unknown tokens with the most.
+    """
     requests: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     unknown: set[str] = set()
@@ -100,7 +102,7 @@ def used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:
 
 @dataclasses.dataclass(slots=True)
 class _Current:
-    """The item that a task works on, and how often it has made each request."""
+    """The item of a task, and how often each request was made for it."""
 
     memo: Memo
     seen: Counter[str] = dataclasses.field(default_factory=Counter)
@@ -111,7 +113,7 @@ _current: ContextVar[_Current | None] = ContextVar("odar_batch_item", default=No
 
 @contextmanager
 def replies_kept_in(memo: Memo) -> Iterator[None]:
-    """Requests made inside, and in tasks started inside, are answered from this memo where they can be."""
+    """Answer requests from this memo if it has them, in the context and in tasks started in it."""
     token = _current.set(_Current(memo))
     try:
         yield
@@ -120,14 +122,14 @@ def replies_kept_in(memo: Memo) -> Iterator[None]:
 
 
 class RememberingProvider(ProviderWrapper):
-    """A provider that asks nothing twice for the same item. A guard for `Odar`."""
+    """A provider that makes no request twice for the same item; used as a guard of `Odar`."""
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """The reply from the memo, or else the provider's, which goes into the memo."""
+        """Return the reply from the memo, or else the provider's, which is kept."""
         return await _remembered(name_of(self.name, request), lambda: self._provider.complete(request, on_delta))
 
     async def score(self, request: Request, text: str) -> Reply:
-        """The score from the memo, or else the provider's, if it can score."""
+        """Return the score from the memo, or else the provider's."""
         name = name_of(f"{self.name} score {text}", request)
         return await _remembered(name, lambda: score_text(self._provider, request, text))
 
@@ -136,7 +138,7 @@ async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
     current = _current.get()
     if current is None:
         return await ask()
-    name = f"{same}:{current.seen[same]}"  # samples without a seed are several requests that look alike
+    name = f"{same}:{current.seen[same]}"  # samples without a seed are several identical requests
     current.seen[same] += 1
     if (kept := current.memo.recall(name)) is not None:
         return reply_from_json(kept)
@@ -147,7 +149,7 @@ async def _remembered(same: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
 
 
 def name_of(provider: str, request: Request) -> str:
-    """A name for what is asked; how much time is left for it does not matter."""
+    """Return a name for a request; its timeout does not count."""
     timeless = dataclasses.replace(request, timeout_s=0.0)
     return hashlib.sha256(f"{provider} {timeless!r}".encode()).hexdigest()[:32]
 
@@ -160,9 +162,9 @@ class WithEngine:
     """Opens an engine for the work; can be sent to another machine.
 
     Args:
-        settings: keys are not in them: each machine finds its own (`api_key_env`, `api_key_file`).
-        make_work: the work, given the engine; to be sent away it must be picklable.
-        open_providers: ready-made providers in place of the configured ones.
+        settings: without keys, which each machine has itself (`api_key_env`, `api_key_file`).
+        make_work: makes the work from the engine; picklable if it is sent to another machine.
+        open_providers: providers to use in place of the configured ones.
     """
 
     settings: Settings
@@ -171,7 +173,7 @@ class WithEngine:
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:
-        """The work, for as long as the context is open."""
+        """Open the engine and yield the work."""
         ready = self.open_providers(self.settings) if self.open_providers else None
         async with Odar(self.settings, providers=ready, guard=RememberingProvider) as odar:
             yield self.make_work(odar)

@@ -12,8 +12,7 @@ from odar.evals.benchmarks.base import About, Dataset, Place, Row, Task, by_answ
 from odar.evals.scorers.mathematics import math_equal
 from odar.evals.scorers.text import bigbench, chosen, exact_match, f1, grid_match, show, truthful_text, verdict
 from odar.inputs import recognise
-from odar.policy.equivalence import equivalent
-from odar.recording.questions import starter_questions
+from odar.recording.questions import QuestionSet, starter_questions
 from odar.types import Image, Query
 
 
@@ -191,21 +190,16 @@ _STARTER_ABOUT = About("shipped:odar/data/starter.jsonl", 236, "Apache-2.0", not
 
 
 @dataclass(frozen=True, slots=True)
-class Starter:
+class Starter(QuestionSet):
     """The shipped questions, scored by equivalence with any accepted answer."""
 
     name: str = "starter"
     category: str = "Starter"
-    metric: str = "accuracy"
     about: About = _STARTER_ABOUT
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """The questions; a folder makes no difference."""
+        """Iterate over the questions; the folder is not used."""
         yield from (question.task for question in starter_questions())
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """Whether the answer is one of the right ones."""
-        return float(any(equivalent(answer, right) for right in task.gold))
 
 
 STARTER = Starter()

@@ -23,7 +23,7 @@ from odar.recording.schema import Attempt, ItemKey, recorded_signals, rounded
 from odar.types import Candidate, Step, Usage
 
 _REALS = ("energy", "varentropy", "mean_logprob", "mean_probability", "lowest_window")
-_COUNTS = ("total", "missing", "length", "stated")
+_COUNTS = ("total", "missing", "stated")
 _PLAIN = ("score", "prompt_usd", "output_usd", "seconds")
 
 
@@ -33,7 +33,7 @@ class _NoItemsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What is known of each item before anybody answers it."""
+    """What is known of each item before it is answered."""
 
     keys: list[ItemKey]
     category: list[str]
@@ -61,7 +61,6 @@ class Answers:
     lowest_window: Array
     total: Array
     missing: Array
-    length: Array
     stated: Array
     score: Array
     prompt_usd: Array
