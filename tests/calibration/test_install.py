@@ -11,7 +11,6 @@ import pytest
 from odar.calibration.fit import fit
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.install import incumbents, report, to_calibration
-from odar.calibration_file import Calibration
 from odar.config import load_settings
 from odar.difficulty.estimator import FORMAT, shipped_estimator
 from odar.engine import Odar
@@ -98,13 +97,6 @@ def test_a_mode_that_a_profile_set_stays(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
     today = incumbents(Odar(load_settings("paper", config="/dev/null")))
     assert (today.looks_first, today.setup.posterior) == (False, None)
-
-
-def test_a_file_from_before_the_estimator_was_in_it_still_loads(fitted, tmp_path):
-    path, _ = install(fitted, tmp_path)
-    body = json.loads(path.read_text())
-    del body["estimator"]
-    assert Calibration.from_json(json.dumps(body), "old").estimator is None
 
 
 @pytest.mark.parametrize("part", ["estimator", "posterior"])

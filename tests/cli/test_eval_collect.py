@@ -200,3 +200,11 @@ def test_a_recording_that_grows_is_jsonl_and_can_be_converted(odar, sums, tmp_pa
     again = odar("eval", "collect", "sums", "--out", "q.jsonl", "--limit", "4", "--quiet")
     assert "1 of 4 items to answer" in again.err  # it continues, wherever it comes from
     assert "exists; name another file" in odar("eval", "convert", "p.jsonl", "q.jsonl").err
+
+
+@pytest.mark.parametrize("name", ["swe_bench", "imo_2025"])
+def test_how_to_import_results_of_another_harness_is_said_without_the_data(odar, name, tmp_path):
+    result = odar("eval", "collect", name, "--data", str(tmp_path), "--out", "x.jsonl", "--yes")
+    assert result.code == 2
+    assert "odar eval import --fast" in result.err
+    assert f"--set-name {name}" in result.err

@@ -55,11 +55,10 @@ def test_masking_leaves_money_and_deep_formulas_alone():
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_the_seed_decides(attack):
+def test_a_rewrite_depends_on_the_id_alone(attack):
     tasks = [task("What is 2 + 2?", str(number)) for number in range(30)]
-    once, again, other = ([ATTACKS[attack](t, seed).query.text for t in tasks] for seed in (0, 0, 1))
+    once, again = ([ATTACKS[attack](t).query.text for t in tasks] for _ in range(2))
     assert once == again
-    assert once != other
     assert len(set(once)) > 1  # not the same disguise for every task
 
 

@@ -1,4 +1,4 @@
-"""Recorded items as arrays (what was asked, what each candidate said, what it cost), and their statistics."""
+"""Recorded items as arrays: questions, candidates and costs; and their statistics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, is_complete
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerKind, AnswerSignals, QuantileTables, SignalArrays
 from odar.policy.similarity import SimilarityRows
-from odar.recording.schema import Attempt, Figures, RecordedItem, SurrogateScore, figures_of, recorded_signals
+from odar.recording.schema import (
+    RIGHT,
+    Attempt,
+    Figures,
+    RecordedItem,
+    SurrogateScore,
+    figures_of,
+    recorded_signals,
+)
 from odar.types import Step
-
-RIGHT = 0.5
-"""An answer with this score or more counts as right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +228,16 @@ def _order(row: Sequence[Attempt | None], width: int) -> list[int]:
 
 
 def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
-    """The statistics of the fast answer, the verification and the slow samples; None where none has an energy.
+    """Return the statistics of the fast answer, the verification and the slow samples; None without an energy.
 
-    They are those of the models' own log-probabilities: what a surrogate made of the same texts is another scale.
+    They are of the models' own log-probabilities; a surrogate's scores of the same texts are on another scale.
     """
     fast, *slow = _by_source(evidence.candidates.energy)
     return statistics_of(fast, evidence.fast.signals), *map(statistics_of, slow)
 
 
 def fit_scores(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
-    """The same for the surrogate's scores; None where no surrogate decides."""
+    """Return the same for the surrogate's scores; None if there is no surrogate."""
     if not evidence.by_surrogate:
         return None
     return tuple(statistics_of(energy) for energy in _by_source(evidence.candidates.surrogate))
@@ -243,7 +248,7 @@ def _by_source(energy: Array) -> list[Array]:
 
 
 def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statistics | None:
-    """μ and σ with the tails drawn in: one absurd answer must not move them. None where nothing is known.
+    """Return μ and σ with clipped tails, so that one absurd answer does not move them; None if nothing is known.
 
     A model without log-probabilities has no μ and σ, but quantiles of lengths: its deviation is 1.
 

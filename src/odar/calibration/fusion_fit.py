@@ -1,7 +1,7 @@
-"""Recorded candidates → β and skill weights, by the likelihood of what was right (SPEC 5.10).
+"""Fits β and skill weights to recorded candidates, by the likelihood of the right answers (SPEC 5.10).
 
-w_m = exp(γ·logit p_m), with p_m the accuracy of source m on the calibration set: γ = 0 trusts all alike, a large γ
-follows the best one alone, so that majority voting and "always the best model" are both in reach.
+w_m = exp(γ·logit p_m), with p_m the accuracy of source m on the calibration set: γ = 0 weights all sources equally,
+a large γ follows the best one alone, so that majority voting and "always the best model" are both special cases.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ def skill_weights(votes: Votes, gamma: float) -> Array:
 
 
 def fit_fusion(votes: Votes, incumbent: FusionFit | None = None) -> FusionFit:
-    """The β and γ under which what was right is most likely, of those that are right as often as the holder.
+    """Return the β and γ that make the right answers most likely, of those at least as accurate as the baseline.
 
-    Accuracy alone overfits: of fifty settings some are right a little more often by luck. The likelihood looks at
-    how much weight the right answer had on every question. The holder is the incumbent, or without one the better
-    of majority voting and "always the best source". From an incumbent, a fit must be apart by two standard errors.
+    Accuracy alone overfits: of fifty settings some are right a little more often by chance. The likelihood uses the
+    weight of the right answer on every question. The baseline is the incumbent, or without one the better of
+    majority voting and "always the best source". A fit must be better than an incumbent by two standard errors.
     """
-    # Where all candidates are right, or all wrong, every rule does the same: only the others tell rules apart.
-    contested, holder = votes.rows(_contested(votes)), incumbent or plain_rule(votes)
+    # Questions whose candidates are all right, or all wrong, do not distinguish rules.
+    contested, baseline = votes.rows(_contested(votes)), incumbent or plain_rule(votes)
     weights = {gamma: skill_weights(votes, gamma) for gamma in GAMMAS}
-    least = _right(contested, holder)
+    least = _right(contested, baseline)
     rules = [FusionFit(beta, gamma, weights[gamma]) for beta in BETAS for gamma in GAMMAS]
     rules = [rule for rule in rules if _right(contested, rule) >= least]
     if not rules or not len(contested):
-        return holder
+        return baseline
     scores = [_likelihood(contested, rule) for rule in rules]
     best = int(np.argmax([score.sum() for score in scores]))
-    lead = scores[best] - _likelihood(contested, holder)
+    lead = scores[best] - _likelihood(contested, baseline)
     clear = incumbent is None or lead.mean() > 2 * lead.std() / np.sqrt(len(lead))
-    return rules[best] if clear else holder
+    return rules[best] if clear else baseline
 
 
 def _likelihood(votes: Votes, rule: FusionFit) -> Array:
@@ -67,7 +67,7 @@ def _likelihood(votes: Votes, rule: FusionFit) -> Array:
 
 
 def _right(votes: Votes, rule: FusionFit) -> int:
-    """On how many questions it is right."""
+    """Return on how many questions a rule is right."""
     return int(votes.correct[np.arange(len(votes)), fuse(votes, rule.beta, rule.skills)].sum())
 
 
@@ -85,20 +85,20 @@ def _contested(votes: Votes) -> Bools:
 
 
 _STEPS, _CLOSE = 12, 0.01
-"""Of Newton's method for κ, at most, and the relative change that ends it: the likelihood is flat there."""
+"""Most steps of Newton's method for κ, and the relative change that ends it: the likelihood is flat there."""
 _LEAST, _MOST = 0.01, 100.0
-"""Bounds of κ: where a rule is never wrong, or no better than chance, there is no end to it."""
+"""Bounds of κ, which diverges if a rule is never wrong or no better than chance."""
 _NONE = -1e4
-"""In place of −∞, which no power brings back either."""
+"""In place of −∞."""
 _FLOOR = 1e-6
-"""The least probability that the right answer is given: one question must not decide."""
+"""The least probability of a right answer, so that one question does not decide."""
 
 
 def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
     """The log-probability that a rule gives to what is right, for each question; 0 where no candidate is.
 
-    An answer's probability is its mass to the power κ, in proportion. κ is fitted: a rule chooses the same whatever
-    it is, so it must not be what tells two rules apart.
+    An answer's probability is proportional to its mass to the power κ. κ does not change what a rule chooses, so it
+    is fitted for each rule.
 
     >>> groups, right = np.array([[0, 0, 1], [0, 0, 1]]), np.array([[True, True, False], [False, False, True]])
     >>> log_likelihood(Votes(np.zeros((2, 3)), groups, right), beta=0.0, skills=np.ones(3)).round(1).tolist()
@@ -159,9 +159,9 @@ def _moments(weights: Array, values: Array) -> tuple[Array, Array]:
     """Mean and variance of each question."""
     total = weights.sum(axis=0)
     total = np.where(total > 0, total, 1.0)
-    weighed = weights * values
-    mean = weighed.sum(axis=0) / total
-    return mean, (weighed * values).sum(axis=0) / total - mean**2
+    weighted = weights * values
+    mean = weighted.sum(axis=0) / total
+    return mean, (weighted * values).sum(axis=0) / total - mean**2
 
 
 def _shares(votes: Votes) -> Array:

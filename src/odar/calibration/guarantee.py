@@ -29,6 +29,7 @@ from odar.policy.path import Thresholds
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.target import ThresholdPath
 
+SEED = 42
 STEPS = 51
 """Settings on the path."""
 MAX_BET = 0.9
@@ -179,14 +180,14 @@ def _items_needed(loss: Array, promise: Promise, items: int) -> int | None:
     return max(1, math.ceil(math.log(1 / (1 - promise.confidence)) / growth) - items)
 
 
-def guarantee(evidence: Evidence, today: Incumbents, promise: Promise, seed: int = 42) -> tuple[Setup, Certificate]:
+def guarantee(evidence: Evidence, today: Incumbents, promise: Promise) -> tuple[Setup, Certificate]:
     """Fit everything to one half of the items and certify on the other; returns what may be installed.
 
     Nothing that decides was fitted to the test items: estimator, posterior, quantiles, μ, σ, β and skills come from
     the other half, and so do the bets.
     """
-    test = np.random.default_rng(seed).permutation(len(evidence)) % 2 == 0
-    setup, _ = fit_setup(evidence.rows(~test), today, seed)
+    test = np.random.default_rng(SEED).permutation(len(evidence)) % 2 == 0
+    setup, _ = fit_setup(evidence.rows(~test), today, SEED)
     outcomes, difficulty = setup.outcomes(evidence), setup.route(evidence.fast).difficulty
     reference = outcomes.correct[:, 2] if promise.against == "always-hard" else evidence.correct[:, SOLVE]
     middle = (setup.thresholds.tau1, setup.thresholds.tau2)

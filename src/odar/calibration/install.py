@@ -1,4 +1,4 @@
-"""Between the engine and a fit: what is in use today, and the calibration file that a fit becomes."""
+"""The current setup of an engine as the start of a fit, and a fit as a calibration file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = (Step.ANSWER, Step.VERIFY, Step.SOLVE)
 
 
 def incumbents(odar: Odar) -> Incumbents:
-    """What is in use today."""
+    """Return the setup in use."""
     routing = odar.settings.routing
     sources, surrogate = source_list(odar), odar.settings.fusion.surrogate
     skills = [

@@ -1,6 +1,6 @@
-"""Fitted parts, each with the evidence that it beats the one in use; and the first of them, the estimator.
+"""Fitted parts, each with its error compared with the part in use; and the first of them, the estimator.
 
-The estimator fitted to one's own questions starts from the one in use and stays near it (SPEC 2.5, 2.6).
+The estimator is fitted to the user's questions starting from the one in use, and stays near it (SPEC 2.5, 2.6).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def fit_estimator_part(
 ) -> Part[LearnedEstimator]:
     """Fit weights to these items' d* and judge them on folds they were not fitted to.
 
-    Weights that put fewer of the held-out items on the path their d* asks for are not used, whatever their error.
+    Weights that put fewer of the held-out items on the path of their d* are not used, even if their error is lower.
     """
     measure = "squared error of d*"
 

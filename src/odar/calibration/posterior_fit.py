@@ -1,4 +1,4 @@
-"""Weights of the posterior difficulty from one's own answers: the gain of asking the slow model (SPEC 5.11)."""
+"""Fits the weights of the posterior difficulty to the gain of asking the slow model (SPEC 5.11)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerKind
 
 FEWEST = 200
-"""Answers of a kind, below which its weights stay as they are; quantiles need 30."""
+"""Answers of a kind that are needed to fit its weights; quantiles need 30."""
 FEWEST_GAINS = 20
-"""Of them with a gain or a loss: the others say nothing about the order."""
+"""Answers with a gain or a loss that are needed: the others do not affect the order."""
 PULL = 1000.0
-"""Answers that the weights in use are worth: own labels move them slowly."""
+"""Weight of the weights in use, in answers: new labels move them slowly."""
 LEAST_CORRELATION = 0.1
-"""With the gain that the weights in use are trusted to have, whatever few answers say."""
+"""The least correlation with the gain that is assumed for the weights in use."""
 MEASURE = "gain of the slow model among the answers asked first"
 
 
@@ -35,7 +35,7 @@ def fit_posterior_part(
         setup: with the quantiles that turn signals into ranks.
         in_use: the weights to beat.
         prior: d(x) in place of the estimator's in use.
-        seed: of the folds.
+        seed: random seed for the folds.
     """
     prior = fast.prior if prior is None else prior
     fast = replace(fast, signals=replace(fast.signals, prior=prior))
@@ -130,7 +130,7 @@ def _centred(values: Array, weight: Array, group: Ints) -> Array:
 
 
 def _fit(setup: Setup, fast: FastAnswers, rows: Bools, start: PosteriorDifficulty) -> PosteriorDifficulty:
-    """The weights in use, with those of every kind of which there are enough answers fitted to them."""
+    """Return the weights in use, with those of each kind that has enough answers fitted to them."""
     model = start
     for kind in _kinds(fast, rows):
         some = rows & (fast.signals.kind == kind.value) & fast.signals.finished
@@ -145,7 +145,7 @@ def _kinds(fast: FastAnswers, rows: Bools) -> list[AnswerKind]:
 
 
 def _missing(fast: FastAnswers) -> str:
-    """What stands in the way of a fit; empty where nothing does."""
+    """Return what is missing for a fit; empty if nothing is."""
     finished = fast.signals.finished
     counts = {kind: int((finished & (fast.signals.kind == kind.value)).sum()) for kind in AnswerKind}
     most = max(counts.values())

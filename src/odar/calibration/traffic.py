@@ -1,9 +1,9 @@
-"""Recorded traffic → what can be fitted to it.
+"""Calibration from recorded traffic.
 
 A trace holds the candidates of the one path that was taken, and feedback says whether the chosen answer was right.
-That tells how often the fast answer is wrong, and what free energies look like; it does not tell what another path,
-or another choice among the candidates, would have been worth. So β and skills stay as they are, and thresholds move
-with the difficulties: as many questions as before take each path, but others where the order has changed.
+This shows how often the fast answer is wrong, and the distribution of free energies; it does not show what another
+path, or another choice among the candidates, would have given. So β and skills stay unchanged, and thresholds
+follow the difficulties: as many questions as before take each path, though not always the same ones.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ def read_traffic(
     estimator: LearnedEstimator | None,
     varentropy_weight: float,
 ) -> Traffic:
-    """Traces with their documents and feedback, as an archive exports them.
+    """Read traces with their documents and feedback, as the store exports them.
 
     Args:
         rows: the traces.
-        sources: model and MD5 of the prompt at each step; what others wrote is passed over.
+        sources: model and MD5 of the prompt at each step; answers of others are skipped.
         estimator: the learned estimator in use; None takes the difficulties as they were recorded.
         varentropy_weight: λ.
     """
@@ -124,7 +124,7 @@ def read_traffic(
 
 
 def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
-    """Whether the fast answer was wrong, if the chosen one was right or not; None where that does not follow.
+    """Return whether the fast answer was wrong, given whether the chosen one was right; None if that is unknown.
 
     It follows where the fast answer was chosen, or is the same as the chosen one, or differs from a right one.
     """
@@ -141,8 +141,8 @@ def fast_is_wrong(document: Mapping[str, Any], correct: bool) -> bool | None:
     return True if correct else None
 
 
-def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficFit:
-    """Fit what traffic can teach; each part takes the place of the one in use only where it is clearly better."""
+def fit_traffic(traffic: Traffic, today: Incumbents) -> TrafficFit:
+    """Fit what traffic supports; each part replaces the one in use only if it is clearly better."""
     statistics, measured = list(today.setup.statistics), {}
     for number, step in enumerate(Step):
         values = traffic.energies.get(step, np.zeros(0))
@@ -154,9 +154,9 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
             statistics[number] = replace(fresh, skill=before.skill if before else 1.0)
             measured[step] = count
     setup = replace(today.setup, statistics=tuple(statistics))
-    estimator = fit_estimator_part(traffic.fast, today.estimator, seed, today.setup.thresholds)
+    estimator = fit_estimator_part(traffic.fast, today.estimator, thresholds=today.setup.thresholds)
     prior = estimator.held_out if estimator.better else None
-    posterior = fit_posterior_part(traffic.fast, setup, today.posterior, prior, seed)
+    posterior = fit_posterior_part(traffic.fast, setup, today.posterior, prior)
     fitted = replace(
         setup,
         estimator=estimator.model if estimator.better else None,
@@ -170,7 +170,7 @@ def fit_traffic(traffic: Traffic, today: Incumbents, seed: int = 42) -> TrafficF
 
 
 def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
-    """Thresholds that send as many of these questions down each path as before; today's where nothing moved."""
+    """Return thresholds that send as many of these questions to each path as before; today's if nothing moved."""
     old, new = before.route(fast).difficulty, np.sort(after.route(fast).difficulty)
     if np.array_equal(np.sort(old), new):
         return before.thresholds
@@ -188,7 +188,7 @@ def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:
 
 
 def _same_agents(document: Mapping[str, Any], sources: Mapping[Step, tuple[str, str]]) -> bool:
-    """Whether every candidate is of a model and prompt that are in use: others have other statistics."""
+    """Return whether every candidate is of a model and prompt in use: others have other statistics."""
     prompts = document["prompts"]
     return bool(document["candidates"]) and all(
         (candidate["model"], prompts.get(candidate["step"])) == sources[Step(candidate["step"])]
@@ -205,7 +205,7 @@ def _free_energy(candidate: Mapping[str, Any], weight: float) -> float:
 
 
 def _signals(decision: Mapping[str, Any], candidate: Mapping[str, Any]) -> AnswerSignals:
-    """The signals that were seen when the path was chosen; without a look, what the trace holds."""
+    """Return the signals that routing used; if it did not look at the answer, those in the trace."""
     prior, look = float(decision["estimate"]["difficulty"]), decision.get("look")
     if look is not None:
         seen = {name: float(value) for name, value, _ in look["signals"] if name != "prior" and value is not None}

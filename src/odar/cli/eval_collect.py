@@ -164,6 +164,9 @@ def _load(name: str, folder: Path | None, score_by: str | None) -> Iterator[tupl
         if score_by:
             raise UsageError(f"--score-by is for your own questions; {name} has its own scorer")
         benchmark = BENCHMARKS[name]
+        if getattr(benchmark, "elsewhere", ""):  # `_scorable` says how to import its results; no data is needed
+            yield benchmark, []
+            return
         tasks, official = list(benchmark.load(folder)), benchmark.about.size
         if official is not None and len(tasks) != official:
             click.echo(f"odar: {name} has {len(tasks):,} tasks here; the official set has {official:,}", err=True)

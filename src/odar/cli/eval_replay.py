@@ -141,7 +141,7 @@ def compare(first: str, second: str, set_name: str | None, as_json: bool) -> Non
             f"A − B  {found.interval.value:+.3f}; {len(shared)} items are too few for an interval or a p-value"
         )
     else:
-        click.echo(f"A − B  {found.interval.signed()}, p = {found.p:.4f} ({found.test})")
+        click.echo(f"A − B  {found.interval.signed()}, {found.p_text} ({found.test})")
     needed = ", ".join(f"{count:,} for {points}" for points, count in body["items_needed"].items())
     click.echo(f"items needed to show a difference, in percentage points (80% power): {needed}")
 

@@ -1,9 +1,9 @@
 """Adversarial rewrites: simple questions disguised as hard, hard ones as simple (the paper's robustness table).
 
-Complexity injection puts a question into learned prose, with markers of difficulty and an aside that has nothing to
-do with it. Simplicity masking says formulas in words, takes such markers out, and calls the question easy. Both
-keep what is asked: the gold answer stays. They are the same for the same seed. Not for sets that check the wording
-of a response (IFEval): there the wording of the question is part of what is asked.
+Complexity injection puts a question into learned prose, with markers of difficulty and an unrelated aside.
+Simplicity masking writes formulas in words, removes such markers, and calls the question easy. Both keep the
+question's meaning, so the gold answer stays the same. They depend on the id of the task alone. They are not for
+sets that check the wording of a response (IFEval), whose answer depends on the wording of the question.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from odar.evals.statistics import Difference, difference
 from odar.policy.rules import Array
 from odar.types import Query
 
-Rewrite = Callable[[Task, int], Task]
-"""A task in disguise, by a seed."""
+Rewrite = Callable[[Task], Task]
 
 _WORDING_SCORED = ("ifeval", "livebench")
 """Benchmarks that check the wording of a response."""
@@ -99,22 +98,22 @@ _FORMULA = re.compile(
 _KEPT = re.compile(r"```.*?```|\[asy\].*?\[/asy\]|\"[^\"\n]*\"|\n\s*\(?[A-Z][.)]\s.*$", re.DOTALL)
 
 
-def inject(task: Task, seed: int = 0) -> Task:
-    """Complexity injection: the question as it is, in a frame that looks hard."""
-    pick = _random("injection", task, seed)
+def inject(task: Task) -> Task:
+    """Complexity injection: the unchanged question in a frame that looks hard."""
+    pick = _random("injection", task)
     frame = pick.choice(_FRAMES).format(topic=pick.choice(_TOPICS))
     text = f"{frame}\n\n{task.query.text}\n\n{pick.choice(_ASIDES)} {pick.choice(_CLOSINGS)}"
     return _rewritten(task, text, "injection")
 
 
-def mask(task: Task, seed: int = 0) -> Task:
+def mask(task: Task) -> Task:
     """Simplicity masking: formulas in words, everyday words for technical ones, and a casual opening.
 
     Code, quotations and lettered options are left as they are: an answer may have to repeat them.
     """
     plain, kept = map(_plain, _KEPT.split(task.query.text)), _KEPT.findall(task.query.text)
     text = "".join(part for pair in zip(plain, [*kept, ""], strict=True) for part in pair)
-    return _rewritten(task, f"{_random('masking', task, seed).choice(_CASUAL)} {text}", "masking")
+    return _rewritten(task, f"{_random('masking', task).choice(_CASUAL)} {text}", "masking")
 
 
 ATTACKS: dict[str, Rewrite] = {"injection": inject, "masking": mask}
@@ -133,8 +132,8 @@ class Attacked:
     rewrite: Rewrite
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """The rewritten tasks, with the ids of the originals so that the two can be compared pair by pair."""
-        return (self.rewrite(task, 0) for task in self.original.load(folder))
+        """Iterate over the rewritten tasks; they have the ids of the originals, so that pairs can be compared."""
+        return map(self.rewrite, self.original.load(folder))
 
     def score(self, task: Task, response: str, answer: str) -> float:
         """As the original does."""
@@ -211,7 +210,7 @@ def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
 
     @cache
     def estimate(attack: str) -> Array:
-        asked = [ATTACKS[attack](task, 0) for task in tasks] if attack else tasks
+        asked = [ATTACKS[attack](task) for task in tasks] if attack else tasks
         return np.array([estimator.estimate(task.query).difficulty for task in asked])
 
     return estimate
@@ -237,8 +236,8 @@ def _rewritten(task: Task, text: str, attack: str) -> Task:
     return replace(task, query=replace(task.query, text=text), meta={**task.meta, "attack": attack})
 
 
-def _random(attack: str, task: Task, seed: int) -> random.Random:
-    return random.Random(f"{attack} {seed} {task.id}")  # noqa: S311 - a stable choice, not a secret
+def _random(attack: str, task: Task) -> random.Random:
+    return random.Random(f"{attack} 0 {task.id}")  # noqa: S311 - a stable choice, not a secret
 
 
 def _plain(text: str) -> str:
@@ -253,7 +252,7 @@ def _cased(word: str) -> Callable[[re.Match[str]], str]:
 
 
 def _say(formula: str) -> str:
-    """A formula in words as far as the table goes; one with more LaTeX than that stays a formula."""
+    """Return a formula in words; one with LaTeX that the table does not cover stays as it is."""
     spoken = formula
     for pattern, words in _SPOKEN:
         spoken = re.sub(pattern, words, spoken)

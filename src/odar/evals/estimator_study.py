@@ -1,8 +1,7 @@
-"""What the difficulty estimator is worth, by training it again on a recording (SPEC 7.3).
+"""Ablations of the difficulty estimator, by training it again on a recording (SPEC 7.3).
 
-Groups of features are taken out and the estimator is trained without them; or it is trained on one domain and
-routes another. Every estimate is by a fit that has not seen the item. Routing is by the question alone, as in the
-paper.
+It is trained without a group of features, or on one domain to route another. Every estimate is made by a fit that
+has not seen the item. Routing is by the question alone, as in the paper.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from odar.policy.rules import Array, Ints
 LEAST_ROWS = 50
 """Items of a domain below which no estimator is trained on it, and none is judged on it."""
 _NO_FIELD = ("Imported", "Own questions")
-"""Categories that say nothing about the field: each set is a domain of its own."""
+"""Categories that do not name a field: each set counts as a domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,8 @@ def feature_rows(arrays: PanelArrays) -> list[FeatureRow]:
         figures = (outcome.path == best, outcome.score, outcome.calls)
         found.append(FeatureRow(name, pearson(prior, target), *(float(each.mean()) for each in figures)))
     chance, paths = random_matched(arrays, setting), route(arrays, setting).path
-    luck = np.mean([np.random.default_rng(seed).permutation(paths) == best for seed in SEEDS])
-    figures = (luck, chance.score, chance.calls)
+    by_chance = np.mean([np.random.default_rng(seed).permutation(paths) == best for seed in SEEDS])
+    figures = (by_chance, chance.score, chance.calls)
     return [*found, FeatureRow("at random, same mix of paths", 0.0, *(float(each.mean()) for each in figures))]
 
 

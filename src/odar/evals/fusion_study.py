@@ -18,14 +18,13 @@ from odar.policy.fusion import Fusion
 from odar.policy.rules import RULES, Array, Votes
 from odar.policy.stopping import Stopping
 from odar.recording.files import open_recording
+from odar.recording.schema import RIGHT
 from odar.types import Candidate, Role, Step
 
 FEWEST = 30
 """Questions; of fewer, a fold says nothing."""
 
 Source = tuple[str, Step]
-RIGHT = 0.5
-"""A candidate with this score or more counts as right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class FusionItem:
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """How one rule does on a file."""
+    """The accuracy of one rule."""
 
     rule: str
     accuracy: Interval
@@ -51,7 +50,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class StoppingResult:
-    """What stopping early saves, and what it costs."""
+    """What stopping early saves, and what it costs in accuracy."""
 
     confidence: float
     first_look: int
@@ -75,7 +74,7 @@ def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = 
     for item in open_recording(place).items(split):
         # A verification has seen the fast answer: it is not one of the Hard path's candidates.
         attempts = [each for each in item.attempts if each.step is not Step.VERIFY and each.score is not None]
-        candidates = tuple(_measured(each.candidate, varentropy_weight) for each in attempts)
+        candidates = tuple(measured(each.candidate, varentropy_weight) for each in attempts)
         if candidates:
             right = tuple((each.score or 0.0) >= RIGHT for each in attempts)
             items.append(FusionItem(candidates, right, item.query))
@@ -87,14 +86,14 @@ def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = 
 def apply_rules(
     questions: Sequence[FusionItem], beta: float, missing_limit: float, seed: int, fitted: Array | None = None
 ) -> list[RuleResult]:
-    """Every registered rule, the paper's argmin beside our own, and a single candidate for comparison.
+    """Compare every registered rule, the paper's argmin, and the mean candidate.
 
     Args:
-        questions: what was recorded.
-        beta: β of our own rule, as configured.
-        missing_limit: the share of tokens without log-probs that free energy bears.
-        seed: of the bootstrap.
-        fitted: where a rule fitted to other questions is right, to stand beside them.
+        questions: the recorded candidates.
+        beta: β of the answer free energy, as configured.
+        missing_limit: largest share of tokens without log-probs for which free energy is used.
+        seed: random seed for the bootstrap.
+        fitted: 1 where a rule that was fitted to other questions is right, to be compared too.
     """
     argmin = "fep β=inf (argmin)"
     settings = {f"fep β={beta:g}": Fusion("fep", beta, missing_limit), argmin: Fusion("fep")}
@@ -122,7 +121,7 @@ def oracle(questions: Sequence[FusionItem]) -> float:
 def stop_early(
     questions: Sequence[FusionItem], fusion: Fusion, confidence: float, first_look: int = 1, seed: int = 0
 ) -> StoppingResult:
-    """Slow samples one by one, until the answer is settled (SPEC 5.12); the fast answer is there in any case."""
+    """Read slow samples one by one until the answer is settled (SPEC 5.12); the fast answer is always read."""
     stopping, looked, all_slow, right = Stopping(confidence), [], [], []
     for question in questions:
         roles = [candidate.role for candidate in question.candidates]
@@ -146,13 +145,14 @@ def stop_early(
 
 
 def right_by(questions: Sequence[FusionItem], fusion: Fusion) -> Array:
-    """1 where the candidate that a rule chooses is right, else 0."""
+    """Return 1 for each question on which the rule chooses a right candidate, else 0."""
     return np.array(
         [q.correct[fusion.choose(q.candidates, q.question).winner] for q in questions], dtype=np.float64
     )
 
 
-def _measured(candidate: Candidate, weight: float) -> Candidate:
+def measured(candidate: Candidate, weight: float) -> Candidate:
+    """Return a candidate with its free energy, not aligned."""
     return replace(candidate, energy=measure(candidate.tokens, weight, None))
 
 
@@ -186,7 +186,7 @@ class HeldOut:
 
 
 def held_out(questions: Sequence[FusionItem], missing_limit: float, seed: int) -> HeldOut | None:
-    """Fit on four folds and choose on the fifth, round the folds; None where there are too few questions."""
+    """Fit on four folds and choose on the fifth, for each fold; None if there are too few questions."""
     if len(questions) < FEWEST:
         return None
     sources, votes = _votes(questions)
@@ -206,7 +206,7 @@ def _fitted(votes: Votes, sources: Sequence[Source], missing_limit: float) -> Fu
 
 
 def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
-    """The source of each column, and the votes: a source has as many columns as candidates in any one question."""
+    """Return the source of each column, and the votes; a source has a column for each of its candidates."""
     most: Counter[Source] = Counter()
     for question in questions:
         most |= Counter((candidate.model, candidate.step) for candidate in question.candidates)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.conversation import Options
 from odar.engine import Odar
 from odar.errors import InputError, ProviderError
-from odar.policy.energy import measure
+from odar.evals.fusion_study import measured
 from odar.policy.fusion import Fusion
 from odar.recording.schema import RecordedItem
-from odar.types import Candidate, Query, Step
+from odar.types import Query, Step
 
 SIDES = ("hard", "slow", "verify", "fast")
 """What can be compared: the answer chosen on the Hard path, or the first answer of a step."""
@@ -71,12 +71,8 @@ def pairs_of(items: Sequence[RecordedItem], one: str, other: str, fusion: Fusion
 def _answer(item: RecordedItem, side: str, fusion: Fusion, weight: float) -> str | None:
     if side != "hard":
         return next((each.answer for each in item.attempts if each.step is _STEPS[side]), None)
-    candidates = [_measured(each.candidate, weight) for each in item.attempts if each.step is not Step.VERIFY]
+    candidates = [measured(each.candidate, weight) for each in item.attempts if each.step is not Step.VERIFY]
     return candidates[fusion.choose(candidates, item.query).winner].answer if candidates else None
-
-
-def _measured(candidate: Candidate, weight: float) -> Candidate:
-    return replace(candidate, energy=measure(candidate.tokens, weight, None))
 
 
 async def judge_pairs(

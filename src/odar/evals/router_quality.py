@@ -179,10 +179,9 @@ def bootstrap(
     figure: Callable[..., float],
     *columns: ArrayLike,
     resamples: int = 1000,
-    level: float = 0.95,
     rng: np.random.Generator,
 ) -> Interval:
-    """`figure(*columns)` with a percentile interval over rows drawn with replacement.
+    """Return `figure(*columns)` with a 95% percentile interval over rows drawn with replacement.
 
     A resample on which the figure does not exist (no gap, no positives) is drawn again.
     """
@@ -198,7 +197,7 @@ def bootstrap(
             break
     else:
         raise InputError("the figure does not exist on most resamples: too few rows")
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(drawn, [0.025, 0.975])
     return Interval(value, float(low), float(high))
 
 

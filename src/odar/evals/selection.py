@@ -48,9 +48,9 @@ def plan(tasks: Sequence[Task], *, limit: int | None = None, seed: int = 42) -> 
     size = FOLDS * FOLD_SIZE if len(tasks) > LARGE else len(tasks)
     strata = label_free_strata([task.stratum for task in tasks], [len(task.query.text) for task in tasks])
     chosen = deal(strata, np.random.default_rng(seed))[: min(size, limit or size)]
-    # Dealt out stratum by stratum, like cards: folds of equal size, each stratum spread evenly over them.
+    # Assigned stratum by stratum: folds of equal size, each stratum spread evenly over them.
     fold_of = {place: number % FOLDS for number, place in enumerate(sorted(chosen, key=lambda i: strata[i]))}
-    # Asked in the order they were dealt: what a run that is stopped has asked is a stratified sample, too.
+    # Asked in the order of `deal`: a run that is stopped early has asked a stratified sample, too.
     return Plan([tasks[i] for i in chosen], [fold_of[i] for i in chosen])
 
 
@@ -84,18 +84,18 @@ def label_free_strata(tags: Sequence[str], lengths: Sequence[int]) -> list[tuple
 
 
 def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
-    """Score some answer to a task of every kind: whatever the scorer lacks, it says so now.
+    """Score an answer to a task of every stratum, so that a missing requirement is reported before the first call.
 
     Raises:
         GradedElsewhere: a harness of its own grades them.
         InputError: answers to this benchmark cannot be scored here; says what is missing.
     """
+    if reason := getattr(source, "elsewhere", ""):
+        raise GradedElsewhere(reason)
     kinds = {task.stratum: task for task in reversed(tasks)}
     for task in list(kinds.values())[:_PROBES]:
         try:
             source.score(task, _PROBE, _PROBE)
-        except GradedElsewhere:
-            raise
         except InputError as error:
             about = _about(source)
             needs = f" needs {about.needs}:" if about and about.needs else ":"

@@ -1,4 +1,4 @@
-"""How sure we are (SPEC 7.4): intervals over folds, paired differences, tests, and many tests at once.
+"""Statistics (SPEC 7.4): intervals over folds, paired differences, tests, and corrections for many tests.
 
 Distributions are scipy.special's, loaded when first needed: importing scipy.stats takes longer than a replay.
 """
@@ -41,6 +41,12 @@ class Difference:
     items: int
     variance: float
     """Of the paired differences, with one added item in favour of each side."""
+
+    @property
+    def p_text(self) -> str:
+        """The p-value as text: `p = 0.039`, `p < 0.001`."""
+        text = show_p(self.p)
+        return f"p {text}" if text.startswith("<") else f"p = {text}"
 
     def items_needed(self, points: float) -> int:
         """Return how many items show a difference of so many percentage points at p < 0.05 with 80% power.
@@ -117,6 +123,17 @@ def _adjusted_interval(apart: Array, mean: float, variance: float) -> Interval:
     return Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
 
 
+def show_p(p: float | None) -> str:
+    """Return a p-value as text.
+
+    >>> show_p(0.00001), show_p(0.0386), show_p(None)
+    ('< 0.001', '0.039', 'too few items')
+    """
+    if p is None:
+        return "too few items"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def sign_flip(differences: ArrayLike, seed: int = 0, resamples: int = RESAMPLES) -> float:
     """Return the p-value of a paired permutation test: how often random signs give a mean as far from zero.
 
@@ -168,7 +185,7 @@ def over_seeds(values: ArrayLike, seeds: ArrayLike) -> tuple[float, float]:
 
 
 def by_item(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
-    """The mean of each item over its seeds, which are not independent, and where each item first stands."""
+    """Return the mean of each item over its seeds, which are not independent, and its first row."""
     scores = np.asarray(values, float)
     numbers: dict[Hashable, int] = {}
     index = np.array([numbers.setdefault(item, len(numbers)) for item in items])
@@ -203,18 +220,14 @@ class Standing:
     note: str
 
 
-def standings(
-    arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome, seed: int = 0
-) -> list[Standing]:
-    """A row for every outcome; gains are against the reference."""
+def standings(arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome) -> list[Standing]:
+    """Return a row for every outcome; gains are against the reference."""
     items, strata = item_names(arrays), strata_of(arrays)
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
-    gains = [
-        None if each is reference else paired(each.score, reference.score, items, strata, seed) for each in outcomes
-    ]
+    gains = [None if each is reference else paired(each.score, reference.score, items, strata) for each in outcomes]
     tests = [gain.p if gain else None for gain in gains]
     rows = zip(outcomes, gains, benjamini_hochberg(tests), strict=True)
-    return [_standing(arrays, each, gain, p, base, items, strata, seed) for each, gain, p in rows]
+    return [_standing(arrays, each, gain, p, base, items, strata) for each, gain, p in rows]
 
 
 def paired(
@@ -226,12 +239,12 @@ def paired(
 
 
 def item_names(arrays: PanelArrays) -> list[tuple[str, str]]:
-    """What each row is about, whatever its seed."""
+    """Return set and id of each row, without the seed."""
     return [(key.set, key.id) for key in arrays.items.keys]
 
 
 def strata_of(arrays: PanelArrays) -> list[Hashable]:
-    """The strata the items were drawn by: benchmark and its own subjects or levels."""
+    """Return the strata of sampling: benchmark and its own subjects or levels."""
     return [(key.set, stratum) for key, stratum in zip(arrays.items.keys, arrays.items.stratum, strict=True)]
 
 
@@ -254,7 +267,6 @@ def _standing(
     base: float | None,
     items: Sequence[Hashable],
     strata: Sequence[Hashable],
-    seed: int,
 ) -> Standing:
     means, places = by_item(outcome.score, items)
     calls = float(outcome.calls.mean())
@@ -265,7 +277,7 @@ def _standing(
     )
     return Standing(
         name=outcome.name,
-        accuracy=bootstrap_mean(means, seed, strata=[strata[i] for i in places]),
+        accuracy=bootstrap_mean(means, strata=[strata[i] for i in places]),
         folds=fold_interval(means, arrays.items.fold[places]),
         seeds=over_seeds(outcome.score, [key.seed for key in arrays.items.keys])[1],
         gain=gain,

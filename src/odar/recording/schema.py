@@ -23,6 +23,8 @@ DIGITS = 4
 keep three significant digits: of short answers, -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
 _NEAR_ZERO = 0.05
 _UNKNOWN = Usage()
+RIGHT = 0.5
+"""An answer with this score or more counts as right."""
 SPLITS = ("", "calibrate", "judge")
 """What an item may be used for: anything, fitting only, or judging only."""
 

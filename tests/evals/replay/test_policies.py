@@ -22,13 +22,12 @@ def outcomes(arrays):
     return {spec: found for spec, found in run_all(arrays, ["all"]) if not isinstance(found, InputError)}
 
 
-def test_oracle_is_above_every_policy_and_every_policy_above_its_own_worst_case(arrays, outcomes):
+def test_no_policy_is_better_than_its_best_answer_or_the_oracle(arrays, outcomes):
     assert len(outcomes) > 50
     oracle = outcomes["oracle"]
     for name, each in outcomes.items():
         assert (oracle.score >= each.best).all(), name
         assert (each.best >= each.score).all(), name
-        assert (each.score >= each.worst).all(), name
         assert len(each.score) == len(arrays), name
 
 

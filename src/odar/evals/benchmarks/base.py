@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
-from odar.errors import InputError
+from odar.errors import GradedElsewhere, InputError
 from odar.formats import load_json
 from odar.recording.collect import TaskSet
 from odar.recording.files import arrow
@@ -21,7 +21,7 @@ from odar.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a user wants to know before loading a benchmark; unknown is None or empty."""
+    """Source, size, licence and requirements of a benchmark; None or empty if unknown."""
 
     source: str
     """Where the data comes from: `hub:owner/name (config, split)`, or a file."""
@@ -29,9 +29,9 @@ class About:
     """Tasks in the official split."""
     licence: str = ""
     gated: bool = False
-    """Whether the hub wants its terms accepted and a token."""
+    """Whether the hub requires accepted terms and a token."""
     needs: str = ""
-    """What scoring takes beside a response: a verifier, a harness report, a sandbox; empty for most."""
+    """What scoring needs besides a response: a verifier, a harness report, a sandbox; empty for most."""
     note: str = ""
     """Where the official data differs from the paper's table, and what is not covered."""
     plain: bool = False
@@ -204,7 +204,7 @@ class Hub:
 
 
 class Place(NamedTuple):
-    """Where a row stands: its config or file, and its number there. As text it is the id of a row that has none."""
+    """The place of a row: its config or file, and its number there. Its text is the id of rows without one."""
 
     group: str
     number: int
@@ -220,7 +220,7 @@ Figures = Callable[[Task, str, str], Mapping[str, Sequence[float]]]
 
 
 def by_answer(compare: Callable[[Any, str], float]) -> Scorer:
-    """A scorer that compares the gold with the parsed answer, whatever else the response says."""
+    """Return a scorer that compares the gold with the parsed answer."""
     return partial(_compared, compare)
 
 
@@ -238,7 +238,8 @@ class Dataset:
     hub: Hub
     tasks: Decoder
     """The tasks of a row: one as a rule, none for a row that is not part of the benchmark."""
-    scorer: Scorer
+    scorer: Scorer | None
+    """None if answers are graded elsewhere."""
     local: tuple[str, ...] = ()
     """Files of a folder that hold the rows in another layout than the hub's."""
     size: int | None = None
@@ -247,17 +248,20 @@ class Dataset:
     note: str = ""
     plain: bool = False
     """As in `About`."""
+    elsewhere: str = ""
+    """How results that were graded elsewhere are imported; empty if answers can be scored here."""
     figures: Figures | None = None
     """What is published beside the main metric."""
 
     @classmethod
-    def named(cls, name: str, tasks: Decoder, scorer: Scorer, figures: Figures | None = None) -> Self:
-        """The benchmark of this name, with what benchmarks.toml says about it."""
+    def named(cls, name: str, tasks: Decoder, scorer: Scorer | None = None, figures: Figures | None = None) -> Self:
+        """Return the benchmark of this name, with what benchmarks.toml says about it."""
         row: dict[str, Any] = {}
         for key, value in TABLE[name].items():
             row[key] = tuple(value) if isinstance(value, list) else value
         hub = Hub(row["hub"], **{key: row[key] for key in ("configs", "splits", "files", "gated") if key in row})
-        about = {key: row[key] for key in ("local", "size", "licence", "needs", "note", "plain") if key in row}
+        names = ("local", "size", "licence", "needs", "note", "plain", "elsewhere")
+        about = {key: row[key] for key in names if key in row}
         return cls(name, row["category"], row["metric"], hub, tasks, scorer, **about, figures=figures)
 
     @property
@@ -287,8 +291,18 @@ class Dataset:
             raise InputError(f"{self.name}: its files hold no tasks ({folder or self.hub.id})")
 
     def score(self, task: Task, response: str, answer: str) -> float:
-        """How right a response is."""
+        """Return how right a response is.
+
+        Raises:
+            GradedElsewhere: the benchmark has its own harness; says how its results are imported.
+        """
+        if self.scorer is None:
+            raise GradedElsewhere(self.elsewhere)
         return self.scorer(task, response, answer)
+
+    def scored_by(self, scorer: Scorer) -> Self:
+        """Return the same benchmark with another scorer."""
+        return replace(self, scorer=scorer, elsewhere="")
 
     def _files(self, folder: Path | None) -> list[tuple[str, Path]]:
         if folder is None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from odar.errors import GradedElsewhere
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task, by_answer
 from odar.evals.benchmarks.choices import ask, choices_gold, picture
 from odar.evals.scorers.mathematics import Verifier, math_equal, numeric, proof_score, within
@@ -86,26 +85,17 @@ def _imo_2025_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-def _imo_2025_unscored(task: Task, response: str, answer: str) -> float:
-    raise GradedElsewhere(
-        "imo_2025 is graded by a verifier with checklists. Grade the proofs of the fast and of the slow model, by "
-        "IMO_2025.with_verifier(model) or by hand, into JSONL files with id, score (0 to 1) and text; then `odar "
-        "eval import --fast FAST.jsonl --slow SLOW.jsonl --set-name imo_2025 --out imo.jsonl.gz` makes a recording "
-        "of them for `odar eval report`."
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ProofBenchmark(Dataset):
     """Problems whose score is the share of a checklist that a verifier confirms."""
 
     def with_verifier(self, verifier: Verifier) -> ProofBenchmark:
-        """The same benchmark, scored by this model: the proof score of the whole response."""
-        return replace(self, scorer=partial(_imo_2025_confirmed, verifier))
+        """Return the same benchmark, scored by this model: the proof score of the whole response."""
+        return self.scored_by(partial(_imo_2025_confirmed, verifier))
 
 
 def _imo_2025_confirmed(verifier: Verifier, task: Task, response: str, answer: str) -> float:
     return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
 
 
-IMO_2025 = ProofBenchmark.named("imo_2025", _imo_2025_tasks, _imo_2025_unscored)
+IMO_2025 = ProofBenchmark.named("imo_2025", _imo_2025_tasks)

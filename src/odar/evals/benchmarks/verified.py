@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odar.errors import GradedElsewhere
 from odar.evals.benchmarks.base import About, Dataset, Hub, Place, Row, Task
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.livebench import instruction_score, livebench, program_score
@@ -123,26 +122,17 @@ def _swe_bench_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-def _swe_bench_unscored(task: Task, response: str, answer: str) -> float:
-    raise GradedElsewhere(
-        "swe_bench is graded by its own harness. Run swebench.harness.run_evaluation on the patches of the fast "
-        "and of the slow model (`odar eval score swe_bench --responses FILE --predictions OUT` writes them in its "
-        "form); then `odar eval import --fast FAST.RUN.json --slow SLOW.RUN.json --set-name swe_bench --questions "
-        "TASKS.jsonl --out swe.jsonl.gz` makes a recording of both reports for `odar eval report`."
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class SweBench(Dataset):
     """Issues whose score is read from the harness's report."""
 
     def with_report(self, path: Path) -> SweBench:
-        """The same benchmark, scored by a report of the harness; an issue it does not name is an InputError."""
-        return replace(self, scorer=partial(_swe_bench_resolved, read_report(path)))
+        """Return the same benchmark, scored by a report of the harness; InputError for issues it does not name."""
+        return self.scored_by(partial(_swe_bench_resolved, read_report(path)))
 
 
 def _swe_bench_resolved(report: Report, task: Task, response: str, answer: str) -> float:
     return report.passed(task.gold)
 
 
-SWE_BENCH = SweBench.named("swe_bench", _swe_bench_tasks, _swe_bench_unscored)
+SWE_BENCH = SweBench.named("swe_bench", _swe_bench_tasks)

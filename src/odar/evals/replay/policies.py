@@ -71,7 +71,7 @@ def random_matched(arrays: PanelArrays, setting: Setting, seed: int | None = Non
         return runs[0]
     means = {
         name: np.mean([getattr(run, name) for run in runs], axis=0)
-        for name in ("score", "calls", "cost", "tokens", "seconds", "best", "worst")
+        for name in ("score", "calls", "cost", "tokens", "seconds", "best")
     }
     winner = np.full(len(arrays), -1)
     return replace(runs[0], **means, winner=winner, note=f"mean over seeds {', '.join(map(str, seeds))}")
@@ -149,7 +149,7 @@ POSTERIOR = "odar:mode=posterior,statistics=panel"
 
 
 def suites(arrays: PanelArrays) -> dict[str, list[str]]:
-    """Lists of policies under one name, as far as this panel can show them."""
+    """Lists of policies by name, as far as the recording supports them."""
     usual = min(5, arrays.samples)
     sizes = [n for n in SIZES if n <= arrays.samples]
     setting = Setting.of(arrays.header)
@@ -208,7 +208,7 @@ def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
 
 
 def run_all(arrays: PanelArrays, specs: Sequence[str]) -> Iterator[tuple[str, PolicyOutcome | InputError]]:
-    """Every policy of some specs, one at a time; what this panel cannot show comes as the reason why."""
+    """Iterate over the policies of some specs; an InputError says why the recording does not support one."""
     for spec in expand(arrays, specs):
         try:
             yield spec, run(arrays, spec)

@@ -154,8 +154,6 @@ class PolicyOutcome:
     """The column whose answer was given; −1 for a mean over several runs."""
     best: Array
     """The score of the best answer it had to choose from."""
-    worst: Array
-    """The score of the worst."""
     name: str = ""
     note: str = ""
     """What a reader must know to read the row rightly."""
@@ -401,7 +399,6 @@ def price(arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools
         path=run.path,
         winner=run.winner,
         best=np.where(run.read, score, -np.inf).max(axis=1),
-        worst=np.where(run.read, score, np.inf).min(axis=1),
         note=note,
     )
 

@@ -14,7 +14,7 @@ from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, colu
 from odar.evals.report.findings import KINDS, Findings, Routers
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered
-from odar.evals.statistics import known_mean
+from odar.evals.statistics import known_mean, show_p
 from odar.policy.path import HARD
 
 ABLATIONS = {
@@ -317,7 +317,7 @@ def routers(findings: Findings) -> list[Exhibit]:
 
 
 def sureness_table(findings: Findings) -> Exhibit:
-    """The same figures by other ways to be unsure of them, and how many items would show a difference."""
+    """The same figures with other intervals, and how many items would show a difference."""
     drawn, other = findings.restratified
     ours, consistency = findings.main[0], findings.outcomes[findings.consistency]
     against = findings.gain(findings.odar, consistency)
@@ -329,17 +329,13 @@ def sureness_table(findings: Findings) -> Exhibit:
         ["accuracy, deviation between seeds", "one seed only" if np.isnan(ours.seeds) else f"{ours.seeds:.3f}"],
         ["gain on single fast, strata as drawn", _signed(drawn.interval)],
         ["gain on single fast, label-free strata", _signed(other.interval)],
-        [f"p of that gain, {drawn.test}", _p(drawn.p)],
+        [f"p of that gain, {drawn.test}", show_p(drawn.p)],
         [f"gain on {other_name}", _signed(against.interval)],
-        [f"p of the gain on {other_name}, {against.test}", _p(against.p)],
+        [f"p of the gain on {other_name}, {against.test}", show_p(against.p)],
         ["items needed to show a gain on single fast of so many points", needed],
     ]
     caption = "Needed items are for p < 0.05 with 80% power."
     return Exhibit("sureness", "How sure", caption, columns_of("by |; ODAR"), rows)
-
-
-def _p(value: float | None) -> str:
-    return "too few items" if value is None else f"{value:.3f}"
 
 
 def _signed(value: Interval) -> str:

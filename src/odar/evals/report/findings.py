@@ -36,10 +36,9 @@ from odar.policy.fusion import SOLVE, VERIFY
 from odar.policy.path import MEDIUM
 from odar.policy.rules import Array, Bools
 from odar.recording.header import changed_facts
+from odar.recording.schema import RIGHT
 
 T = TypeVar("T")
-RIGHT = 0.5
-"""A score below this is an error."""
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Difficulty of a benchmark by the accuracy of the fast agent on it, as the paper stratifies them."""
 
@@ -68,9 +67,9 @@ REASONING = ("mathematics", "coding", "logic", "multi-hop", "advanced cognition"
 
 @dataclass(frozen=True, slots=True)
 class Taxonomy:
-    """The kind of every error, E1 to E6 (SPEC 7.5), by rule: what went wrong first counts.
+    """The kind of every error, E1 to E6 (SPEC 7.5), by rule: the first fault counts.
 
-    The paper's annotators told E5 from E6 by reading; here the kind of set decides.
+    The paper's annotators distinguished E5 and E6 by reading; here the kind of set decides.
     """
 
     kinds: list[str]
@@ -81,9 +80,9 @@ class Taxonomy:
         """How many of each kind."""
         return {kind: self.kinds.count(kind) for kind in KINDS}
 
-    def examples(self, kind: str, most: int = 2) -> list[int]:
-        """Some rows of a kind."""
-        return [row for row, found in enumerate(self.kinds) if found == kind][:most]
+    def examples(self, kind: str) -> list[int]:
+        """The first two rows of a kind."""
+        return [row for row, found in enumerate(self.kinds) if found == kind][:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Routers:
     """How well the choice between weak and strong is made (SPEC 7.6)."""
 
     strong: str
-    """The policy that stands for the strong model; the fast agent is the weak one."""
+    """The policy that counts as the strong model; the fast agent is the weak one."""
     rows: list[RouterRow]
     scores: dict[str, Array]
     weak: Array
@@ -339,7 +338,7 @@ def _routers(arrays: PanelArrays, outcomes: dict[str, PolicyOutcome], estimates:
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Which (cost, accuracy) points no other is both cheaper than and as good as, the cheapest first.
+    """Return the Pareto-optimal (cost, accuracy) points, the cheapest first.
 
     >>> frontier([(1, 0.5), (2, 0.4), (3, 0.7)])
     [0, 2]
@@ -353,7 +352,7 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def taxonomy(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> Taxonomy:
-    """Sort ODAR's errors."""
+    """Return the kind of each of ODAR's errors."""
     wrong = outcome.score < RIGHT
     elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
     accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)
@@ -372,7 +371,7 @@ def taxonomy(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> T
 
 
 def fields_of(arrays: PanelArrays) -> list[str]:
-    """What each item is about: its subject if that is a field we know, else the category of its benchmark."""
+    """Return the field of each item: its subject if that is a known field, else the category of its benchmark."""
     known = {*FIELDS, *REASONING}
     pairs = zip(arrays.items.stratum, arrays.items.category, strict=True)
     return [(stratum if stratum.lower() in known else category).lower() for stratum, category in pairs]

@@ -23,7 +23,7 @@ from odar.evals.replay.arrays import load_panels
 from odar.evals.report import analyses, results
 from odar.evals.report.draw import DAY, NIGHT, Column, Exhibit, to_png, to_svg
 from odar.evals.report.findings import KINDS, Findings, gather, missing_commands
-from odar.evals.statistics import Standing
+from odar.evals.statistics import Standing, show_p
 from odar.files import atomic_write
 from odar.policy.fusion import FAST
 from odar.recording.files import open_recording
@@ -34,7 +34,7 @@ LONGEST, LONGEST_ANSWER = 280, 120
 """Characters of a question and of an answer in an example; the recording has the rest."""
 WORDS = {
     "Ablations": "From the same answers; what needs others is listed below, with the command that records them.",
-    "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right, told apart by the kind of set.",
+    "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right; the kind of set decides which.",
     "How sure": "The same figures by other routes.",
 }
 
@@ -158,7 +158,7 @@ def cell(value: Any, column: Column) -> tuple[str, str]:
     if value is None or isinstance(value, str):
         return value or ("" if value == "" else "–"), ""
     if column.form == "p":
-        return "< 0.001" if value < 0.001 else f"{value:.3f}", ""
+        return show_p(value), ""
     return number(value, column.form), ""
 
 
@@ -213,7 +213,7 @@ def _verdict(findings: Findings) -> str:
         if other.gain.p is None:
             return f"{change} against {name} ({len(findings.arrays)} items are too few for an interval)"
         if not (gap.low > 0 or gap.high < 0):
-            return f"no difference from {name} can be shown ({change}, p = {other.gain.p:.3f})"
+            return f"no difference from {name} can be shown ({change}, {other.gain.p_text})"
         better = "better" if gap.high < 0 else "worse"
         span = f"95%: {number(-gap.high, '+.3f')} to {number(-gap.low, '+.3f')}"
         return f"{number(abs(gap.value))} {better} than {name} ({span})"

@@ -4,8 +4,8 @@ Written from the description of the instructions in the paper (Zhou et al. 2023,
 for Large Language Models"). GPT-4's published responses score within one point of the published figures
 (docs/lab-notes.md).
 
-The language of a response is told by its script and, where languages share one, by their commonest words:
-`langdetect` has had no release since 2021, has no wheel, and answers differently unless its global seed is set.
+The language of a response is determined by its script and, if languages share one, by their most common words:
+`langdetect` has had no release since 2021, has no wheel, and gives different answers unless its global seed is set.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def follow(instructions: Sequence[str], arguments: Sequence[Arguments], response
 
     Strict takes the response as it is. Loose forgives what models add around it: an instruction counts as followed
     if it is in any of eight versions, without the first line, the last, or both, each with and without asterisks.
-    An empty response follows nothing, whatever it was told not to do. Arguments that are None are absent: the hub's
+    An empty response follows no instruction. Arguments that are None are absent: the hub's
     file has every argument for every instruction.
 
     Raises:
@@ -103,14 +103,14 @@ def _keyword_frequency(text: str, given: Arguments) -> bool:
 
 
 def _paragraphs(text: str, given: Arguments) -> bool:
-    """Paragraphs are parted by ***; one that is empty, save at either end, breaks the rule."""
+    """Paragraphs are separated by ***; an empty one, except at either end, breaks the rule."""
     parts = [part.strip() for part in re.split(r"\s?\*\*\*\s?", text)]
     inner = parts[1:-1]
     return all(inner) and sum(map(bool, parts)) == int(given["num_paragraphs"])
 
 
 def _nth_paragraph(text: str, given: Arguments) -> bool:
-    """Paragraphs are parted by blank lines; the nth must begin with a word, its punctuation aside."""
+    """Paragraphs are separated by blank lines; the nth must begin with a word, punctuation aside."""
     parts = [part.strip() for part in re.split(r"\n\n", text)]
     nth, filled = given["nth_paragraph"], [part for part in parts if part]
     if nth > len(filled) or not parts[nth - 1]:

@@ -58,7 +58,7 @@ def passes(program: str, tests: Sequence[Test], limits: SandboxLimits | None = N
     return float(bool(program.strip() and tests) and all(_passes(program, test, limits) for test in tests))
 
 
-def passes_script(program: str, script: str, limits: SandboxLimits | None = None) -> float:
+def passes_script(program: str, script: str) -> float:
     """1 where a script of assertions or unittest cases runs through after the program (HumanEval, BigCodeBench).
 
     The script is given in full: the calls that start it are part of it. A program that ends the process early, even
@@ -72,7 +72,7 @@ def passes_script(program: str, script: str, limits: SandboxLimits | None = None
     ending = '\nprint("\\x00reached")\n'
     tests = f"{script}\n{_UNITTEST if 'unittest' in script else ''}{ending}"
     files = {"program.py": program, "main.py": f"from program import *\nimport program\n{tests}"}
-    outcome = run_python(files, "main.py", limits=limits)
+    outcome = run_python(files, "main.py")
     return float(outcome.ok and outcome.stdout.endswith("\x00reached\n"))
 
 

@@ -53,7 +53,7 @@ def measure(root: int, folder: Path) -> ResourceUsage:
     """What the process `root`, everything it started and the folder use now."""
     processes = list(descendants(root))
     files = {**_files_in(folder), **_unlinked(processes)}
-    return ResourceUsage(_memory(processes), sum(map(_threads, processes)), sum(files.values()))
+    return ResourceUsage(sum(map(_memory, processes)), sum(map(_threads, processes)), sum(files.values()))
 
 
 class Watcher(threading.Thread):
@@ -156,12 +156,8 @@ def descendants(root: int) -> Iterator[int]:
             yield pid
 
 
-def _memory(processes: list[int]) -> int:
-    """Resident bytes; a page that several processes share counts in parts, where the kernel says so."""
-    return sum(map(_proportional, processes))
-
-
-def _proportional(pid: int) -> int:
+def _memory(pid: int) -> int:
+    """Return resident bytes; a page that several processes share counts in parts if the kernel reports that."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -259,7 +255,7 @@ class ProgramResult:
 def run_python(
     files: Mapping[str, str], main: str, stdin: str = "", limits: SandboxLimits | None = None
 ) -> ProgramResult:
-    """Run one of some Python files in a temporary folder that goes away afterwards.
+    """Run one of some Python files in a temporary folder that is deleted afterwards.
 
     Raises:
         InputError: this system has no resource limits.
@@ -375,7 +371,7 @@ def _feed(pipe: IO[bytes], data: bytes) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The program and whatever it started: its process group, and with it the namespace where there is one."""
+    """Kill the program and everything it started: its process group, and with it its namespace."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

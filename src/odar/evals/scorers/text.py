@@ -295,8 +295,8 @@ def show(grid: Sequence[Sequence[int]]) -> str:
 def choice(gold: str, answer: str, options: Sequence[str]) -> float:
     """1 where the answer names the gold option, by its letter or by its words.
 
-    An answer may be a letter in any dress (`B`, `(b).`, `**B**`, `\\text{B}`), a letter and the option's text, a
-    sentence that names one letter only, or an option's text word for word. Where it names several options it has
+    An answer may be a letter with any markup (`B`, `(b).`, `**B**`, `\\text{B}`), a letter and the option's text, a
+    sentence that names one letter only, or the exact text of an option. An answer that names several options has
     chosen none; a letter beyond the options is no choice. A bare letter counts before words (`A` is option A even
     where another option's text is "A"), an option word for word before a letter that a text begins with.
 
