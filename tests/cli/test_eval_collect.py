@@ -98,18 +98,14 @@ def test_help_lists_every_subcommand(odar):
 
 
 def test_what_its_own_harness_grades_is_explained_before_anybody_is_asked(odar, sums, provider, tmp_path):
-    data = tmp_path / "data" / "swe_bench"
-    data.mkdir(parents=True)
-    (data / "issues.jsonl").write_text('{"instance_id": "a__b-1", "repo": "a/b", "text": "Mend it."}')
-    refused = odar("eval", "collect", "swe_bench", "--data", "data", "--out", "p.jsonl")
+    refused = odar("eval", "collect", "swe_bench", "--out", "p.jsonl")
     assert (refused.code, "odar eval import --fast FAST.RUN.json --slow SLOW.RUN.json" in refused.err) == (2, True)
     assert provider.requests == []
     assert not (tmp_path / "p.jsonl").exists()
     (tmp_path / "mine.jsonl").write_text('{"query": "What is 3 + 0 ?", "answer": "3"}')
-    rest = odar("eval", "collect", "swe_bench", "mine.jsonl", "--data", "data", "--out", "p.jsonl", "--quiet")
+    rest = odar("eval", "collect", "swe_bench", "mine.jsonl", "--out", "p.jsonl", "--quiet")
     assert rest.code == 0
     assert "odar: left out: swe_bench is graded by its own harness" in rest.err
-    assert "odar: swe_bench has 1 tasks here; the official set has 2,294" in rest.err
 
 
 def test_the_questions_of_a_recording_are_asked_again_with_other_prompts(odar, sums, provider, tmp_path):
