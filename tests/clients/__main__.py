@@ -322,7 +322,8 @@ def local_table(local: Mapping[str, Result]) -> str:
 FIRST_EVENT = """## First visible event
 
 From the request to the first event that a client displays (reasoning, progress or text), and to the first text of the answer, while each
-model takes {delay:g} s to begin. On the Simple path nothing is shown before the model's own first token.
+model takes {delay:g} s to begin. On the Simple path nothing is shown before the model's own first token. Requests to `/v1/messages` ask for
+thinking; without it nothing can be shown before the answer.
 
 {table}
 

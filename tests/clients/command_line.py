@@ -132,7 +132,7 @@ def promptfoo(folder: Path, work: Path, url: str, model: str) -> Features:
         options = {"apiBaseUrl": f"{url}/v1", "apiKey": KEY, **config}
         provider = {"id": f"openai:chat:{model}", "config": options}
         (work / "promptfooconfig.json").write_text(
-            json.dumps({"prompts": [prompt], "providers": [provider], "tests": [{}]})
+            json.dumps({"prompts": [prompt], "providers": [provider], "tests": [{"vars": {"none": ""}}]})
         )
         out = work / "out.json"
         agent(
