@@ -14,7 +14,7 @@ T = TypeVar("T")
 def run_in_background(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its result, whether or not a loop runs in this thread.
 
-    Interrupted (Ctrl-C), it cancels the work before it lets the interruption through.
+    If interrupted (Ctrl-C), it cancels the coroutine and re-raises.
 
     >>> async def double(x: int) -> int:
     ...     return 2 * x
@@ -38,7 +38,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """`asyncio.to_thread`, also while the interpreter exits: its threads take no work then, so it is done here.
+    """Like `asyncio.to_thread`, but runs the work directly if threads cannot be started because Python exits.
 
     >>> run_in_background(run_in_thread(lambda: 42))
     42

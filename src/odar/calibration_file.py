@@ -1,4 +1,4 @@
-"""The file that `odar calibrate` writes: everything fitted to one pair of models, in one reviewable place."""
+"""The file that `odar calibrate` writes: all parameters fitted to one pair of models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FITTED = (
     "routing.tau1", "routing.tau2", "routing.tau1_by_expert", "routing.tau2_by_expert", "routing.mode",
     "fusion.beta", "fusion.judge",
 )  # fmt: skip
-"""The settings that a calibration may hold. A file from elsewhere must not decide where keys are sent."""
+"""Settings that a calibration may contain. A file of another person must not decide where keys are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def load_calibration(name: str) -> Calibration:
         raise SettingsError(f"calibration = {name!r} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:  # no file's name; brackets without end
+    except (ValueError, RecursionError) as error:  # an invalid file name, or JSON nested too deeply
         raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""What is known of a model: where it lives, what it can do, what it costs (SPEC 4.2).
+"""Catalogue entries of models: provider, capabilities and price (SPEC 4.2).
 
 Cards come from `catalogue.toml`, overridden by the user's own `[models."name"]` tables.
 """
@@ -39,7 +39,7 @@ class Price:
 
     @property
     def max_input_price(self) -> float:
-        """The most that one token of a prompt can cost, as far as is known."""
+        """The highest known price of a prompt token."""
         return max(self.input, self.cached, self.written or 0.0, self.written_1h or 0.0)
 
     def cost(self, usage: Usage) -> float | None:
@@ -58,7 +58,7 @@ class Price:
         return total / 1_000_000
 
     def _cost_of_writing(self, usage: Usage) -> float | None:
-        """What filling the cache costs, in millionths of a dollar."""
+        """Return the cost of writing to the cache, in millionths of a dollar."""
         if not usage.written:
             return 0.0
         if usage.written_1h is None:  # how much of it has the higher price is unknown

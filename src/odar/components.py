@@ -1,4 +1,4 @@
-"""Settings → the parts that an engine is made of. `odar.engine` shows how a question passes through them."""
+"""Builds the parts of an engine from the settings. `odar.engine` shows how a question passes through them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class InProcessEstimator:
             return self._fallback(query, error)
 
     def at_once(self, query: Query) -> bool:
-        """Whether the estimate takes no time worth mentioning, so that nothing else is done meanwhile."""
+        """Whether the estimate is fast enough to run in the event loop."""
         return self._loaded and len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT
 
     def _load(self) -> None:
@@ -116,7 +116,7 @@ _DRIFT_S = 60.0
 
 
 class Components:
-    """What an engine is made of.
+    """The parts of an engine.
 
     Args:
         settings: from `load_settings`; None loads them with no arguments.
@@ -189,7 +189,7 @@ class Components:
         self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion)
 
     async def warm_up(self) -> None:
-        """Load now what the first question would have to wait for."""
+        """Load what the first question needs."""
         await asyncio.to_thread(self.alignment.load)
         await self.estimates(Query("Ready?"))
         self.warm = True
@@ -206,7 +206,7 @@ class Components:
         return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
 
     def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:
-        """Return a single agent that asks a model as the client asks: no prompts or settings of ODAR."""
+        """Return a single agent that passes a request through, without ODAR's prompts and settings."""
         cards = {Role.FAST: self.settings.card(model)}
         ledger = ledger or self.ledger()
         return Team(self.settings, cards, self.plain_prompts, self.providers, query, ledger, seed, plain=True)
@@ -220,7 +220,7 @@ class Components:
     def ledger(
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
     ) -> Ledger:
-        """Return a new bill under the configured limits, which a request can tighten but not loosen."""
+        """Return a new ledger with the configured limits, which a request can lower but not raise."""
         given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
         if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
             raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")

@@ -1,7 +1,7 @@
-"""Settings from four places: arguments > `ODAR_*` environment > `odar.toml` > profile > catalogue.
+"""Loads settings from layers: arguments > `ODAR_*` environment > `odar.toml` > profile > catalogue.
 
-Every layer is checked against the one schema in `settings.py`; a bad key or value is refused with its name,
-its value, where it came from and the nearest valid one.
+Every layer is checked against the schema in `settings.py`; the error for a bad key or value names it, its origin
+and the nearest valid one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from odar.settings import Settings
 KeyPath = tuple[str, ...]
 PROFILES = ("custom", "local", "open", "paper", "tiny")
 _PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR", "ODAR_OFFLINE"}
-"""Read elsewhere: properties of the process, not settings."""
+"""Variables that are not settings; other modules read them."""
 _COMPUTED = {"origins", "profile_reason"}
 Layer = dict[KeyPath, tuple[Any, str]]
 
@@ -245,14 +245,17 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
             user_path(config, setting="config"), str(config) if str(config).isprintable() else repr(str(config))
         )
     for path in (Path("odar.toml"), _user_config()):
-        if path is not None and os.path.isfile(path):  # noqa: PTH113 - says no, where Path raises, to a folder of another's
+        if path is not None and os.path.isfile(path):  # noqa: PTH113 - returns False where Path raises PermissionError
             _check_owner(path)
             return _toml_layer(path, str(path))
     return {}
 
 
 def _check_owner(path: Path) -> None:
-    """Refuse a file that was found, not named, if another user may have written it: it says where keys go."""
+    """Raise SettingsError if another user could have written a file that the user did not name.
+
+    The file decides where keys are sent.
+    """
     facts = path.stat()
     if os.name != "posix" or (facts.st_uid in (0, os.geteuid()) and not facts.st_mode & stat.S_IWOTH):
         return
@@ -261,7 +264,7 @@ def _check_owner(path: Path) -> None:
 
 
 def _calibration_layer(layers: Layer) -> Layer:
-    """Fitted settings rank above the profile they were fitted for, and below what the user says."""
+    """Return fitted settings, which rank above the profile and below the user's settings."""
     name, _ = layers.get(("calibration",), ("", ""))
     fitted = {key.replace(".", "__"): value for key, value in load_calibration(name).settings.items()}
     return dict(_walk(Settings, _nest(fitted), f"calibration {name}"))
@@ -286,7 +289,7 @@ def _toml_layer(source: Any, origin: str) -> Layer:
         raise SettingsError(f"{origin} is not valid TOML: {why}") from None
     except OSError as error:
         raise SettingsError(f"{origin} cannot be read: {error.strerror or error}") from None
-    if deeper_than(DEEPEST, tree):  # a.a.a.a… parses, and then nothing can walk it
+    if deeper_than(DEEPEST, tree):  # a.a.a.a… parses, but recursive functions fail on it
         raise SettingsError(f"{origin} is not valid TOML: nested too deeply")
     return dict(_walk(Settings, tree, origin))
 

@@ -1,7 +1,7 @@
-"""The parts of a conversation: turns, tools, and what a client asks for besides an answer.
+"""The parts of a conversation: turns, tools, and the options of a request.
 
-A plain question is a conversation of one turn with no options (`types.Query`), so that there is one way through the
-engine. What these types cannot hold is kept as `Wire`, in the client's protocol.
+A plain question is a conversation of one turn without options (`types.Query`), so the engine has one code path.
+Content that these types cannot represent is kept as `Wire`, in the client's protocol.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture that belongs to a query: its bytes, or the address of it.
+    """An image that belongs to a question: its bytes, or its address.
 
     >>> Image(media_type="image/png", data=b"...").url is None
     True
@@ -93,19 +93,19 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a client asks for besides the conversation. None leaves it to the agent's own settings."""
+    """The options of a request. None means the agent's own setting."""
 
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
     max_tokens_field: str = ""
-    """What the client called it; a model that is asked plainly gets it by that name."""
+    """Name of the field in the client's request; a model that is passed through gets it by that name."""
     stop: tuple[str, ...] | None = None
     seed: int | None = None
     n: int = 1
     """Answers to return."""
     top_logprobs: int | None = None
-    """Log-probabilities are to be returned, with this many alternatives."""
+    """Return log-probabilities with this many alternatives."""
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     parallel_tools: bool | None = None
@@ -119,10 +119,10 @@ class Options:
     left_out: tuple[str, ...] = ()
     """Types of content that could not be read into a conversation, such as web_search_call."""
     protocol: str = "openai"
-    """Whose words `extra` are written in: only a server that speaks it gets them."""
+    """Protocol of `extra`, which is only sent to servers of this protocol."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the client's request; `odar.forwarding` decides which are sent on."""
 
 
 NO_OPTIONS = Options()
-"""A client that asks for nothing in particular."""
+"""No options."""

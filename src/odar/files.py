@@ -29,7 +29,7 @@ def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
     path = Path(given)
     try:
         return path.expanduser()
-    except (RuntimeError, ValueError):  # no such user, says pathlib; or, to the system, not even a name
+    except (RuntimeError, ValueError):  # no such user, or an invalid name
         why = f"no home is known for {path.parts[0]!r}; write the whole path"
         if setting:
             raise SettingsError(f"{setting} = {str(given)!r}: {why}") from None

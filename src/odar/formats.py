@@ -13,20 +13,20 @@ import orjson
 from odar.errors import InputError, OdarError
 
 DEEPEST = 200
-"""Nothing that odar, its files or its upstreams write comes near it; what does is meant to break a parser."""
+"""Far more than odar, its files or its upstreams need; deeper JSON is an attack on the parser."""
 LARGEST = sys.float_info.max
-"""JSON has whole numbers beyond it, which no float holds."""
+"""Whole numbers in JSON can be larger than any float."""
 _NUMBERED = re.compile(r"(.+?)[-/](\d{1,9})")
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(i).isdecimal() else ord(" ") for i in range(128)).ljust(256)
 _TOO_LONG = b"0" * 19
-"""So many digits may be an integer of more than 64 bits, of which orjson would make a float."""
+"""An integer of 19 digits can have more than 64 bits; orjson would return a float."""
 
 
 def load_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
-    """The value; also one that can be written again, and walked by a function that calls itself.
+    """Read JSON with a limited depth, so that recursive functions can process the value.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply, which the standard library would call a RecursionError.
+        ValueError: it is not JSON, or nested too deeply.
 
     >>> load_json('{"a": [1, 2]}')
     {'a': [1, 2]}
@@ -47,7 +47,7 @@ def load_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
 
 
 def _load_slowly(text: str | bytes, deepest: int) -> Any:
-    """As the standard library reads it, which takes more than the standard allows."""
+    """Read with the standard library, which accepts more than the JSON standard."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -59,14 +59,14 @@ def dump_json(value: Any, odd: Literal["replace", "backslashreplace"] = "replace
 
     Args:
         value: anything the standard library's encoder takes, and more.
-        odd: what becomes of half a surrogate pair: a question mark, or its escape.
+        odd: how to write half a surrogate pair: as a question mark, or as its escape.
 
     >>> dump_json({"a": [1, float("inf")], "é": "\ud800", "big": 2**64})
     b'{"a":[1,null],"\xc3\xa9":"?","big":18446744073709551616}'
     """
     try:
         return orjson.dumps(value)
-    except TypeError:  # what it does not take is rare, and goes the long way
+    except TypeError:  # rare types, which the standard library can write
         text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), default=str)
         return text.encode("utf-8", odd)
 
@@ -95,13 +95,13 @@ def deeper_than(limit: int, value: Any) -> bool:
 
 
 def check_format(found: object, known: str, origin: str, remedy: str, error: type[OdarError] = InputError) -> None:
-    """Refuse a file of another version: older, newer, or of no kind of ours at all.
+    """Raise an error if a file has another version or another format.
 
     Args:
-        found: what the file says it is.
-        known: the one version that is read, such as `odar-panel-2`.
+        found: the format that the file names.
+        known: the version that this code reads, such as `odar-panel-2`.
         origin: the file, for the message.
-        remedy: what to do about an older one.
+        remedy: what to do about an older file.
         error: what to raise.
 
     >>> check_format("odar-panel-1", "odar-panel-2", "p.parquet", "collect it again")

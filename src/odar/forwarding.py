@@ -1,7 +1,7 @@
-"""Which fields of a client's request reach a model server: an explicit list for each wire protocol.
+"""Which fields of a client's request are sent to a model server: an explicit list for each wire protocol.
 
 An operator extends the list for one provider (`providers.NAME.forward`). A field that ODAR sets itself is never
-taken from the client, and a field that changes the price is not sent where money is limited. Everything else is
+taken from the client, and a field that changes the price is not sent if cost is limited. Everything else is
 dropped, and the trace says so.
 """
 
@@ -20,7 +20,7 @@ FORWARDED: Mapping[str, frozenset[str]] = {
     }),
     "anthropic": frozenset({"context_management", "thinking", "top_k"}),
 }  # fmt: skip
-"""By protocol: what a client may say to every server that speaks it."""
+"""By protocol: fields that are sent to every server of that protocol."""
 PASSED_THROUGH: Mapping[str, frozenset[str]] = {
     "completions": frozenset({
         "best_of", "echo", "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n",
@@ -28,7 +28,7 @@ PASSED_THROUGH: Mapping[str, frozenset[str]] = {
     }),
     "embeddings": frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
 }  # fmt: skip
-"""By endpoint: the whole of what is sent on of a request that is not a conversation."""
+"""By endpoint: all fields that are sent of a request that is not a conversation."""
 _READ_HERE = frozenset({"odar", "stream", "stream_options"})
 """Fields of such a request that are meant for the gateway."""
 BETAS = (
@@ -36,12 +36,12 @@ BETAS = (
     "fine-grained-tool-streaming-", "interleaved-thinking-", "mid-conversation-system-", "output-128k-",
     "prompt-caching-", "structured-outputs-", "thinking-token-count-", "token-efficient-tools-", "tool-examples-",
 )  # fmt: skip
-"""How the preview features begin that a client may switch on at an Anthropic server; others are left out."""
+"""Prefixes of the preview features that a client may switch on at an Anthropic server; others are left out."""
 _HOSTED = (
     "bash", "code_execution", "code_interpreter", "computer", "custom", "file_search", "image_generation",
     "local_shell", "mcp", "memory", "namespace", "shell", "text_editor", "tool_search", "web_fetch", "web_search",
 )  # fmt: skip
-"""Types of tools that a note may repeat."""
+"""Types of tools that a note may name."""
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 RESERVED = frozenset({
     "best_of", "function_call", "functions", "logprobs", "max_completion_tokens", "max_output_tokens",
@@ -49,7 +49,7 @@ RESERVED = frozenset({
     "response_format", "seed", "stop", "stop_sequences", "stream", "stream_options", "system", "temperature",
     "tool_choice", "tools", "top_logprobs", "top_p", "user",
 })  # fmt: skip
-"""What ODAR sets itself; no setting lets a client set it."""
+"""Fields that ODAR sets itself; they cannot be forwarded."""
 PRICED_OTHERWISE = frozenset({
     "audio", "cache_control", "container", "fallbacks", "inference_geo", "mcp_servers", "modalities", "models",
     "plugins", "prediction", "provider", "route", "service_tier", "speed", "web_search_options",
@@ -60,7 +60,7 @@ _OTHERS = frozenset({
     "repetition_penalty", "store", "structured_outputs", "think", "top_k", "transforms",
 })  # fmt: skip
 _NAMEABLE = frozenset().union(*FORWARDED.values(), RESERVED, PRICED_OTHERWISE, _OTHERS)
-"""Names that a note may repeat; any other is the client's own text, and is only counted."""
+"""Field names that a note may contain; others are text of the client, and are only counted."""
 
 
 def select_fields(
@@ -149,7 +149,7 @@ def select_body(
 
 
 def nearest_effort(effort: str, levels: Sequence[str]) -> str | None:
-    """The level of reasoning effort that comes closest, the higher of two; None without levels or for no word.
+    """Return the closest level of reasoning effort, the higher of two; None without levels or for an unknown word.
 
     >>> nearest_effort("minimal", ["low", "medium", "high"]), nearest_effort("max", ["low", "high", "xhigh"])
     ('low', 'xhigh')

@@ -10,7 +10,7 @@ from odar.files import user_path
 from odar.types import Image, Query
 
 CHARACTERS_PER_TOKEN_AT_MOST = 8
-"""No tokenizer packs ordinary text more tightly: a query above this times the context cannot fit."""
+"""No tokenizer needs fewer tokens for ordinary text: a longer question cannot fit the context."""
 MAX_BYTES = 20 * 1024 * 1024
 _SIGNATURES = (
     ("image/png", 0, b"\x89PNG\r\n\x1a\n"),

@@ -1,4 +1,4 @@
-"""Observers of a question at work: an observer receives an event for every step of a question, if there is one.
+"""Observers: an observer receives an event for every step of a question.
 
 Steps are marked with `observed`; they nest as their calls do. `telemetry` has an observer that turns steps into
 OpenTelemetry spans; any other object of this shape works too.

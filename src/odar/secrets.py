@@ -37,7 +37,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """Without the password of an address, nor what its parameters hide.
+    """Return a text with passwords and secret parameters of addresses masked.
 
     >>> masked("postgresql://me:secret@host/odar")
     'postgresql://me:***@host/odar'
@@ -48,7 +48,7 @@ def masked(text: str) -> str:
 
 
 def secrets_in(url: str) -> list[str]:
-    """What must not be shown of an address: its password, as it stands and as it is sent, and secret parameters.
+    """Return the secrets of an address: its password, as written and as sent, and secret parameters.
 
     >>> secrets_in("http://me:p%40ss@host/v1")
     ['p%40ss', 'p@ss', 'bWU6cEBzcw==']
@@ -77,7 +77,7 @@ def _from_file(setting: str, given: str) -> str | None:
             raise SettingsError(f"{setting} = {str(path)!r} can be read by others; run: chmod 600 {path}")
         return path.read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        if not {"/", "."} & set(given):  # such a file is rare, and such a mistake is not
+        if not {"/", "."} & set(given):  # such file names are rare, a key in place of a file name is not
             raise SettingsError(f"{setting} names no file (hidden: is it the key itself?)") from None
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise SettingsError(f"{setting} = {str(path)!r} cannot be read: {why}") from None

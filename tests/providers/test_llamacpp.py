@@ -176,7 +176,7 @@ def test_engine_stops_and_reports(slow_engine: Callable[..., tuple[Engine, list[
 
 def test_providers_share_an_engine() -> None:
     settings = EngineSettings(Path("nowhere"), threads=1, context=64, parallel=1)
-    shared = llamacpp._Shared()
+    shared = llamacpp.EnginePool()
     one, two = shared.acquire(settings), shared.acquire(settings)
     assert one is two
     shared.release(one)

@@ -96,7 +96,7 @@ async def test_the_breaker_holds_scoring_back_too():
         server.behave(answer({"error": {"message": "down"}}, 503))
         inner = OpenAIProvider("vllm", server.url)
         provider = GuardedProvider(inner, Breaker(failures=1, cooldown_s=60))
-        for message in ("HTTP 503", "left alone"):
+        for message in ("HTTP 503", "no request is sent"):
             with pytest.raises(ProviderError, match=message):
                 await score_text(provider, Request("m", ASK.messages, retry_billed=False, timeout_s=0.3), "4")
         await provider.close()

@@ -13,7 +13,7 @@ from odar.providers.http import HttpClient, Refusals, RetryPolicy, describe_mode
 
 _VERSION = "2023-06-01"
 _THOUGHTS = 2_000
-"""Tool calls whose thinking is remembered, until their results come."""
+"""Number of tool calls whose thinking is remembered until their results arrive."""
 
 
 class AnthropicProvider:
@@ -25,7 +25,7 @@ class AnthropicProvider:
         api_key: sent as x-api-key.
         retry: when to try again.
         headers: further headers.
-        key_hint: what to tell a user whose key is refused.
+        key_hint: what to tell a user whose key is rejected.
         tls: certificates to trust and to identify ourselves with.
 
     >>> AnthropicProvider("anthropic").name
@@ -87,9 +87,9 @@ class AnthropicProvider:
         return reply
 
     def _keep_thoughts(self, reply: Reply) -> None:
-        """Remember what was thought before a tool call.
+        """Remember the thinking before a tool call.
 
-        The API wants it back with the tool's result, and a client of another protocol cannot bring it.
+        The API requires it with the tool's result, and clients of other protocols cannot send it.
         """
         for completion in reply.completions:
             blocks = completion.wire.value["content"] if completion.wire else []

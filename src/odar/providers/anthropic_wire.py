@@ -1,6 +1,6 @@
-"""The Messages format, both ways: a `Request` to a JSON body, a JSON reply or a stream to a `Reply`. Pure.
+"""The Messages format: a `Request` to a JSON body, a JSON reply or a stream to a `Reply`. Pure.
 
-Tools, tool choice, tool results and JSON schemas are put from OpenAI's words into Anthropic's and back.
+Tools, tool choice, tool results and JSON schemas are translated between OpenAI's format and Anthropic's.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from odar.types import Usage
 
 PROTOCOL = "anthropic"
 DEFAULT_MAX_TOKENS = 16_000
-"""The API insists on a limit; this one where the client sets none. Every Claude since 4 can write as much."""
+"""The API requires a limit; this one is used if the client sets none. Every Claude since 4 can write as much."""
 JSON_ONLY = "Reply with one JSON object and nothing else."
-"""The API knows schemas, but no word for "any JSON"."""
+"""The API supports schemas, but has no format for any JSON object."""
 FINISH = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -104,7 +104,7 @@ class StreamedMessage:
         """The content as it came, in its order."""
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
-        """Take one event in; what it adds to the answer."""
+        """Add one event, and return what it adds to the answer."""
         match payload.get("type"):
             case "message_start":
                 self._start = payload["message"]
@@ -167,7 +167,7 @@ class StreamedMessage:
         return Delta()
 
     def _extend(self, kind: str, text: str) -> None:
-        """Add to the open block; a server that did not open one has one now."""
+        """Append to the open block; open one if the server did not."""
         if not self._blocks or self._blocks[-1]["type"] != kind:
             self._blocks.append({"type": kind})
         block = self._blocks[-1]
@@ -203,7 +203,7 @@ def _usage(usage: Mapping[str, Any], *, thought: bool) -> Usage:
 
 
 def _has_surcharge(usage: Mapping[str, Any]) -> bool:
-    """Whether the bill holds more than tokens at their ordinary price."""
+    """Whether the bill includes more than tokens at their ordinary price."""
     tools = usage.get("server_tool_use") or {}
     return (
         any(count(value) for value in tools.values())

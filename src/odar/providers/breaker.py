@@ -1,10 +1,10 @@
-"""A circuit breaker around a provider: one that is down is left alone for a while, then tried with one request.
+"""A circuit breaker around a provider: after repeated failures no request is sent for a while, then one as a probe.
 
     closed ── failures in a row ──▶ open ── after the cooldown ──▶ half open ── the probe succeeds ──▶ closed
                                       ▲                                │
                                       └── the probe fails: twice the cooldown, up to eight times
 
-The state machine knows no I/O and takes its clock from outside.
+The state machine does no I/O; its clock is an argument.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Breaker:
     """The state of one upstream.
 
     Args:
-        failures: so many in a row open it.
-        cooldown_s: how long it stays open at first.
+        failures: number of consecutive failures that open it.
+        cooldown_s: seconds that it stays open at first.
         clock: seconds, from any start.
 
     >>> now = 0.0
@@ -59,31 +59,31 @@ class Breaker:
         self._until = 0.0
 
     def admit(self) -> float | None:
-        """None lets a request pass; otherwise the seconds after which to ask again."""
+        """Return None if a request may be sent, otherwise the seconds until the next attempt."""
         if self.state is State.CLOSED:
             return None
         now = self._clock()
         if now < self._until:
             return self._until - now
-        # The first after the cooldown is the probe. Should it never report, another may try a cooldown later.
+        # The first request after the cooldown is the probe. If it never reports, another follows a cooldown later.
         self.state, self._until = State.HALF_OPEN, now + self._cooldown
         return None
 
     @property
     def failures(self) -> int:
-        """How many in a row so far."""
+        """Number of consecutive failures."""
         return self._failures
 
     def waiting(self) -> float | None:
-        """Seconds until a probe may pass; None where nothing is held back. Only looks, unlike `admit`."""
+        """Return the seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
         return None if self.state is State.CLOSED else max(0.0, self._until - self._clock())
 
     def succeeded(self) -> None:
-        """The upstream answered, if only to refuse."""
+        """Record that the upstream answered, even if it refused the request."""
         self.state, self._failures, self._cooldown = State.CLOSED, 0, self._first
 
     def failed(self) -> None:
-        """The upstream did not answer as a working one does."""
+        """Record a failure of the upstream."""
         self._failures += 1
         if self.state is State.HALF_OPEN:
             self._cooldown = min(2 * self._cooldown, _LONGEST * self._first)
@@ -92,7 +92,7 @@ class Breaker:
         self.state, self._until = State.OPEN, self._clock() + self._cooldown
 
     def abandoned(self) -> None:
-        """The request was given up by its caller: if it was the probe, the next one may take its place."""
+        """Record that the caller cancelled the request; if it was the probe, the next request becomes the probe."""
         if self.state is State.HALF_OPEN:
             self.state, self._until = State.OPEN, self._clock()
 
@@ -120,7 +120,7 @@ class GuardedProvider(ProviderWrapper):
         wait = self.breaker.admit()
         if wait is not None:
             raise ProviderUnreachable(
-                f"{self.name}: failed repeatedly and is left alone; retry after {wait:.0f} s",
+                f"{self.name}: failed repeatedly, so no request is sent; retry after {wait:.0f} s",
                 provider=self.name,
                 status=503,
                 code="circuit_open",
@@ -147,14 +147,14 @@ class GuardedProvider(ProviderWrapper):
 
 
 def _is_callers_doing(error: ProviderError, request: Request) -> bool:
-    """Whether a working provider may fail in this way because of what the caller chose."""
+    """Whether the caller's choices, such as a short timeout or an unknown model, can cause this failure."""
     if isinstance(error, ProviderTimeout):
         return request.short_timeout
     return request.unlisted_model and error.status is not None
 
 
 def is_down(error: ProviderError) -> bool:
-    """Whether this failure speaks against the upstream as a whole, and not against one request.
+    """Whether this failure is one of the upstream, and not of a single request.
 
     >>> is_down(ProviderError("", status=429)), is_down(ProviderError("", status=503)), is_down(ProviderTimeout(""))
     (False, True, True)

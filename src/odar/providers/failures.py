@@ -1,7 +1,7 @@
-"""How a provider's failure becomes one of ODAR's errors: pure functions of status, headers and body.
+"""Maps a provider's failure to one of ODAR's errors: pure functions of status, headers and body.
 
-Keys are taken out of everything that upstream sent before anything else looks at it. Messages are one
-line and do not quote prompts; the upstream's own words, redacted, stay available as `body`.
+Keys are removed from everything that an upstream sent before it is used. Messages are one line and do not quote
+prompts; the redacted body of the upstream is available as `body`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MESSAGE_CHARS = 200
 _QUOTE_CHARS = 24
 """This many characters in a row of a prompt count as a quotation of it."""
 _SHORTEST_SECRET = 5
-"""Placeholders such as "none" are no secrets, and blotting them out would garble messages."""
+"""Shorter values are placeholders such as "none"; redacting them would garble messages."""
 _REDACTED = "[redacted]"
 
 _STATUS_OF_TYPE = {
@@ -44,12 +44,12 @@ _STATUS_OF_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""What an error inside a 200 means: there the status line came too early to tell."""
+"""Status of an error inside a 200 response, whose status line was sent before the error occurred."""
 
 _NEVER_LATER = frozenset({"insufficient_quota"})
 """Codes that come with a retryable status although waiting does not help."""
 _GAVE_UP = frozenset({502, 504, 524})
-"""A proxy that no longer waits for the model: the answer may be there, and billed. Other errors cost nothing."""
+"""Statuses of a proxy that stopped waiting: the model may have answered, and billed. Other errors cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Failures:
         return refusal
 
     def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:
-        """The error inside an answer whose status promised success, such as one in the middle of a stream."""
+        """Return the error inside a response with a success status, such as one in the middle of a stream."""
         body = self.redact(json.dumps(payload, ensure_ascii=False))
         code, said = explain(body)
         status = _STATUS_OF_TYPE.get(code or "")
@@ -104,7 +104,7 @@ class Failures:
         )
 
     def unconnected(self, why: str, *, retryable: bool = True) -> ProviderUnreachable:
-        """No connection: the provider does not even know that it was asked."""
+        """Return the error for a connection that could not be opened: the provider never received the request."""
         return ProviderUnreachable(
             f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
@@ -168,7 +168,7 @@ class Failures:
 
 
 def explain(body: str) -> tuple[str | None, str]:
-    """The code and the message in an error body, in any of the shapes servers use.
+    """Return the code and the message of an error body, in any of the formats that servers use.
 
     >>> explain('{"error": {"message": "no such model", "code": null, "type": "not_found_error"}}')
     ('not_found_error', 'no such model')
@@ -217,7 +217,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def quotes(message: str, prompts: Iterable[str]) -> bool:
-    """Whether a message repeats a good part of a prompt.
+    """Whether a message repeats part of a prompt.
 
     >>> quotes("invalid input: 'What is the capital of France?'", ["What is the capital of France?"])
     True

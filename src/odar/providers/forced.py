@@ -20,11 +20,11 @@ class Piece(NamedTuple):
 
     id: int
     text: str | None
-    """None where it is only a part of a character: llama.cpp reports no log-probability for such a one."""
+    """None if it is part of a character, for which llama.cpp reports no log-probability."""
 
 
 class Forced(NamedTuple):
-    """A text as the model sees it."""
+    """The tokens of a text with their log-probabilities."""
 
     tokens: tuple[Token, ...]
     prompt: int
@@ -67,7 +67,7 @@ def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Even
 
 
 def runs(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
-    """Where tokens of whole characters begin and end.
+    """Yield start and end of each run of tokens that are whole characters.
 
     >>> list(runs([Piece(1, "a"), Piece(2, "b"), Piece(3, None), Piece(4, None), Piece(5, "c")]))
     [(0, 2), (4, 5)]

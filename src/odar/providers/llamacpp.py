@@ -138,7 +138,7 @@ def idle_between(before: str, after: str) -> float | None:
 
 
 def idle_cores() -> float:
-    """Cores that this process may use and that are idle now."""
+    """Number of idle cores that this process may use."""
     stat = Path("/proc/stat")
     idle = None
     if stat.exists():
@@ -169,14 +169,14 @@ class CoreBudget:
         self._waiting: list[object] = []
 
     def enqueue(self) -> object:
-        """Take a place in the line; hand the ticket to `reserve` or `withdraw`."""
+        """Enter the queue; pass the ticket to `reserve` or `withdraw`."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
         return ticket
 
     def withdraw(self, ticket: object) -> None:
-        """Give up a place in the line."""
+        """Leave the queue."""
         with self._changed:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
@@ -255,7 +255,7 @@ class Engine:
         self.settings = settings
         self._cores = cores
         self.closing = threading.Event()
-        self._door = threading.Lock()  # no job may slip in behind the last one
+        self._door = threading.Lock()  # no job may be added after the engine was closed
         self._load = load
         self._idle = idle
         self._clock = clock
@@ -371,7 +371,7 @@ class Engine:
         return prompt
 
     def _render_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """Its own text for these roles and, at odd places, the number of the message that goes there."""
+        """Return the template's text for these roles with, at odd places, the index of the message to insert."""
         marks = [f"[[{_MARK}:{number}]]" for number in range(len(roles))]
         turns = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
         status, body = self._call("/apply-template", {"messages": turns})
@@ -455,7 +455,7 @@ class Engine:
         self._server = None
 
 
-class _Shared:
+class EnginePool:
     """Engines by their settings, with the number of providers that use each."""
 
     def __init__(self) -> None:
@@ -480,5 +480,5 @@ class _Shared:
         engine.close()
 
 
-engines = _Shared()
-"""Of this process: agents with the same model share one loaded copy."""
+engines = EnginePool()
+"""The engines of this process: agents with the same model share one loaded copy."""

@@ -201,7 +201,7 @@ class LocalProvider:
 
     @contextmanager
     def _failures(self, model: str) -> Iterator[None]:
-        """Whatever goes wrong on the engine's thread leaves it as a ProviderError or StoppedError."""
+        """Turn every failure on the engine's thread into a ProviderError or StoppedError."""
         try:
             yield
         except (ProviderError, StoppedError):

@@ -1,4 +1,4 @@
-"""Recorded answers, played back: no network, no cost, the same answer every time.
+"""Replays recorded answers: no network, no cost, the same answer every time.
 
 A recording is a JSONL file, one object a line, as `record` writes it:
 
@@ -10,7 +10,7 @@ A recording is a JSONL file, one object a line, as `record` writes it:
      "served_by": "gpt-4.1-2025-04-14"}    the model as the server named it
 
 Only model and completions are required, and of a completion only its text. Several recordings of the same
-request are played in the order in which they stand; those with a digest come before those without.
+request are replayed in file order; those with a digest come before those without.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class RecordedReply:
 
 
 class ReplayProvider:
-    """Plays recordings back, each of them once.
+    """Replays each recording once.
 
     Args:
         name: the name it is configured under.
-        recordings: what to play.
+        recordings: the replies.
 
     >>> import asyncio
     >>> four = RecordedReply("m", Reply((Completion("4"),)))
@@ -68,7 +68,7 @@ class ReplayProvider:
         return Reply(reply.completions[: request.n], reply.usage, reply.model, reply.retries)
 
     async def check(self, model: str = "") -> str:
-        """How many recordings are left to play."""
+        """Return how many recordings are left."""
         return f"{sum(map(len, self._left.values()))} recordings"
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ class ReplayProvider:
 
 
 def digest(messages: Sequence[Message]) -> str:
-    """A name for a conversation: roles, texts and images.
+    """Return a digest of a conversation: roles, texts and images.
 
     >>> digest([Message("user", "2 + 2?")])
     '722617401bc0e05c291c905eda21a4c7'

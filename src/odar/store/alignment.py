@@ -37,20 +37,20 @@ FORMAT = "odar-alignment-2"
 _MOST_SOURCES_STORED = 3000
 """Clients choose temperatures and lengths, and each choice is a source of its own: the rarest are forgotten."""
 _FADED = 0.5
-"""A source that counts for less than this is forgotten too."""
+"""Sources with less weight than this are dropped too."""
 Served = dict[Source, Running]
 CALIBRATED, RUNNING = "calibrated", "running"
 SERVED, SHIPPED = "served", "shipped"
 """Where the quantiles of signals come from, if not from a calibration."""
 _SYNC_S = 30.0
-"""Between two looks at what other processes served; as much is lost if this one is killed."""
+"""Seconds between two syncs with other processes; as much is lost if this one is killed."""
 _MOST_WAITING = 20_000
 """Energies that may wait for the next sync; beyond it new ones are dropped, since more would change little."""
 _MOST_SOURCES = 1000
 """Sources that are counted; clients choose max_tokens, and each choice is a source of its own."""
 _DAY_S = 86_400.0
 _HALF_LIFE_DAYS = 7.0
-"""After so many days a served candidate counts half."""
+"""Days after which a served candidate counts half."""
 
 
 class AlignmentFile(StateFile[Source, Running]):
@@ -97,7 +97,7 @@ def merged(old: Served, new: Mapping[Source, Running], half_life: float) -> Serv
 
 
 def _kept(total: Served, half_life: float) -> Served:
-    """Without what has faded away, and no more sources than one would ever look at."""
+    """Drop sources with little weight, and the rarest above the limit."""
     today = max((running.day for running in total.values()), default=0.0)
     weights = {source: running.faded(today, half_life).count for source, running in total.items()}
     order = sorted(total, key=lambda source: -weights[source])[:_MOST_SOURCES_STORED]
@@ -125,7 +125,7 @@ def _running(row: Mapping[str, Any]) -> Running:
     return running
 
 
-class Known(NamedTuple):
+class KnownAlignment(NamedTuple):
     """μ and σ, and where they are from: calibrated or running."""
 
     alignment: Alignment
@@ -133,14 +133,14 @@ class Known(NamedTuple):
 
 
 class ServedAlignment:
-    """What one engine knows of its sources. Safe to use from any thread; nothing here waits for a disk but `sync`.
+    """The statistics of one engine's sources. Thread-safe; only `sync` accesses the disk.
 
     Args:
         settings: whether to learn from traffic at all, and how much of it is needed.
         calibrated: the reference.
         file: where counts are kept; None keeps them in memory, for this engine alone.
-        clock: seconds since 1970, by which counts fade.
-        timer: seconds that no change of the clock moves, by which syncs are due.
+        clock: seconds since 1970, for the decay of counts.
+        timer: monotonic seconds, for the syncs.
     """
 
     def __init__(
@@ -169,17 +169,17 @@ class ServedAlignment:
         self._read: dict[Source, tuple[Statistics, QuantileTables | None]] = {}
         self._sync_at = -math.inf
 
-    def find(self, source: Source) -> Known | None:
+    def find(self, source: Source) -> KnownAlignment | None:
         """μ and σ of this source, or None: it is uncalibrated."""
         calibrated = self.calibrated.find(source)
         if calibrated is not None and calibrated.count:  # without log-probabilities it holds quantiles alone
-            return Known(calibrated.alignment, CALIBRATED)
+            return KnownAlignment(calibrated.alignment, CALIBRATED)
         if not self._settings.running:
             return None
         if self._served is None:
             self.sync()  # once: a file of some kilobytes
         found = self._ready.get(source)
-        return None if found is None else Known(found, RUNNING)
+        return None if found is None else KnownAlignment(found, RUNNING)
 
     def load(self) -> None:
         """Read the file now, so that no later call of `find` has to."""
@@ -209,7 +209,7 @@ class ServedAlignment:
                     self.observe(signal, -value if name.endswith("logprob") else value)
 
     def observe(self, source: Source, energy: float) -> None:
-        """Count a served candidate; microseconds, and never an error."""
+        """Count a served candidate; takes microseconds and never raises."""
         if not self._settings.running:
             return
         with self._lock:
@@ -240,7 +240,7 @@ class ServedAlignment:
             self._tables = _tables(faded)
 
     def close(self) -> None:
-        """Write what waits. Idempotent, and does nothing where there is no file."""
+        """Write unsaved counts. Idempotent; does nothing without a file."""
         if self._file is not None and (self._waiting or self._unsaved):
             self.sync()
 

@@ -94,7 +94,7 @@ class Archive:
         by: str | None = None,
         certificate: InstalledCertificate | None = None,
     ) -> str:
-        """Mark an answer right or wrong; returns the trace's full id. The last word counts.
+        """Mark an answer right or wrong; returns the trace's full id. The last mark counts.
 
         With a certificate the thresholds learn from it, see `learning.py`; `by` is the key that marks.
 
@@ -183,7 +183,7 @@ def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
     """The full id behind a prefix of it."""
     if same := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
         return str(same)
-    if exact:  # no hint at other ids: the caller may be a stranger
+    if exact:  # other ids must not be shown: the caller may not be allowed to see them
         raise UnknownName("trace", trace_id, [])
     begins = select(traces.c.id).where(_begins(trace_id))
     ids = list(connection.scalars(begins.limit(_CANDIDATES_SHOWN))) if trace_id else []
@@ -193,7 +193,7 @@ def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
 
 
 def _begins(prefix: str) -> ColumnElement[bool]:
-    """As a range, which the index serves; LIKE would read every id."""
+    """Return the condition as a range, which uses the index; LIKE would read every id."""
     return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
 
 

@@ -41,7 +41,7 @@ class Database:
     """An open database with our tables; use `read` and `write` for transactions.
 
     Raises:
-        SettingsError: `store.url` makes no sense.
+        SettingsError: `store.url` is invalid.
         StoreError: the database cannot be opened, or is newer than this code.
     """
 
@@ -77,7 +77,7 @@ class Database:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether it is a file of our own."""
+        """Whether the store is an SQLite file."""
         return self.url.get_backend_name() == "sqlite"
 
     @contextmanager
@@ -129,7 +129,7 @@ class Database:
     def _sqlite(self, lock_timeout_s: float) -> Engine:
         path = Path(str(self.url.database))
         try:
-            # For its owner alone: the texts of queries may be in it. SQLite gives its WAL the same mode.
+            # Only for its owner: it may contain texts of questions. SQLite gives its WAL the same mode.
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -146,7 +146,7 @@ class Database:
 
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
-            # A reader that turns writer half-way is refused if another wrote meanwhile: ask for the lock first.
+            # A transaction that starts to write later fails if another one wrote meanwhile: take the lock first.
             writes = connection.get_execution_options().get("odar_write", False)
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -173,7 +173,7 @@ class Database:
             create_tables(connection, str(self.name))
 
     def _start_wal(self, deadline: float) -> None:
-        """Turn on WAL, a property of the file; it takes the file for oneself, and SQLite does not wait for that."""
+        """Turn on WAL mode; SQLite does not wait for the lock that it needs, so retry until the deadline."""
         while True:
             with self._named(), self.engine.connect() as connection:
                 raw = connection.connection

@@ -26,7 +26,7 @@ MARK = "odar_sk_"
 PREFIX_LENGTH = len(MARK) + 6
 """Characters kept in the clear; the 36 or so that follow are still far beyond guessing."""
 _LONGEST = 200
-"""A longer "key" is not one of ours, and not worth hashing."""
+"""A longer secret cannot be a key, so it is not hashed."""
 _LISTS = ("models", "paths")
 """Limits that are stored as JSON lists."""
 
@@ -92,7 +92,7 @@ def digest_of(secret: str) -> str:
 
 
 class KeyCache:
-    """The keys in memory. Nothing here touches the database: the store's thread brings changes once a second.
+    """The keys in memory. No method accesses the database: the store's thread loads changes once a second.
 
     A revoked key without limits therefore works for up to a second and a flush interval more; one with limits is
     looked up when it reserves (`odar.store.budgets`).
@@ -105,7 +105,7 @@ class KeyCache:
         return sum(map(len, self._by_prefix.values()))
 
     def load(self, keys: Iterable[Key]) -> None:
-        """Take these in place of all that were there; revoked ones are left out."""
+        """Replace all keys; revoked ones are left out."""
         table: dict[str, list[Key]] = {}
         for key in keys:
             if key.revoked_at is None:
@@ -118,7 +118,7 @@ class KeyCache:
             return None
         digest = digest_of(secret)
         found = None
-        # Which prefix exists is no secret; how much of the digest agrees is, so all of it is always compared.
+        # Prefixes are not secret, digests are: compare them in constant time.
         for key in self._by_prefix.get(secret[:PREFIX_LENGTH], ()):
             if hmac.compare_digest(key.digest, digest):
                 found = key
@@ -139,7 +139,7 @@ Totals = dict[tuple[str, str], Spent]
 def create_key(
     database: Database, name: str, limits: KeyLimits | None = None, *, admin: bool = False
 ) -> tuple[Key, str]:
-    """A new key and its secret, which exists nowhere else.
+    """Create a key and return it with its secret, which is not stored.
 
     Raises:
         InputError: a live key has this name.
@@ -153,7 +153,7 @@ def create_key(
         "key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), made_at, limits, None, admin
     )
     with database.write() as connection:
-        # The count first: it is locked until the end, so that of two keys of one name the second sees the first.
+        # Lock the counter first, so that two keys of the same name cannot be created at once.
         _bump(connection)
         if connection.scalar(select(keys.c.id).where(keys.c.name == name, keys.c.revoked_at.is_(None))):
             raise InputError(f"a key named {name!r} exists; choose another name, or run: odar keys revoke {name}")
@@ -184,7 +184,7 @@ def revoke_key(database: Database, which: str) -> Key:
 
 
 def all_keys(connection: Connection) -> list[Key]:
-    """Every key there ever was, oldest first."""
+    """Return all keys, revoked ones included, oldest first."""
     rows = connection.execute(select(keys).order_by(keys.c.created_at, keys.c.name)).mappings()
     return [_key(row) for row in rows]
 

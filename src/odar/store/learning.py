@@ -1,7 +1,7 @@
 """Thresholds that learn from feedback (`routing.learn`): every move is a row, and can be undone.
 
-One client cannot steer: a mark counts once per trace, only from the key that asked, and at most 20 times a day and
-key. With a step of 0.01 that moves t by at most 0.2 of its range a day.
+A single client has little influence: a mark counts once per trace, only from the key that asked, and at most 20
+times a day and key. With a step of 0.01 that moves t by at most 0.2 of its range a day.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The traces in a few numbers, added up by the database in SQL that SQLite and PostgreSQL both take.
+"""Figures over many traces, computed by the database in SQL that SQLite and PostgreSQL share.
 
 What routing saved is counted against always asking the slow model and against always Hard (SPEC 7.9). Everything
 ODAR itself spent is counted: fast answers, verifications, samples, continuations and surrogates. What the
@@ -30,7 +30,7 @@ ASSUMPTION = (
     "mean of the recorded Hard questions. Questions whose path or model the caller chose are left out."
 )
 MIN_QUESTIONS = 20
-"""Fewer questions of known cost are no reason for a warning."""
+"""Minimum number of questions of known cost for a warning."""
 STEPS = {"day": 10, "hour": 13, "minute": 16}
 """How much of an ISO 8601 time names the day, the hour, the minute."""
 _PERCENTILES = (50, 90, 95, 99)
@@ -208,7 +208,7 @@ _COUNT = func.count().label("queries")
 _COST = func.coalesce(func.sum(traces.c.cost_usd), 0.0).label("cost_usd")
 _UNKNOWN = (func.count() - func.count(traces.c.cost_usd)).label("cost_unknown")
 _NO_PATH = "none"
-"""Where queries are counted that failed before a path was chosen."""
+"""Path of questions that failed before one was chosen."""
 
 
 def _cells(connection: Connection, conditions: Conditions) -> list[dict[str, Any]]:
@@ -306,7 +306,7 @@ def _latencies(
     """Percentiles by nearest rank: the least value that so many in a hundred do not exceed."""
     rank = func.row_number().over(partition_by=traces.c.path, order_by=traces.c.seconds).label("rank")
     ranked = select(traces.c.path, traces.c.seconds, rank).where(*conditions).subquery()
-    # Only these ranks are fetched; that some are of another path's does no harm.
+    # Fetch only these ranks; some rows belong to the ranks of another path and are ignored.
     ranks = {(name, p): -(-n * p // 100) for name, n in counts.items() for p in _PERCENTILES}
     rows = connection.execute(select(ranked).where(ranked.c.rank.in_(set(ranks.values()))))
     at = {(path or _NO_PATH, rank): seconds for path, seconds, rank in rows}

@@ -1,8 +1,8 @@
 """Deletes old traces in small batches, by a date that a wrong clock cannot push forward.
 
-A wall clock can be set to any year by hand, by NTP or by a dead battery. Time has certainly passed up to the
-newest trace that was there when the store was opened, and since then by as much as the monotonic clock says. The
-wall clock counts for more once it has run for hours without a jump.
+A wall clock can be set to any year by hand, by NTP or by an empty battery. It is certain that time has passed up to
+the newest trace that was there when the store was opened, plus the monotonic time since then. The wall clock is
+trusted once it has run for hours without a jump.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def newest_trace(connection: Connection) -> float | None:
 def sweep(database: Database, days: int, now: datetime) -> bool:
     """Delete one batch of what is too old, feedback and stored responses included; True if there is more.
 
-    The keys' bills stay.
+    The spending of keys is kept.
     """
     if days == 0:
         return False
@@ -93,7 +93,7 @@ class Calendar:
         self._known = wall() if newest is None else newest
 
     def now(self) -> datetime:
-        """The time to delete by: never later than the wall clock, and earlier while that is not trusted."""
+        """Return the time used for deleting: at most the wall clock, earlier while that is not trusted."""
         wall, steady = self._wall(), self._steady()
         jump, self._offset = wall - steady - self._offset, wall - steady
         if abs(jump) > JUMP_S:

@@ -34,7 +34,7 @@ class Store:
     """Traces, feedback and keys of one process. Safe to use from any thread; starts the thread that writes.
 
     Raises:
-        SettingsError: `store.url` makes no sense.
+        SettingsError: `store.url` is invalid.
         StoreError: the database cannot be opened, or is of another version.
     """
 
@@ -59,14 +59,14 @@ class Store:
         self._writer = TraceWriter(self._database, self.settings, tend=self._run_maintenance)
 
     def put(self, record: Record) -> bool:
-        """Record what became of a query; False if it was shed. Never waits, never raises.
+        """Record the result of a question; False if it was dropped. Never waits, never raises.
 
         With `store.enabled = false` nothing is kept but what keys with limits spent.
         """
         return self._writer.put(record) if self.settings.enabled else False
 
     def health(self) -> Health:
-        """How the store is doing, for a health page; looks at no disk."""
+        """Return the state of the store; does not access the disk."""
         return self._writer.health()
 
     async def flush(self) -> bool:
@@ -97,7 +97,7 @@ class Store:
         self._certificate, self._use_t = certificate, use
 
     async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> str:
-        """Mark an answer right or wrong, by the trace's full id. The last word counts; `by` is the key that marks.
+        """Mark an answer right or wrong, by the trace's full id. The last mark counts; `by` is the key that marks.
 
         Raises:
             UnknownName: there is no such trace.

@@ -30,7 +30,7 @@ _MAX_WAITING = 20_000
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """How one target is doing."""
+    """State of one target."""
 
     scope: str
     kind: str
@@ -60,7 +60,7 @@ class _Scope:
 
 
 class ServedTargets:
-    """All targets of an engine by scope: the settings', a key's, a request's. Safe to use from any thread.
+    """All targets of an engine by scope: the settings', a key's, a request's. Thread-safe.
 
     Args:
         path: how t moves the thresholds.
@@ -127,7 +127,7 @@ class ServedTargets:
             threading.Thread(target=self.sync, name="odar-targets", daemon=True).start()
 
     def report(self) -> list[TargetReport]:
-        """How every target is doing, the settings' first."""
+        """Return the state of every target, the settings' first."""
         with self._lock:
             found = []
             for key, scope in self._scopes.items():
@@ -168,7 +168,7 @@ class ServedTargets:
                     scope.restored = True
 
     def close(self) -> None:
-        """Write what waits, with what is still to be worked off."""
+        """Write unsaved counts and the remaining debt."""
         if self._scopes:
             self.sync(closing=True)
 

@@ -1,9 +1,6 @@
 """OpenTelemetry spans of a query, by the GenAI semantic conventions. Off unless asked for; needs `odar[otel]`.
 
-telemetry_of(settings) ─▶ spans.py       steps become spans
-                          attributes.py  what ODAR knows, in the conventions' words
-                          content.py     the texts, only with store.content = true
-                          export.py      to where OTEL_* says
+`spans.py` turns steps into spans, `attributes.py` has their attributes, with texts only if `store.content = true`.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ _ADDRESSES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 
 def telemetry_of(settings: Settings, environ: Mapping[str, str] | None = None) -> Observer | None:
-    """The observer that the settings ask for: one that makes spans, or None, which costs nothing.
+    """Return the observer that creates spans, or None if spans are off.
 
     Raises:
         SettingsError: spans are asked for and the extra is not installed.
@@ -41,9 +38,9 @@ def telemetry_of(settings: Settings, environ: Mapping[str, str] | None = None) -
 
 
 def _wanted(settings: Settings, environ: Mapping[str, str]) -> bool:
-    """The setting decides; without one, the standard variables of OpenTelemetry.
+    """Whether spans are on: by the setting, otherwise by the standard variables of OpenTelemetry.
 
-    The SDK's own switch is above both.
+    OTEL_SDK_DISABLED overrides both.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False

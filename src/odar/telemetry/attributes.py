@@ -1,7 +1,7 @@
-"""What ODAR knows of a step, in the words of OpenTelemetry's GenAI conventions; what those lack is `odar.*`.
+"""Attributes of spans by OpenTelemetry's GenAI conventions; others are called `odar.*`.
 
-https://github.com/open-telemetry/semantic-conventions-genai (status: development), read in November 2026. No text
-that a user or a model wrote is in here. Unknown is left out, never 0.
+https://github.com/open-telemetry/semantic-conventions-genai (status: development), read in November 2026. Texts are
+only in `input_messages` and `output_messages`. Unknown values are left out, never 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WELL_KNOWN = {
 
 
 def of_server(name: str, settings: ProviderSettings | None) -> Attributes:
-    """Who is called, and where.
+    """Name and address of a provider.
 
     >>> of_server("ollama", ProviderSettings(kind="openai", base_url="http://127.0.0.1:11434/v1"))
     {'gen_ai.provider.name': 'ollama', 'server.address': '127.0.0.1', 'server.port': 11434}
@@ -52,7 +52,7 @@ def of_server(name: str, settings: ProviderSettings | None) -> Attributes:
 
 
 def of_request(request: Request, *, stream: bool) -> Attributes:
-    """What is asked of a model."""
+    """The request to a model."""
     sampling = request.sampling
     return _known(
         {
@@ -70,7 +70,7 @@ def of_request(request: Request, *, stream: bool) -> Attributes:
 
 
 def of_reply(reply: Reply) -> Attributes:
-    """What came back, and what it took."""
+    """The reply and its usage."""
     return _usage(reply.usage) | _known(
         {
             "gen_ai.response.model": reply.model or None,
@@ -91,12 +91,12 @@ def of_agent(step: Step, model: str) -> Attributes:
 
 
 def of_estimate(estimate: Estimate) -> Attributes:
-    """How hard it looks."""
+    """The estimated difficulty."""
     return {"odar.prior": estimate.difficulty, "odar.estimator": estimate.estimator}
 
 
 def of_decision(decision: Decision) -> Attributes:
-    """Where it goes. The cue of its expert is left out: it is made of words of the query."""
+    """The path. The cue of its expert is left out: it contains words of the question."""
     return _known(
         {
             "odar.path": decision.path.value,
@@ -111,7 +111,7 @@ def of_decision(decision: Decision) -> Attributes:
 
 
 def of_fusion(candidates: Sequence[Candidate], verdict: Verdict) -> Attributes:
-    """Who won, and by what: free energies F and F̃, where every candidate has them."""
+    """The winner, the scorer, and free energies F and F̃ if every candidate has them."""
     energies = [candidate.energy for candidate in candidates]
     found: Attributes = {
         "odar.candidates": len(candidates),
@@ -131,7 +131,7 @@ def of_fusion(candidates: Sequence[Candidate], verdict: Verdict) -> Attributes:
 
 
 def of_answer(answer: Answer) -> Attributes:
-    """The whole of it."""
+    """The answer and its trace."""
     trace = answer.trace
     return of_decision(trace.decision) | _known(
         {
@@ -186,7 +186,7 @@ def _known(attributes: Attributes) -> Attributes:
 
 
 def input_messages(messages: Iterable[Message]) -> str:
-    """A conversation as JSON. Pictures are named, not sent.
+    """A conversation as JSON, without the data of images.
 
     >>> input_messages([Message("user", "Hi")])
     '[{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]'

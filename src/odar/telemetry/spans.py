@@ -95,7 +95,7 @@ class Spans:
                 raise
 
     def tell(self, fact: Any) -> None:
-        """What came of a step, on its span."""
+        """Add the result of a step to its span."""
         span = get_current_span()
         if span is INVALID_SPAN or not span.is_recording():
             return
@@ -160,14 +160,14 @@ def _set(span: Span, figures: Mapping[str, Any]) -> None:
 
 
 def tracer(environ: Mapping[str, str]) -> trace.Tracer:
-    """A tracer for ODAR's spans. What an application has set up is used; nothing global is set up here."""
+    """Return a tracer: that of the application's tracer provider if there is one. Sets up nothing global."""
     known = trace.get_tracer_provider()
     provider = _own(_protocol(environ)) if isinstance(known, trace.ProxyTracerProvider) else known
     return provider.get_tracer("odar", version("odar"), SCHEMA)
 
 
 def resource(environ: Mapping[str, str]) -> Resource:
-    """Who makes the spans: `odar`, unless the environment says otherwise."""
+    """Return the resource of the spans: service `odar`, unless the environment names another."""
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     own = {"service.version": version("odar")} | ({} if named else {"service.name": "odar"})
     return Resource.create(own)
@@ -175,7 +175,7 @@ def resource(environ: Mapping[str, str]) -> Resource:
 
 @cache
 def _own(protocol: str) -> TracerProvider:
-    """One for the process: it has a thread. It hands over what it holds when the process ends."""
+    """Return the tracer provider of this process; it exports what is left when the process ends."""
     provider = TracerProvider(resource=resource(os.environ))
     provider.add_span_processor(BatchSpanProcessor(_exporter(protocol)))
     return provider
