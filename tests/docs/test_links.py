@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import pytest
 from docsite.markdown import ROOT, Link, Page, pages, slugify
 
-NAMES = {page: str(page.path.relative_to(ROOT)) for page in pages()}
+PAGES = {page.path: page for page in pages()}
+NAMES = {page: str(page.path.relative_to(ROOT)) for page in PAGES.values()}
 
 
 def fault_of(link: Link) -> str | None:
@@ -23,22 +24,22 @@ def fault_of(link: Link) -> str | None:
         return f"{link.where}: {link.target} is not there"
     if not file.is_relative_to(ROOT):
         return f"{link.where}: {link.target} is outside the repository"
-    if anchor and file.suffix == ".md" and anchor not in Page(file).anchors:
-        return f"{link.where}: {link.target} names no heading; there are {', '.join(sorted(Page(file).anchors))}"
+    if anchor and file.suffix == ".md" and anchor not in (anchors := (PAGES.get(file) or Page(file)).anchors):
+        return f"{link.where}: {link.target} names no heading; there are {', '.join(sorted(anchors))}"
     return None
 
 
-@pytest.mark.parametrize("page", pages(), ids=NAMES.get)
+@pytest.mark.parametrize("page", PAGES.values(), ids=NAMES.get)
 def test_links_lead_somewhere(page):
     assert not [fault for link in page.links if (fault := fault_of(link))]
 
 
-@pytest.mark.parametrize("page", pages(), ids=NAMES.get)
+@pytest.mark.parametrize("page", PAGES.values(), ids=NAMES.get)
 def test_a_page_has_one_title_and_no_heading_twice(page):
     """The site and GitHub number equal headings differently: a link to one of them would be wrong on one of the two."""
     assert [level for level, _ in page.headings].count(1) == 1
     slugs = [slugify(words) for _, words in page.headings]
-    linked = {unquote(link.target).partition("#")[2] for other in pages() for link in other.links}
+    linked = {unquote(link.target).partition("#")[2] for other in PAGES.values() for link in other.links}
     assert not {slug for slug in slugs if slugs.count(slug) > 1} & linked
 
 
