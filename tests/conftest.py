@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -12,6 +13,15 @@ from hypothesis import settings
 
 settings.register_profile("odar", deadline=None, max_examples=100)
 settings.load_profile("odar")
+
+gc.disable()  # what is collected here stays until the end: looking for garbage in it takes seconds in each process
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but not among the modules and tests that were loaded."""
+    gc.freeze()
+    gc.enable()
+
 
 # A shell that runs the tests in the background lets them ignore SIGINT, and every process they start would too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

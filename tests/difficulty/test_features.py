@@ -158,6 +158,7 @@ def test_only_a_prefix_is_read_but_lengths_are_exact() -> None:
     assert names["question_marks"] == 0 == phi(Query("x" * READ_LIMIT + "?"))[FEATURES.index("question_marks")]
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("unit", ["word ", "Why? Because it is. ", "$x$ ", "a"])
 def test_a_long_text_takes_linear_time(unit: str) -> None:
     """Quadratic time would exceed the limit of a test."""
@@ -220,6 +221,7 @@ def test_blocks_are_found_as_defined(text: str) -> None:
     assert list(_latex_blocks(text)) == [match.span() for match in BLOCK.finditer(text)]
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("unit", ["\\( ", "\\begin{a} ", "$$x", "$x", "\\[\n"])
 def test_unclosed_latex_takes_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))  # half a second; 400 s by the pattern
@@ -325,11 +327,13 @@ def test_features_do_not_depend_on_what_the_tables_hold() -> None:
     np.testing.assert_array_equal(phi_batch(queries[::-1])[::-1], warm)
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("unit", ["a-", "a ", "a b.", ". ", "a\n", "'a"])
 def test_sentences_are_found_in_linear_time(unit: str) -> None:
     assert np.isfinite(features.readability(unit * (1_000_000 // len(unit))))
 
 
+@pytest.mark.timeout(180)
 def test_the_deepest_tree_takes_linear_time() -> None:
     assert tree_depth([0, *range(500_000)]) == 500_001
 

@@ -100,6 +100,7 @@ def test_whatever_follows_the_mark_comes_back(answer):
     assert extract_answer(f"Some steps.\nAnswer: {answer}") == answer
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "piece", ["*", " ", "\n", "Answer:", "\\boxed{", "{", "the answer is ", "Judgment: ", "` "]
 )
@@ -202,6 +203,7 @@ def test_grouping_is_a_partition_that_no_order_changes(answers):
     assert [[a == b for b in forth] for a in forth] == [[a == b for b in back] for a in back]
 
 
+@pytest.mark.timeout(180)
 def test_a_long_text_takes_linear_time():
     """Quadratic time would exceed the limit of a test."""
     conclusion("1,1," * 250_000)

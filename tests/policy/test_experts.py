@@ -117,6 +117,7 @@ def test_any_keywords_are_found_as_defined(keywords, text):
     assert Keywords(keywords).found(text, set(re.findall(r"\w+", text))) == by_definition(keywords, text)
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("unit", ["word ", "$", "1 ", "is ", " ", "c+", "\\sqr"])
 def test_a_long_text_takes_linear_time(unit):
     """Quadratic time would exceed the limit of a test."""

@@ -51,6 +51,7 @@ SCORERS = {
 }
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", SCORERS)
 def test_time_grows_with_the_length_of_the_text(name):
     """A pattern with quadratic or worse backtracking would run into the timeout of the test run."""
