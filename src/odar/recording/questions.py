@@ -166,10 +166,10 @@ def effort_of(row: Mapping[str, Any]) -> float | None:
     >>> effort_of({"time": 3}), effort_of({"reasoning": "two words"}), effort_of({})
     (3.0, 2.0, None)
     """
-    effort = row.get("time")
+    effort = _value(row, "time")
     if effort is None:
         return float(len(row["reasoning"].split())) if row.get("reasoning") else None
-    return _number(row, "time")
+    return float(effort)
 
 
 def _parse(text: bytes, source: str, folder: FilePath, decode: Decode[T]) -> list[T]:
@@ -199,73 +199,54 @@ def _question(
         raise ValueError(f"unknown field {unknown[0]!r} (known: {', '.join(FIELDS)})")
     if row.get("gold") is not None and not row.get("set"):
         raise ValueError("gold needs set: the benchmark whose scorer reads it")
+    name, path, seed = (_value(row, each) for each in ("id", "path", "seed"))
+    answer, accepted = _value(row, "answer"), _value(row, "accept") or []
     return Question(
-        id=_id(row.get("id"), number),
+        id=str(number if name is None else name),
         query=query_of(row, folder, read_conversation),
-        path=_path(row.get("path")),
-        max_cost_usd=_number(row, "max_cost"),
-        seed=_seed(row.get("seed")),
-        answers=_answers(row),
+        path=None if path is None else Path(path),
+        max_cost_usd=_value(row, "max_cost"),
+        seed=seed,
+        answers=() if answer is None else (str(answer), *map(str, accepted)),
         gold=row.get("gold"),
-        set=_text(row, "set"),
-        split=_split(row),
-        stratum=_text(row, "stratum") or _text(row, "domain"),
+        set=_value(row, "set") or "",
+        split=_value(row, "split") or "",
+        stratum=_value(row, "stratum") or _value(row, "domain") or "",
         effort=effort_of(row),
     )
 
 
-def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
-    answer, accepted = row.get("answer"), row.get("accept") or ()
-    if answer is None:
-        return ()
-    if not isinstance(answer, str | int | float) or isinstance(answer, bool):
-        raise ValueError(f"answer is {_kind(answer)}, not a text or a number")
-    if not isinstance(accepted, list | tuple):
-        raise ValueError(f"accept is {_kind(accepted)}, not a list of answers")
-    return (str(answer), *map(str, accepted))
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
-def _split(row: Mapping[str, Any]) -> str:
-    split = _text(row, "split")
-    if split not in SPLITS:
-        raise ValueError(f"split {split!r} is not one of: {', '.join(SPLITS[1:])}")
-    return split
+_TEXT = (lambda value: isinstance(value, str), "text")
+_NUMBER = (_is_number, "a number of at least 0")
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "id": (
+        lambda value: type(value) is int or (isinstance(value, str) and value != ""),
+        "a name or a whole number",
+    ),
+    "answer": (lambda value: type(value) in (str, int, float), "a text or a number"),
+    "accept": (lambda value: isinstance(value, list), "a list of answers"),
+    "path": (lambda value: value in list(Path), f"one of: {', '.join(Path)}"),
+    "split": (lambda value: value in SPLITS, f"one of: {', '.join(SPLITS[1:])}"),
+    "seed": (lambda value: _is_number(value) and isinstance(value, int), "a whole number of at least 0"),
+    **dict.fromkeys(("max_cost", "time"), _NUMBER),
+    **dict.fromkeys(("set", "stratum", "domain"), _TEXT),
+}
+"""What a field may hold, and the name of that in an error message."""
 
 
-def _text(row: Mapping[str, Any], name: str) -> str:
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    """Return a field, None if it is missing; raises ValueError if it holds something else than it may."""
     value = row.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} is {_kind(value)}, not text")
-    return value or ""
-
-
-def _id(value: Any, number: int) -> str:
-    if value is None:
-        return str(number)
-    if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
-        raise ValueError(f"id is {_kind(value)}, not a name or a whole number")
-    return str(value)
-
-
-def _path(value: Any) -> Path | None:
-    if value is not None and value not in list(Path):
-        raise ValueError(f"path {value!r} is not one of: {', '.join(Path)}")
-    return None if value is None else Path(value)
-
-
-def _number(row: Mapping[str, Any], name: str) -> float | None:
-    value = row.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
-        raise ValueError(f"{name} is {value!r}, not a number of at least 0")
-    return float(value)
-
-
-def _seed(value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise ValueError(f"seed is {value!r}, not a whole number of at least 0")
-    return value
+    is_valid, expected = _CHECKS[name]
+    if value is None or is_valid(value):
+        return value
+    is_short = type(value) in (int, float) or (type(value) is str and value and expected.startswith("one of"))
+    found = repr(value) if is_short else _kind(value)
+    raise ValueError(f"{name} is {found}, not {expected}")
 
 
 def _kind(value: Any) -> str:
