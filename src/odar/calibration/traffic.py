@@ -24,7 +24,7 @@ from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
 from odar.policy.energy import free_energy
 from odar.policy.equivalence import equivalent
-from odar.policy.path import Thresholds
+from odar.policy.path import Thresholds, path_shares
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array
 from odar.policy.signals import AnswerKind, AnswerSignals, SignalArrays
@@ -181,10 +181,7 @@ def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
 
 
 def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:
-    if not len(fast):
-        return (0.0, 0.0, 0.0)
-    shares = np.bincount(setup.route(fast).path, minlength=3) / len(fast)
-    return float(shares[0]), float(shares[1]), float(shares[2])
+    return path_shares(setup.route(fast).path) if len(fast) else (0.0, 0.0, 0.0)
 
 
 def _same_agents(document: Mapping[str, Any], sources: Mapping[Step, tuple[str, str]]) -> bool:

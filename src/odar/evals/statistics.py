@@ -223,11 +223,33 @@ class Standing:
 def standings(arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference: PolicyOutcome) -> list[Standing]:
     """Return a row for every outcome; gains are against the reference."""
     items, strata = item_names(arrays), strata_of(arrays)
+    seeds = [key.seed for key in arrays.items.keys]
     base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
     gains = [None if each is reference else paired(each.score, reference.score, items, strata) for each in outcomes]
-    tests = [gain.p if gain else None for gain in gains]
-    rows = zip(outcomes, gains, benjamini_hochberg(tests), strict=True)
-    return [_standing(arrays, each, gain, p, base, items, strata) for each, gain, p in rows]
+    adjusted = benjamini_hochberg([gain.p if gain else None for gain in gains])
+    rows = []
+    for outcome, gain, p in zip(outcomes, gains, adjusted, strict=True):
+        means, places = by_item(outcome.score, items)
+        mean, calls = float(outcome.score.mean()), float(outcome.calls.mean())
+        rows.append(
+            Standing(
+                name=outcome.name,
+                accuracy=bootstrap_mean(means, strata=[strata[i] for i in places]),
+                folds=fold_interval(means, arrays.items.fold[places]),
+                seeds=over_seeds(outcome.score, seeds)[1],
+                gain=gain,
+                adjusted=p,
+                calls=calls,
+                cost_usd=known_mean(outcome.cost),
+                tokens=known_mean(outcome.tokens),
+                median_s=float(np.median(outcome.seconds)),
+                tail_s=float(np.percentile(outcome.seconds, 95)),
+                mix=outcome.mix,
+                efficiency=(None if base is None or outcome.name == "single-fast" else 100 * (mean - base) / calls),
+                note=outcome.note,
+            )
+        )
+    return rows
 
 
 def paired(
@@ -257,37 +279,3 @@ def label_free(arrays: PanelArrays) -> list[Hashable]:
 def known_mean(values: Array) -> float | None:
     """The mean, or None where a part of it is unknown."""
     return None if np.isnan(values).any() else float(values.mean())
-
-
-def _standing(
-    arrays: PanelArrays,
-    outcome: PolicyOutcome,
-    gain: Difference | None,
-    adjusted: float | None,
-    base: float | None,
-    items: Sequence[Hashable],
-    strata: Sequence[Hashable],
-) -> Standing:
-    means, places = by_item(outcome.score, items)
-    calls = float(outcome.calls.mean())
-    above = (
-        None
-        if base is None or outcome.name == "single-fast"
-        else 100 * (float(outcome.score.mean()) - base) / calls
-    )
-    return Standing(
-        name=outcome.name,
-        accuracy=bootstrap_mean(means, strata=[strata[i] for i in places]),
-        folds=fold_interval(means, arrays.items.fold[places]),
-        seeds=over_seeds(outcome.score, [key.seed for key in arrays.items.keys])[1],
-        gain=gain,
-        adjusted=adjusted,
-        calls=calls,
-        cost_usd=known_mean(outcome.cost),
-        tokens=known_mean(outcome.tokens),
-        median_s=float(np.median(outcome.seconds)),
-        tail_s=float(np.percentile(outcome.seconds, 95)),
-        mix=outcome.mix,
-        efficiency=above,
-        note=outcome.note,
-    )

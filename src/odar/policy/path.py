@@ -27,6 +27,16 @@ SIMPLE, MEDIUM, HARD = range(3)
 """Numbers of the paths in arrays: indices into PATHS."""
 
 
+def path_shares(paths: Ints) -> tuple[float, float, float]:
+    """Return the shares of Simple, Medium and Hard; NaN without any path.
+
+    >>> path_shares(np.array([0, 0, 2, 0]))
+    (0.75, 0.0, 0.25)
+    """
+    simple, medium, hard = (float((paths == path).mean()) if len(paths) else np.nan for path in range(3))
+    return simple, medium, hard
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """τ1 and τ2 on the difficulty (SPEC 1, 2.7).

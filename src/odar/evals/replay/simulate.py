@@ -17,7 +17,7 @@ from odar.evals.replay.arrays import PanelArrays
 from odar.policy.alignment import Source, Statistics
 from odar.policy.energy import free_energy
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
-from odar.policy.path import HARD, MEDIUM, Route, Routing, Thresholds, thresholds_by_expert
+from odar.policy.path import HARD, MEDIUM, Route, Routing, Thresholds, path_shares, thresholds_by_expert
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import QuantileTables
@@ -161,10 +161,7 @@ class PolicyOutcome:
     @property
     def mix(self) -> tuple[float, float, float]:
         """Shares of Simple, Medium and Hard; NaN where the policy knows no paths."""
-        if (self.path == NO_PATH).any():
-            return (float("nan"),) * 3
-        shares = np.bincount(self.path, minlength=3) / len(self.path)
-        return float(shares[0]), float(shares[1]), float(shares[2])
+        return path_shares(self.path[self.path != NO_PATH])
 
 
 def odar(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:

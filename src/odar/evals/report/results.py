@@ -12,6 +12,7 @@ from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, colu
 from odar.evals.report.findings import STRATA, Findings, facets, frontier, macro
 from odar.evals.router_quality import pearson
 from odar.evals.statistics import known_mean
+from odar.policy.path import path_shares
 from odar.policy.rules import Array, Bools
 
 PATHS = ("Simple", "Medium", "Hard")
@@ -70,7 +71,7 @@ def _benchmark_row(
         else:
             gains.append(macro([odar.score[mask] - other.score[mask] for mask in masks]))
     together = np.logical_or.reduce(masks)
-    mix = np.mean([np.bincount(odar.path[mask], minlength=3) / mask.sum() for mask in masks], axis=0)
+    mix = np.mean([path_shares(odar.path[mask]) for mask in masks], axis=0)
     calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
     category = findings.category(name[0]) if single else ""
     return [name[0], category, int(together.sum()), *means, *gains, calls, _mix(mix)]
@@ -273,8 +274,7 @@ def mix_figure(findings: Findings) -> Exhibit:
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
     for name, mask in masks.items():
-        shares = np.bincount(odar.path[mask], minlength=3) / mask.sum()
-        rows.append([name, *map(float, shares), float(odar.calls[mask].mean())])
+        rows.append([name, *path_shares(odar.path[mask]), float(odar.calls[mask].mean())])
 
     def draw(canvas: Any, palette: Palette) -> None:
         axes = canvas.subplots()
@@ -341,7 +341,7 @@ def details(findings: Findings) -> list[Exhibit]:
                 means = [
                     float(findings.outcomes[p].score[places].mean()) for p in ("single-fast", "single-slow", "odar")
                 ]
-                mix = np.bincount(findings.odar.path[places], minlength=3) / len(places)
+                mix = path_shares(findings.odar.path[places])
                 rows.append([value, len(places), *means, float(findings.odar.calls[places].mean()), _mix(mix)])
             columns = [Column(name, ""), Column("items", "d"), Column("fast"), Column("slow"), Column("ODAR")]
             columns += [Column("calls", ".2f"), Column("S / M / H", "")]
