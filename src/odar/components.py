@@ -17,10 +17,11 @@ from odar.agents.ledger import Ledger, Limits
 from odar.agents.llm_judge import LLMJudge
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.scoring import EnergyScorer, Judge, Surrogate
-from odar.agents.team import Team
+from odar.agents.team import Team, Terms
 from odar.background import run_in_background, run_in_thread
 from odar.calibration_file import FITTED, load_calibration
 from odar.config import load_settings
+from odar.conversation import NO_OPTIONS
 from odar.difficulty.base import REACH, Estimator, LengthEstimator, estimate_turn, open_estimator
 from odar.errors import InputError
 from odar.inputs import check_length, check_text
@@ -77,9 +78,18 @@ class InProcessEstimator:
             if not self._loaded:
                 await loop.run_in_executor(self._threads, self._load)
             if self.at_once(query):
-                return estimate_turn(self._estimator, query, thresholds)
-            return await loop.run_in_executor(self._threads, estimate_turn, self._estimator, query, thresholds)
+                return self.now(query, thresholds)
+            return await loop.run_in_executor(self._threads, self.now, query, thresholds)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            return self._fallback(query, error)
+
+    def now(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
+        """The estimate, made in this thread by an estimator that is loaded."""
+        try:
+            return estimate_turn(self._estimator, query, thresholds)
+        except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
             return self._fallback(query, error)
@@ -144,6 +154,7 @@ class Components:
         self.warm = False  # whether what the first question needs is loaded
 
         # models and prompts
+        self._common_terms: dict[tuple[Role, str], Terms] = {}
         self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")
@@ -202,8 +213,11 @@ class Components:
         if assignment is not None:
             names = {Role.FAST: assignment.fast, Role.SLOW: assignment.slow}
             pair = {role: next(c for c in self.cards[role] if c.name == name) for role, name in names.items()}
-        seed = self.settings.seed if seed is None else seed
-        return Team(self.settings, pair, self.prompts, self.providers, query, ledger, seed)
+        team = Team(self.settings, pair, self.prompts, self.providers, query, ledger)
+        team.seed = self.settings.seed if seed is None else seed
+        if query.options is NO_OPTIONS and seed is None:
+            team.known_terms = self._common_terms
+        return team
 
     def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:
         """Return a single agent that passes a request through, without ODAR's prompts and settings."""

@@ -144,10 +144,12 @@ class Odar(Components):
             error.spend = ledger.spend()
             raise
         finally:
-            aim.settle(ledger.spend())
+            if aim.target is not None:
+                aim.settle(ledger.spend())
 
-        winner = candidates[verdict.winner]
-        cut_off = cut_off_notes(cut_off_counts(candidates, query.options), team.token_limits())
+        winner, cut_off = candidates[verdict.winner], []
+        if any(candidate.finish == "length" for candidate in candidates):
+            cut_off = cut_off_notes(cut_off_counts(candidates, query.options), team.token_limits())
         faults = [decision.estimate.fallback, *team.notes, *map(str, team.failures), winner.fault, *cut_off]
         trace = Trace(
             id=serving.trace_id or uuid.uuid4().hex,
@@ -260,7 +262,7 @@ class Odar(Components):
     async def _estimate(self, query: Query, ledger: Ledger, limits: tuple[float, ...]) -> Estimate:
         """Estimate d(x), given the turns before the question, as exactly as these limits need it."""
         if ledger.time_left() > 0 and self.estimates.at_once(query):
-            return await self.estimates(query, limits)
+            return self.estimates.now(query, limits)
         try:
             async with asyncio.timeout(ledger.time_left()) as limit:
                 estimate = await self.estimates(query, limits)

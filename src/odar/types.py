@@ -76,6 +76,8 @@ class Query:
     @property
     def earlier(self) -> tuple[str, ...]:
         """What the user said before the last turn, the oldest first."""
+        if len(self.turns) < 2:
+            return ()
         return tuple(turn.text for turn in self.turns if turn.role == "user")[:-1]
 
 

@@ -44,6 +44,8 @@ class EnergyScorer:
         source = self._source(candidate.step, team, scorer, candidate.model)
         known = None if source is None else self.alignment.find(source)
         energy = measure(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
+        if energy is None and candidate.energy is None:
+            return candidate
         if energy is not None and (known or scorer):
             energy = dataclasses.replace(energy, origin=known.origin if known else "", scorer=scorer)
         return dataclasses.replace(candidate, energy=energy)

@@ -84,7 +84,8 @@ class Team:
     """What was done otherwise than asked, though nothing failed."""
     extra_prompts: dict[str, str] = field(default_factory=dict)
     """MD5 of prompts that were used besides those of the steps, by name."""
-    _terms: dict[tuple[Role, str], Terms] = field(default_factory=dict)
+    known_terms: dict[tuple[Role, str], Terms] = field(default_factory=dict)
+    """Terms by role and model; teams share them where the client asks for nothing in particular."""
 
     async def answer(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
         """The fast agent's answer, or several."""
@@ -128,10 +129,11 @@ class Team:
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
             return plain_terms(card, self.query.options, self.ledger.time_left(), priced=priced)
-        if (role, card.name) not in self._terms:
+        known = self.known_terms.get((role, card.name))
+        if known is None:
             agent = self.settings.agent(role)
-            self._terms[role, card.name] = agent_terms(agent, card, self.query.options, self.seed)
-        return self._terms[role, card.name]
+            known = self.known_terms[role, card.name] = agent_terms(agent, card, self.query.options, self.seed)
+        return known
 
     @property
     def prices(self) -> dict[Role, Price | None]:
@@ -221,6 +223,9 @@ class Team:
             quirks=terms.quirks,
             options=self._options(card, terms.quirks),
         )
+        if count == 1:
+            answers = await self._call(step, card, request, on_delta)
+            return [self._candidate(step, card, completion, proposed[0]) for completion in answers]
         candidates: dict[int, Candidate] = {}
         async with aclosing(self._samples(step, card, request, on_delta)) as found:
             async for index, completion in found:
@@ -232,6 +237,8 @@ class Team:
     def read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Everything the model is billed for reading: descriptions of tools are part of the prompt."""
         options = self.query.options
+        if not options.tools and options.format is None:
+            return messages
         told = [f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools]
         told += [str(options.format.schema)] if options.format and options.format.schema else []
         return (*messages, Message("system", "\n".join(told))) if told else messages
@@ -264,7 +271,7 @@ class Team:
     ) -> AsyncGenerator[tuple[int, Completion]]:
         """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
         # A client that names a model outside the catalogue asks it as it would without ODAR.
-        in_one = card.n or request.n == 1 or (self.plain and request.unlisted_model)
+        in_one = card.n or (self.plain and request.unlisted_model)
         together = await self._call(step, card, request, on_delta) if in_one else []
         for index, completion in enumerate(together):
             yield index, completion
@@ -301,14 +308,15 @@ class Team:
             self.failures.append(Failure(step.role, error))
             return []
         usable = self._usable(reply.completions[: request.n], step, card)
-        wholes = [self._whole(each, step, card, request, on_delta) for each in usable]
-        return [await wholes[0]] if len(wholes) == 1 else list(await asyncio.gather(*wholes))
+        if not self.continues or all(completion.finish != "length" for completion in usable):
+            return usable
+        return await asyncio.gather(*(self._whole(each, step, card, request, on_delta) for each in usable))
 
     async def _whole(
         self, completion: Completion, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        if not self.continues or completion.finish != "length":
+        if completion.finish != "length":
             return completion
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
         stated = self._reading(step, completion.text, completion.finish).stated

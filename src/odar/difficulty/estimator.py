@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -94,6 +93,8 @@ class _Linear(NamedTuple):
     """Values of f9, f10 and f13 in the middle of their bounds: the range that `Scaling` clips them to."""
     reach: float
     """How far the parse can move the logit from the middle, at most."""
+    inner_knots: list[float]
+    """Where the pieces of the map meet."""
 
 
 class LearnedEstimator:
@@ -232,8 +233,8 @@ class LearnedEstimator:
     def _difficulty(self, logit: float) -> float:
         """m(σ(logit)) of one row."""
         raw = 1 / (1 + math.exp(-min(max(logit, -_STEEPEST), _STEEPEST)))
-        at = min(max(bisect_right(self.map_, raw, key=itemgetter(0)), 1), len(self.map_) - 1)
-        (x0, y0), (x1, y1) = self.map_[at - 1 : at + 1]
+        at = bisect_right(self._unit().inner_knots, raw)
+        (x0, y0), (x1, y1) = self.map_[at : at + 2]
         return y0 + (y1 - y0) * (raw - x0) / (x1 - x0)
 
     def _mapped(self, logit: Array) -> Array:
@@ -258,7 +259,8 @@ class LearnedEstimator:
             parsed = [terms[i] for i in PARSED]
             spans = (abs(term.weight) * (term.high - term.low) / term.scale for term in parsed)
             middle = [math.expm1((term.low + term.high) / 2) for term in parsed]
-            self._linear = _Linear(terms, middle, sum(spans) / 2 + _ROUNDING)
+            knots = [x for x, _ in self.map_[1:-1]]
+            self._linear = _Linear(terms, middle, sum(spans) / 2 + _ROUNDING, knots)
         return self._linear
 
     def document(self) -> dict[str, Any]:

@@ -23,7 +23,17 @@ from numpy.typing import NDArray
 
 from odar.difficulty.domain import DOMAINS, default_classifier
 from odar.difficulty.syntax import analyse
-from odar.difficulty.text import LONGEST, READ_LIMIT, WordTable, clean, has_latex, lengths, mask_latex, terms
+from odar.difficulty.text import (
+    LONGEST,
+    READ_LIMIT,
+    WordTable,
+    clean,
+    digits_as_zeros,
+    has_latex,
+    lengths,
+    mask_latex,
+    terms,
+)
 from odar.types import Query
 
 MATH_SYMBOLS = "+×÷=≠<>≤≥∑∏∫∂∇∞−"  # the last is the true minus sign, U+2212
@@ -93,9 +103,10 @@ def token_count(text: str) -> float:
     >>> token_count("Is Paris the capital of France?")
     7.0
     """
+    text = digits_as_zeros(text)
     words = text.split()
     if words and " ".join(words) == text:
-        return float(_tokens(words[0]) + sum(map(_TOKENS_BEHIND_BLANK.__getitem__, words[1:])))
+        return float(_TOKENS_AT_START[words[0]] + sum(map(_TOKENS_BEHIND_BLANK.__getitem__, words[1:])))
     return float(_tokens(text))
 
 
@@ -131,6 +142,7 @@ def readability(masked: str) -> float:
     >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
     (20.0, 0.0)
     """
+    masked = digits_as_zeros(masked)
     counts = list(map(_SYLLABLES.__getitem__, masked.split()))
     words = len(counts) - counts.count(0)
     if not words:
@@ -170,6 +182,7 @@ def _tokens(piece: str) -> int:
 
 
 _SYLLABLES = WordTable(_syllables)
+_TOKENS_AT_START = WordTable(_tokens)
 # between two words, a blank belongs to the token that follows; no token lies across it
 _TOKENS_BEHIND_BLANK = WordTable(lambda word: _tokens(f" {word}"))
 _RARITY = WordTable(_rarity)
@@ -209,7 +222,7 @@ def tfidf(counts: Mapping[str, int], vocabulary: Mapping[str, float]) -> float:
     >>> tfidf({"integral": 1, "the": 3}, {"integral": 5.0})
     5.0
     """
-    return sum((1.0 + math.log(n)) * vocabulary[t] for t, n in counts.items() if t in vocabulary)
+    return sum((1.0 + math.log(n)) * vocabulary[t] for t, n in counts.items() if t in vocabulary) if counts else 0.0
 
 
 def difficulty_density(text: str) -> float:
@@ -357,9 +370,11 @@ def logical_connectives(text: str) -> float:
 def semantic_features(query: Query, text: str) -> list[float]:
     """f15-f24."""
     vocabulary, known = vocabularies(), field_terms()
-    counts = Counter(term for term in terms(text) if term in known)
+    found = [term for term in terms(text) if term in known]
+    counts: Mapping[str, int] = Counter(found) if found else {}
     choice = is_multiple_choice(text)
-    domain = default_classifier().probabilities(Query(text, query.images))
+    asked = query if text is query.text else Query(text, query.images)
+    domain: list[float] = default_classifier().probabilities(asked).tolist()
     return [
         tfidf(counts, vocabulary["math"]),
         tfidf(counts, vocabulary["code"]),
@@ -368,7 +383,7 @@ def semantic_features(query: Query, text: str) -> list[float]:
         choice,
         is_open_ended(text, choice),
         is_proof(text),
-        float(domain[_MATH]),
-        float(domain[_CODE]),
-        float(domain[_LOGIC]),
+        domain[_MATH],
+        domain[_CODE],
+        domain[_LOGIC],
     ]

@@ -18,6 +18,7 @@ _OPENER = re.compile(r"\$\$|\\[\[(]|\\begin\{(\w{1,20}\*?)\}|\$")
 _CLOSERS = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 _LONGEST_BLOCK = 4000
 _LATEX_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[^{}]{0,200}\})*")
+_ZEROS = bytes(ord("0") if 0x31 <= byte <= 0x39 else byte for byte in range(256))
 _TERM = re.compile(r"[a-z][a-z'+#]*")
 
 
@@ -64,7 +65,19 @@ def clean(text: str) -> str:
     >>> clean("a\ud800b") == "a\ufffdb"
     True
     """
-    return _SURROGATES.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def digits_as_zeros(text: str) -> str:
+    """The text with 0 for every digit from 1 to 9: a table of words then has one entry for all numbers of a length.
+
+    cl100k_base has a token for every number of up to three digits, and no hyphenation pattern has a digit in it, so
+    neither tokens nor syllables change.
+
+    >>> digits_as_zeros("No. 1984 of ２")
+    'No. 0000 of ２'
+    """
+    return text.encode().translate(_ZEROS).decode()
 
 
 def mask_latex(text: str) -> str:

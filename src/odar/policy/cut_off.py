@@ -33,10 +33,10 @@ def wants_continuation(finish: str, stated: bool, options: Options) -> bool:
 
 def cut_off_counts(candidates: Sequence[Candidate], options: Options) -> dict[Role, tuple[int, int]]:
     """Count the answers of each agent, and those cut off; nothing counts where the client set the limit itself."""
-    found = {}
-    for role in Role:
-        finishes = [c.finish for c in candidates if c.role is role and options.max_tokens is None]
-        found[role] = len(finishes), finishes.count("length")
+    found = {Role.FAST: (0, 0), Role.SLOW: (0, 0)}
+    for candidate in candidates if options.max_tokens is None else ():
+        answers, cut = found[candidate.role]
+        found[candidate.role] = answers + 1, cut + (candidate.finish == "length")
     return found
 
 

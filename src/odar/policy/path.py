@@ -243,4 +243,6 @@ def restrict_path(
     if max_path is not None and PATHS.index(decision.path) > PATHS.index(max_path):
         notes.append(f"the {decision.path} path does not fit the budget; the {max_path} path was taken")
         decision = replace(decision, path=max_path)
-    return replace(decision, reason="; ".join([decision.reason, *notes])), notes
+    if notes:
+        decision = replace(decision, reason="; ".join([decision.reason, *notes]))
+    return decision, notes

@@ -214,14 +214,12 @@ class ProviderWrapper:
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
         self._provider = provider
+        if hasattr(provider, "prepare"):  # most providers need no preparation
+            self.prepare = provider.prepare
 
     async def check(self, model: str = "") -> str:
         """Check the provider itself."""
         return await self._provider.check(model)
-
-    async def prepare(self, model: str) -> None:
-        """Have the provider prepare the model."""
-        await prepare_model(self._provider, model)
 
     async def close(self) -> None:
         """Close the provider."""

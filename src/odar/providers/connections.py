@@ -7,9 +7,8 @@ import base64
 import ipaddress
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -77,12 +76,17 @@ class Address(NamedTuple):
         >>> Address.parse("http://h:1/v1").request("POST", "/chat", {"x-a": "b"}, b"{}")
         b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n{}'
         """
-        target = self.path + quote(path, safe=_SAFE) + (f"?{self.query}" if self.query else "")
+        target = self.path + _quoted(path) + (f"?{self.query}" if self.query else "")
         own = {"host": self.authority}
         if self.credentials and "authorization" not in headers:
             own["authorization"] = f"Basic {self.credentials}"
         lines = [f"{name}: {value}" for name, value in {**own, **headers, "content-length": len(body)}.items()]
         return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode() + body
+
+
+@lru_cache(maxsize=64)
+def _quoted(path: str) -> str:
+    return quote(path, safe=_SAFE)
 
 
 class TlsFiles(NamedTuple):
@@ -178,24 +182,17 @@ class Connections:
         """The one used last at the end: it is the likeliest to live."""
         self._sweeping: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def asked(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> AsyncIterator[HttpResponse]:
-        """The answer to a request, its head read.
+    def asked(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Asked:
+        """A context with the answer to a request, its head read.
 
-        Raises:
+        Raises on entry:
             Unconnected: the server cannot be reached, or not be trusted.
             Broken: the connection broke off.
             NotHttp: what came is no answer.
         """
-        connection = await self.take()
-        try:
-            answer = connection.ask(self._target.request(method, path, {**headers, **self._headers}, body))
-            await answer.head()
-            yield answer
-        finally:
-            self.give(connection)
+        if self._headers:
+            headers = {**headers, **self._headers}
+        return Asked(self, self._target.request(method, path, headers, body))
 
     async def take(self) -> Connection:
         """A connection that is free, or a new one. Give it back with `give`.
@@ -290,3 +287,24 @@ class Connections:
         except BaseException:
             raw.close()
             raise
+
+
+class Asked:
+    """One request on a connection of its own; the connection is given back when the context ends."""
+
+    def __init__(self, connections: Connections, request: bytes) -> None:
+        self._connections = connections
+        self._request = request
+
+    async def __aenter__(self) -> HttpResponse:
+        self._connection = connection = await self._connections.take()
+        try:
+            answer = connection.ask(self._request)
+            await answer.head()
+        except BaseException:
+            self._connections.give(connection)
+            raise
+        return answer
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._connections.give(self._connection)

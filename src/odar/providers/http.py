@@ -210,7 +210,8 @@ class HttpClient:
         prompts: Sequence[str],
         more_headers: Mapping[str, str],
     ) -> T:
-        headers = {**self._headers, **(outgoing_headers() or {}), **more_headers}
+        traced = outgoing_headers()
+        headers = {**self._headers, **(traced or {}), **more_headers} if traced or more_headers else self._headers
         try:
             async with self._connected().asked(method, path, headers, data or b"") as answer:
                 # A redirect is an error too: to follow it would carry the key to wherever the server points.

@@ -241,7 +241,7 @@ class _Tokens:
     def __init__(self) -> None:
         self.read: list[Token] = []
         # A character may be spread over several tokens: the one that completes it gets its text.
-        self._decoder = _Decoder("replace")
+        self._decoder: codecs.IncrementalDecoder | None = None
         self._partial = False
 
     def add(self, logprobs: Mapping[str, Any]) -> None:
@@ -255,11 +255,12 @@ class _Tokens:
                 token = string(token)
             if not isinstance(raw, list):  # null; or a number, of which bytes() would make that many zeros
                 raw = None
-                self._decoder.reset()
+                self._decoder, self._partial = None, False
                 text = token
             elif not self._partial and token.isascii() and token.encode() == bytes(raw):  # nearly all of them
                 text = token
             else:
+                self._decoder = self._decoder or _Decoder("replace")
                 text = self._decoder.decode(bytes(raw))
                 self._partial = bool(self._decoder.getstate()[0])
             if type(logprob) is not float or not _UNLIKELY < logprob <= 0:

@@ -117,7 +117,6 @@ class Response:
         self._answer = answer
         self._failures = failures
         self._prompts = prompts
-        self._sse = SseReader()
         self._received = 0
 
     async def whole(self, interpret: Callable[[Payload], T]) -> T:
@@ -129,12 +128,13 @@ class Response:
 
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
         """Read server-sent events and hand over the text as it comes."""
-        while events := await self._events():
+        reader = SseReader()
+        while events := await self._events(reader):
             for event in events:
                 piece = self._parse(collector.feed, event.data)
                 if piece.text or piece.calls or piece.wire or piece.thinking:
                     on_delta(piece)
-        if not (self._sse.done or collector.finished):
+        if not (reader.done or collector.finished):
             raise self._failures.unreachable("the stream broke off before the answer was whole")
         return self._understand(collector.reply)
 
@@ -145,15 +145,15 @@ class Response:
             raise self._failures.malformed(f"the answer is larger than {MAX_BODY_BYTES} bytes", retryable=False)
         return chunk
 
-    async def _events(self) -> list[Event]:
+    async def _events(self, reader: SseReader) -> list[Event]:
         """The next events, or none at the end of the stream."""
         events: list[Event] = []
-        while not events and not self._sse.done:
+        while not events and not reader.done:
             chunk = await self._chunk()
             if not chunk:
                 break
-            events = self._sse.feed(chunk)
-        if self._sse.done:
+            events = reader.feed(chunk)
+        if reader.done:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STREAM_TAIL_S):
                     while await self._chunk():
@@ -186,7 +186,8 @@ def _read(body: str | bytes) -> Any:
             payload = load_json(body)
         except UnicodeDecodeError:
             payload = load_json(_text(body))
-        if "\\u" in (text := _text(body)) and "\\ud" in text.lower():  # perhaps half a surrogate pair
+        escapes = b"\\u" in body if isinstance(body, bytes) else "\\u" in body
+        if escapes and "\\ud" in _text(body).lower():  # perhaps half a surrogate pair
             payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
         return None
