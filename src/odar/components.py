@@ -152,6 +152,8 @@ class Components:
         self.settings = settings or load_settings()
         self.observer = observer or telemetry_of(self.settings)
         self.warm = False  # whether what the first question needs is loaded
+        own = self.settings.limits
+        self._limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, MAX_RETRIES)
 
         # models and prompts
         self._common_terms: dict[tuple[Role, str], Terms] = {}
@@ -235,12 +237,12 @@ class Components:
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
     ) -> Ledger:
         """Return a new ledger with the configured limits, which a request can lower but not raise."""
+        if max_calls is None and max_cost_usd is None and deadline_s is None:
+            return Ledger(self._limits)
         given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
         if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
             raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
-        own = self.settings.limits
-        limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, MAX_RETRIES)
-        return Ledger(limits.tightened(deadline_s, max_calls, max_cost_usd))
+        return Ledger(self._limits.tightened(deadline_s, max_calls, max_cost_usd))
 
     def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:
         """Return the question with its images; raises InputError if it cannot be asked.

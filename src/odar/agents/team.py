@@ -427,7 +427,9 @@ def _single(request: Request, index: int) -> Request:
 
 def _seeded(sampling: Sampling, index: int) -> Sampling:
     """The sampling of one sample among several: with a seed, each gets its own, or all would be the same."""
-    return sampling if sampling.seed is None else dataclasses.replace(sampling, seed=sampling.seed + index)
+    if sampling.seed is None or index == 0:
+        return sampling
+    return dataclasses.replace(sampling, seed=sampling.seed + index)
 
 
 T = TypeVar("T")

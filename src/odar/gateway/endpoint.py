@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import secrets
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ class Endpoint:
     @observing("request")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever it is."""
-        trace_id = uuid.uuid4().hex
+        trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
         CURRENT.set(Ids(state.exchange.request_id, trace_id))  # the server gives each request a context of its own
         error: BaseException | None = None

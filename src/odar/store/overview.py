@@ -125,6 +125,8 @@ def savings(totals: RoutedTotals) -> dict[str, Any]:
 def slow_share(calls: Iterable[Call]) -> tuple[int, float | None]:
     """How many answers the slow agent gave, and what they cost; None if the cost of one is unknown."""
     answered = [call for call in calls if call.step.role is Role.SLOW and call.error is None]
+    if not answered:
+        return 0, 0.0
     costs = [known(call.cost_usd) for call in answered]
     total = None if None in costs else float(sum(cost for cost in costs if cost is not None))
     return sum(call.samples for call in answered), total

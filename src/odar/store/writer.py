@@ -166,7 +166,9 @@ def _agents(record: Record, document: dict[str, Any]) -> dict[str, Any]:
 
 def clean(text: str | None) -> str | None:
     """Text that both databases take: no NUL, no unpaired surrogate. The document keeps them, as escapes."""
-    return None if text is None else text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if text is None or (text.isascii() and "\0" not in text):
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _integer(value: int | None) -> int | None:
