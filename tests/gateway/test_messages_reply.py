@@ -7,9 +7,10 @@ import json
 
 import pytest
 
-from odar.conversation import ToolCall
+from odar.conversation import ToolCall, Wire
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.messages import MessageStream, usage_of, write_message
+from odar.providers.base import CallDelta, Delta
 from odar.types import Answer, Query, Spend, Usage
 from support.traces import make_answer
 
@@ -42,6 +43,25 @@ def test_why_it_ended(finish, reason):
     assert write_message(answer, ASK)["stop_reason"] == reason
     *_, delta, _ = events(MessageStream(ASK, "t").end(answer))
     assert delta["delta"]["stop_reason"] == reason
+
+
+def test_a_claude_says_itself_why_it_ended_in_a_stream_too():
+    answer = answered("so")
+    stop = {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+    wire = Wire("anthropic", {"content": [{"type": "text", "text": "so"}], **stop})
+    winner = dataclasses.replace(answer.trace.candidates[1], wire=wire)
+    trace = dataclasses.replace(answer.trace, candidates=(answer.trace.candidates[0], winner))
+    answer = dataclasses.replace(answer, trace=trace)
+    assert write_message(answer, ASK).items() >= stop.items()
+    *_, delta, _ = events(MessageStream(ASK, "t").end(answer))
+    assert delta["delta"] == stop
+
+
+def test_calls_without_ids_get_one_each_in_a_stream():
+    stream = MessageStream(ASK, "t")
+    sent = events(b"".join(stream.piece(Delta(calls=(CallDelta(i, "", "now", "{}"),))) for i in range(2)))
+    starts = [event["content_block"] for event in sent if event["type"] == "content_block_start"]
+    assert len({block["id"] for block in starts}) == 2
 
 
 @pytest.mark.parametrize(

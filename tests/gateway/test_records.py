@@ -14,7 +14,8 @@ from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Filter
 from odar.store.store import Store
 from support.entries import entry
-from support.fault_server import status
+from support.fault_server import answer, status
+from support.payloads import chat_payload
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "odar-simple", "messages": [{"role": "user", "content": "What is two and two?"}]}
@@ -37,19 +38,19 @@ async def recorded(start, store):
     return await start(keys=StoredKeys(store), recorder=StoredRecord(store, "tiny"))
 
 
-async def make_key(store, settings, **limits) -> str:
-    """As `odar keys create` does it in another process; the gateway notices within a second or two."""
+async def make_key(stores, settings, **limits) -> str:
+    """As `odar keys create` does it in another process; each gateway notices within a second or two."""
     database = Database(settings.store)
     _, secret = create_key(database, "tests", KeyLimits(**limits))
     database.close()
     async with asyncio.timeout(60):
-        while store.keyring.verify(secret) is None:
+        while any(store.keyring.verify(secret) is None for store in stores):
             await asyncio.sleep(0.05)
     return secret
 
 
 async def test_a_request_becomes_a_trace_under_its_key(store, settings, recorded):
-    secret = await make_key(store, settings)
+    secret = await make_key([store], settings)
     status_, headers, _ = await recorded.post(CHAT, BODY, headers={"authorization": f"Bearer {secret}"})
     assert status_ == 200
     await store.flush()
@@ -61,8 +62,29 @@ async def test_a_request_becomes_a_trace_under_its_key(store, settings, recorded
     assert (await recorded.post("/v1/feedback", marked, headers={"x-api-key": secret}))[0] == 200
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_budget_holds_across_gateways_on_one_database(start, up, settings, request, kind):
+    if kind == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        settings = load_settings("tiny", store__url=url, store__flush_interval_s=0.05)
+    up.behave(answer(chat_payload("Four.", usage={"prompt_tokens": 10, "completion_tokens": 5})))
+    stores = [Store(settings) for _ in range(2)]
+    try:
+        gateways = [await start(keys=StoredKeys(store), recorder=StoredRecord(store, "tiny")) for store in stores]
+        secret = await make_key(stores, settings, budget_day_usd=2e-4)
+        body, sign = {**BODY, "model": "quick", "max_tokens": 5}, {"x-api-key": secret}
+        replies = await asyncio.gather(*(gateways[i % 2].post(CHAT, body, headers=sign) for i in range(30)))
+        costs = [said["usage"]["cost"] for status_, _, said in replies if status_ == 200]
+        assert {status_ for status_, _, _ in replies} == {200, 429}
+        assert costs
+        assert sum(costs) <= 2e-4
+    finally:
+        for store in stores:
+            await store.close()
+
+
 async def test_a_failure_is_written_down_too(store, settings, recorded, up, slow):
-    secret = await make_key(store, settings)
+    secret = await make_key([store], settings)
     up.behave(status(503))
     slow.behave(status(503))
     assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 503
@@ -80,7 +102,7 @@ async def test_a_failure_is_dated_when_it_was_asked_not_when_it_failed(store):
 
 async def test_a_key_made_elsewhere_opens_the_gateway(store, settings, recorded):
     assert (await recorded.post(CHAT, BODY))[0] == 200  # no key yet: this machine may ask
-    secret = await make_key(store, settings, models=("odar-simple",))
+    secret = await make_key([store], settings, models=("odar-simple",))
     assert (await recorded.post(CHAT, BODY))[0] == 401
     assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 200
     other = dict(BODY, model="odar")
@@ -88,7 +110,7 @@ async def test_a_key_made_elsewhere_opens_the_gateway(store, settings, recorded)
 
 
 async def test_a_key_beyond_its_rate_is_told_when_to_come_back(store, settings, recorded, up):
-    secret = await make_key(store, settings, rate_per_min=1.0)
+    secret = await make_key([store], settings, rate_per_min=1.0)
     assert (await recorded.post(CHAT, BODY, headers={"x-api-key": secret}))[0] == 200
     asked = len(up.requests)
     status_, headers, reply = await recorded.post(CHAT, BODY, headers={"x-api-key": secret})
@@ -99,7 +121,7 @@ async def test_a_key_beyond_its_rate_is_told_when_to_come_back(store, settings, 
 
 
 async def test_a_key_without_money_asks_nobody(store, settings, recorded, up):
-    secret = await make_key(store, settings, budget_day_usd=0.0)
+    secret = await make_key([store], settings, budget_day_usd=0.0)
     status_, _, reply = await recorded.post(CHAT, BODY, headers={"x-api-key": secret})
     assert status_ == 429
     assert "has spent $0.0000 of its $0 a day" in reply["error"]["message"]
@@ -107,7 +129,7 @@ async def test_a_key_without_money_asks_nobody(store, settings, recorded, up):
 
 
 async def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(store, settings, recorded, up):
-    secret = await make_key(store, settings, budget_day_usd=5.0)
+    secret = await make_key([store], settings, budget_day_usd=5.0)
     body = dict(BODY, model="f/unpriced")
     status_, _, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})
     assert (status_, reply["error"]["code"]) == (403, "price_unknown")
@@ -116,7 +138,7 @@ async def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(store, 
 
 async def test_a_question_takes_the_path_that_the_budget_can_pay(store, settings, recorded, up):
     """One call can cost $0.0015 here, with a verification $0.0046, with five slow samples $0.0092."""
-    secret = await make_key(store, settings, budget_day_usd=0.003)
+    secret = await make_key([store], settings, budget_day_usd=0.003)
     body = {"model": "odar", "messages": [{"role": "user", "content": "word " * 200}]}
     status_, headers, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})
     assert (status_, headers["x-odar-path"]) == (200, "simple"), reply
@@ -129,7 +151,7 @@ async def test_feedback_on_what_was_never_recorded(store):
 
 
 async def test_a_keys_target_chooses_its_thresholds_and_is_a_limit(store, settings, recorded):
-    secret = await make_key(store, settings, target_calls=1.5)
+    secret = await make_key([store], settings, target_calls=1.5)
     headers = {"authorization": f"Bearer {secret}"}
     body = BODY | {"model": "odar"}
     for target in (None, {"calls": 4.0}, {"calls": 1.2}):

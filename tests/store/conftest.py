@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -9,28 +8,9 @@ from odar.config import load_settings
 from odar.settings import Settings
 from odar.store.database import Database
 from odar.store.store import Store
-from support import postgres
+from support.postgres import postgres_server, postgres_url
 
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'odar[postgres]'")
-    try:
-        with postgres.server() as url:
-            yield url
-    except LookupError as reason:
-        pytest.skip(str(reason))
-
-
-@pytest.fixture
-def postgres_url(postgres_server):
-    """A fresh schema on the real server: as good as a database of its own, and made in no time."""
-    import psycopg
-
-    name = f"odar_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")
-    return f"{postgres_server}&options=-csearch_path%3D{name}"
+__all__ = ["postgres_server", "postgres_url"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

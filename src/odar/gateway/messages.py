@@ -188,18 +188,23 @@ _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "re
 def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """A whole message."""
     (winner,) = choices(answer, 1)
-    said = winner.wire.value if winner.wire and winner.wire.protocol == PROTOCOL else {}
     return {
         "id": f"msg_{answer.trace.id}",
         "type": "message",
         "role": "assistant",
         "model": ask.model,
         "content": _blocks(winner, ask),
-        "stop_reason": said.get("stop_reason") or _STOP.get(winner.finish, "end_turn"),
-        "stop_sequence": said.get("stop_sequence"),
+        **_stop(winner),
         "usage": usage_of(answer.trace.spend),
         "odar": extras_of(answer, ask),
     }
+
+
+def _stop(candidate: Candidate) -> dict[str, Any]:
+    """Why it ended, in an Anthropic server's own words if it came from one."""
+    said = candidate.wire.value if candidate.wire and candidate.wire.protocol == PROTOCOL else {}
+    reason = said.get("stop_reason") or _STOP.get(candidate.finish, "end_turn")
+    return {"stop_reason": reason, "stop_sequence": said.get("stop_sequence")}
 
 
 def usage_of(spend: Spend) -> dict[str, Any]:
@@ -252,8 +257,8 @@ class MessageStream:
             out += self._enter("text", {"type": "text", "text": ""})
             out += self._delta(type="text_delta", text=piece.text)
         for call in piece.calls:
-            block = {"type": "tool_use", "id": call.id or f"toolu_{self._id}", "name": call.name, "input": {}}
-            out += self._enter(call.index, block)
+            name = call.id or f"toolu_{self._id}_{call.index}"
+            out += self._enter(call.index, {"type": "tool_use", "id": name, "name": call.name, "input": {}})
             if call.arguments:
                 out += self._delta(type="input_json_delta", partial_json=call.arguments)
         return out
@@ -275,13 +280,9 @@ class MessageStream:
                     type="input_json_delta", partial_json=call.arguments
                 )
         out += self._leave()
-        stop = {"stop_reason": _STOP.get(winner.finish, "end_turn"), "stop_sequence": None}
-        usage = usage_of(answer.trace.spend)
-        return (
-            out
-            + _event("message_delta", delta=stop, usage=usage, odar=extras_of(answer, self._ask))
-            + _event("message_stop")
-        )
+        usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._ask)
+        out += _event("message_delta", delta=_stop(winner), usage=usage, odar=extras)
+        return out + _event("message_stop")
 
     def error(self, refusal: ApiError) -> bytes:
         """What went wrong after the stream had begun."""

@@ -81,9 +81,9 @@ class SessionRequest:
     cached: Mapping[Role, int]
     """How many of them each agent's model has in its provider's cache."""
     in_tool_loop: bool
+    """Whether it brings the result of a tool, and not a new turn of the user."""
     has_tools: bool = False
     """Whether the request offers tools: the conversation is an agent's."""
-    """Whether it brings the result of a tool, and not a new turn of the user."""
 
     @property
     def may_skip_fast(self) -> bool:

@@ -100,6 +100,7 @@ class StreamedMessage:
         self._start: Mapping[str, Any] | None = None
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
+        self._stop_sequence: str | None = None
         self._blocks: list[dict[str, Any]] = []
         """The content as it came, in its order."""
 
@@ -115,6 +116,7 @@ class StreamedMessage:
                 return self._add(payload["delta"])
             case "message_delta":
                 self._stop_reason = payload["delta"].get("stop_reason")
+                self._stop_sequence = payload["delta"].get("stop_sequence")
                 # Counts here are totals, not increments; a null one says nothing new.
                 self._usage |= {k: v for k, v in (payload.get("usage") or {}).items() if v is not None}
             case "message_stop":
@@ -132,7 +134,8 @@ class StreamedMessage:
         called = tuple(calls)
         inputs = iter(called)
         content = [tool_use(next(inputs)) if b["type"] == "tool_use" else b for b in self._blocks]
-        wire = Wire(PROTOCOL, {"content": content, "stop_reason": self._stop_reason})
+        stop = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
+        wire = Wire(PROTOCOL, {"content": content, **stop})
         completion = Completion("".join(self._texts), (), _finish(self._stop_reason), called, wire)
         thought = any(map(_is_thinking, content))
         return _reply(completion, self._usage, self._start.get("model"), thought=thought)
