@@ -1,7 +1,7 @@
 """Who may call the gateway, and how many at once: the holder of a key or, if none is required, a local program.
 
 Whether keys are required is decided when the gateway starts and never relaxes while it runs: revoking the last key,
-or an empty database, leaves a gateway that refuses everybody.
+or an empty database, leaves a gateway that refuses every request.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AccessPolicy:
 
     @property
     def keys_required(self) -> bool:
-        """Whether every request needs a key. A first key that is made later requires one; nothing undoes that."""
+        """Whether every request needs a key. Making the first key turns this on; it stays on."""
         if not self._required and not self._keys.empty():
             self._required = True
         return self._required
@@ -119,7 +119,7 @@ class AccessPolicy:
         return key
 
     def _is_scraper(self, scope: Scope) -> bool:
-        """Whether the peer itself, not somebody behind a proxy there, is in an allowed network."""
+        """Whether the peer itself, not a client behind a proxy, is in an allowed network."""
         address = _address(_peer(scope))
         if address is None or _proxy_header(scope["headers"]) is not None:
             return False
@@ -127,7 +127,7 @@ class AccessPolicy:
 
 
 def check_binding(keys: Keys, settings: GatewaySettings) -> None:
-    """Refuse settings under which strangers could reach a gateway without keys.
+    """Reject settings under which other machines could use a gateway without keys.
 
     Raises:
         SettingsError: with what to do.
@@ -220,11 +220,11 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 RETRY_S = 1.0
-"""What a client that is shed is told to wait: load passes quickly or not at all."""
+"""Seconds after which a rejected client is told to try again."""
 
 
 class Gate:
-    """Counts requests in flight and refuses what is too much, before a byte of the body is read.
+    """Counts requests in flight and rejects further ones before their bodies are read.
 
     >>> gate = Gate(limit=1)
     >>> gate.enter()
@@ -238,7 +238,7 @@ class Gate:
         self.draining = False
 
     def enter(self) -> None:
-        """Come in, or be told why not."""
+        """Count a request in; raises ApiError if there are too many, or at shutdown."""
         if self.draining:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
         if self.in_flight >= self.limit:
@@ -247,5 +247,5 @@ class Gate:
         self.in_flight += 1
 
     def leave(self) -> None:
-        """Make room for another."""
+        """Count a request out."""
         self.in_flight -= 1

@@ -1,8 +1,8 @@
-"""The dashboard's addresses: its files, and the JSON that they ask for.
+"""Routes of the dashboard: its files, and the JSON that they request.
 
-The files are public; every figure needs a key where keys exist. A key reads the traces that were asked with it, an
-admin key (`odar keys create NAME --admin`) all of them; without any key, this machine reads all. The JSON is for
-the dashboard of the same version and no promise to other programs: those have /v1, /metrics and `odar traces`.
+The files are public; all data needs a key if keys exist. A key reads its own traces, an admin key (`odar keys
+create NAME --admin`) all of them; without any keys, this machine reads all. The JSON is only for the dashboard of
+the same version; other programs use /v1, /metrics and `odar traces`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def dashboard_routes(service: Service) -> list[Route]:
 
 
 async def _file(request: Request) -> Response:
-    """A file of the dashboard; 304 where the browser has it already."""
+    """A file of the dashboard; 304 if the browser has it already."""
     name = request.path_params.get("name", INDEX)
     file = files().get(name)
     if file is None:
@@ -70,13 +70,13 @@ async def _file(request: Request) -> Response:
 
 
 class _Data:
-    """The figures, as far as the key that asks may see them."""
+    """The data that the key of a request may see."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def session(self, request: Request) -> Response:
-        """Who asks, and what this server is set to."""
+        """The key of the request, and the settings of this server."""
         grant = self._identify(request)
         settings, routing = self._service.settings, self._service.settings.routing
         key = None if grant is None else {"id": grant.key_id, "name": grant.name, "admin": grant.admin}
@@ -119,7 +119,7 @@ class _Data:
         return _private({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
-        """One trace with its document; another key's is as unknown as one that never was."""
+        """One trace with its document; a trace of another key is reported as unknown."""
         traces, wanted = self._scope(request)
         trace_id = request.path_params["id"]
         found = await _read(traces.get(trace_id), trace_id)
@@ -131,7 +131,7 @@ class _Data:
         """Every trace that matches, as JSONL, read while it is sent."""
         traces, wanted = self._scope(request)
         lines = _lines(traces.export(wanted))
-        first = await _read(asyncio.to_thread(next, lines, b""))  # what is wrong is said before the head is out
+        first = await _read(asyncio.to_thread(next, lines, b""))  # an error is reported before the response starts
         headers = {**_PRIVATE, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
         return StreamingResponse(_chain(first, lines), headers=headers, media_type="application/jsonl")
 
@@ -144,7 +144,7 @@ class _Data:
         return self._service.access.identify(request.scope)
 
     def _scope(self, request: Request) -> tuple[Store, Filter]:
-        """Where to read, and what of it may be read."""
+        """The store, and a filter of the traces that may be read."""
         grant = self._identify(request)
         if self._service.traces is None:
             raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
@@ -155,7 +155,7 @@ class _Data:
 
 
 async def _read(work: Awaitable[Any], trace_id: str = "") -> Any:
-    """What the store says; its errors in words that fit a reader."""
+    """Await a read of the store; its errors become API errors."""
     try:
         return await work
     except UnknownName:
@@ -180,14 +180,14 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _private(value: Any) -> Response:
-    """A figure that no cache may keep."""
+    """A JSON response that must not be cached."""
     return JsonResponse(value, headers=_PRIVATE)
 
 
 MOST = 200
-"""Traces a page, at most."""
+"""Traces per page, at most."""
 _LONGEST = 200
-"""Characters of a parameter; nothing that can be looked for is longer."""
+"""Characters of a parameter, at most."""
 
 Params = Mapping[str, str]
 
@@ -324,7 +324,7 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
 
 
 def _breakers(service: Service) -> dict[str, dict[str, Any]]:
-    """By provider; one that has not been needed yet has no breaker, and is not in here."""
+    """By provider; a provider that has not been used yet has no breaker."""
     return {
         name: {"state": breaker.state.value, "failures": breaker.failures, "retry_s": breaker.waiting()}
         for name, breaker in service.breakers.items()
@@ -332,7 +332,7 @@ def _breakers(service: Service) -> dict[str, dict[str, Any]]:
 
 
 def read_question(body: Any) -> ChatRequest:
-    """A question with a path and a limit; a chat of one turn for everything that follows."""
+    """Read a question with a path and a limit as a chat of one turn."""
     fields = Fields(body)
     question = fields.needed("question", fields.text("question"))
     if not question.strip():
@@ -345,7 +345,7 @@ def read_question(body: Any) -> ChatRequest:
 
 
 def write_document(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
-    """The trace as the store would keep it with its texts: the page shows it as it shows a stored one."""
+    """The trace in the form of a stored one with its texts, for the page that shows stored traces."""
     return {"id": answer.trace.id, "document": to_document(Record(ask.query, answer), content=True)}
 
 

@@ -1,7 +1,7 @@
-"""Log lines: what they say of a question or a failure, as text or JSON, and the queue and thread that write them.
+"""Log lines of questions and failures, as text or JSON, and the thread that writes them.
 
-No line holds a prompt, an answer or a key, unless `store.content = true`. A reader of standard error that is slow,
-or has stopped, delays no request: its lines are dropped and counted.
+No line contains a prompt, an answer or a key, unless `store.content = true`. If standard error is read too slowly,
+or not at all, no request is delayed: lines are dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from odar.observer import outgoing_headers
 from odar.providers.failures import quotes
 
 Line = Mapping[str, Any]
-"""Its level, logger and message, and figures by name; None where one is unknown."""
+"""Level, logger, message and further values by name; None is unknown."""
 _HEAD = ("time", "level", "logger", "message")
 _BARE = re.compile(r"[^\s\"'=\\]+")
 _OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"ApiError"}
-"""Kinds of errors whose messages are written here, and hold neither key nor prompt."""
+"""Errors whose messages are written in this package and contain neither keys nor prompts."""
 
 
 def request_line(entry: Entry, *, content: bool) -> Line:
-    """The line of one question, in microseconds; `content` lets it quote the client."""
+    """The line of one question; with `content` it may quote the client."""
     spend = entry.trace.spend if entry.trace else entry.spend
     decision = entry.trace.decision if entry.trace else entry.decision
     line: dict[str, Any] = {
@@ -62,12 +62,12 @@ def request_line(entry: Entry, *, content: bool) -> Line:
 
 
 def record_line(record: logging.LogRecord, shared: Mapping[str, str], *, content: bool) -> Line:
-    """A line of the logging module's, with what it shares with the other lines of its request."""
+    """A line for a record of the logging module; `shared` holds the ids of its request."""
     message = record.getMessage()
     line = {
         "level": record.levelname.lower(),
         "logger": record.name,
-        # Whoever logs a failure puts its text after the first line; it may quote somebody.
+        # The text of a failure comes after the first line and may quote a user.
         "message": message if content else message.partition("\n")[0],
         **shared,
     }
@@ -82,7 +82,7 @@ def as_json(line: Line) -> str:
 
 
 def as_text(line: Line) -> str:
-    """`time LEVEL logger message key=value …`, unknown left out; a value that could be misread stands in quotes.
+    """`time LEVEL logger message key=value …`, without unknown values; ambiguous values are quoted.
 
     >>> as_text({"time": 0, "level": "info", "logger": "odar", "message": "ready", "on": "a b", "key": None})
     '1970-01-01T00:00:00.000Z INFO odar ready on="a b"\\n'
@@ -94,7 +94,7 @@ def as_text(line: Line) -> str:
 
 
 def _without_quotes(error: str, entry: Entry) -> str:
-    """Why: in full only where the words are ours. A client's mistake may quote it, an upstream the prompt."""
+    """The error, in full only if ODAR wrote it: a client's error may quote the client, an upstream's the prompt."""
     texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
     kind = error.partition(":")[0]
     return kind if entry.status < 500 or kind not in _OURS or quotes(error, texts) else error
@@ -110,7 +110,7 @@ def _clock(seconds: float) -> str:
 
 
 def _exception(error: BaseException, *, content: bool) -> str:
-    """What was raised and where, innermost first; its message only with content, for it may quote somebody."""
+    """Type and frames of an exception, innermost first; its message, which may quote a user, only with content."""
     if content:
         return "".join(traceback.format_exception(error))
     frames = reversed(traceback.extract_tb(error.__traceback__))
@@ -121,14 +121,14 @@ def _exception(error: BaseException, *, content: bool) -> str:
 
 
 MOST_LINES = 10_000
-"""Lines that may wait for a reader; beyond it new ones are dropped, and counted."""
+"""Lines in the queue; further ones are dropped and counted."""
 _PAUSE_S = 0.1
 _CLOSE_S = 2.0
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class Ids(NamedTuple):
-    """What the lines of one request have in common."""
+    """The ids that all lines of one request contain."""
 
     request_id: str
     trace_id: str
@@ -139,7 +139,7 @@ CURRENT: ContextVar[Ids | None] = ContextVar("odar_request", default=None)
 
 
 def request_id(sent: bytes | None, made: str) -> str:
-    """The client's own name for its request, if it is one that can be logged; else ours.
+    """The client's id of its request if it can be logged, else `made`.
 
     >>> request_id(b"req-1", "made"), request_id(b"a b\\n", "made"), request_id(None, "made")
     ('req-1', 'made', 'made')
@@ -148,7 +148,7 @@ def request_id(sent: bytes | None, made: str) -> str:
 
 
 def to_descriptor(number: int) -> Callable[[str], None]:
-    """Writes there without Python's buffers: a thread stuck inside one would hold up the end of the process."""
+    """Write to a descriptor without Python's buffers: a thread blocked in one would delay the exit."""
 
     def write(text: str) -> None:
         data = text.encode("utf-8", "replace")
@@ -159,13 +159,13 @@ def to_descriptor(number: int) -> Callable[[str], None]:
 
 
 class Logs(logging.Handler):
-    """Where lines go, in one of two forms.
+    """A log handler that writes lines as text or JSON from a thread of its own.
 
     Args:
         write: takes several lines at a time; may be slow.
         form: text or json.
         requests: whether each question gets a line.
-        content: whether messages that quote somebody may be shown.
+        content: whether messages that may quote a user are shown in full.
     """
 
     def __init__(
@@ -184,29 +184,29 @@ class Logs(logging.Handler):
         self._thread.start()
 
     def install(self) -> None:
-        """Take every warning of this process: ours, the server's, Python's own."""
+        """Handle all warnings of this process: those of ODAR, of the server and of Python."""
         root = logging.getLogger()
         root.handlers[:] = [self]
         root.setLevel(logging.WARNING)
         logging.captureWarnings(True)
 
     def say(self, message: str, **figures: Any) -> None:
-        """A line of our own."""
+        """Write an informational line."""
         self._put({"level": "info", "logger": "odar", "message": message, **figures})
 
     def request(self, entry: Entry) -> None:
-        """The line of one question; microseconds."""
+        """Write the line of one question; takes microseconds."""
         if not self._requests:
             return
         self._put(request_line(entry, content=self._content))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A line of the logging module's."""
+        """Write a line for a record of the logging module."""
         ids = CURRENT.get()
         self._put(record_line(record, ids._asdict() if ids else {}, content=self._content))
 
     def close(self) -> None:
-        """Write what waits, for a moment at most."""
+        """Write the lines in the queue, for two seconds at most."""
         self._stop.set()
         self._thread.join(_CLOSE_S)
         super().close()
@@ -224,7 +224,7 @@ class Logs(logging.Handler):
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        # Looks now and then instead of being woken: waking it would cost each request more than its line does.
+        # Polls instead of being woken: waking the thread would cost each request more than its line does.
         while not self._stop.wait(_PAUSE_S):
             self._empty()
         self._empty()
@@ -234,7 +234,7 @@ class Logs(logging.Handler):
         if self._dropped:
             with self._counting:
                 lost, self._dropped = self._dropped, 0
-            message = "lines were dropped: nobody read them in time"
+            message = "lines were dropped: standard error was not read in time"
             lines.append(
                 {"time": time.time(), "level": "warning", "logger": "odar", "message": message, "lines": lost}
             )

@@ -1,4 +1,4 @@
-"""POST /v1/messages: requests in Anthropic's shape read; answers written, whole or as a stream."""
+"""POST /v1/messages: reads requests in Anthropic's format; writes answers, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from odar.types import Answer, Candidate, Query, Spend
 
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 _PRIVATE = frozenset({"thinking", "redacted_thinking"})
-"""A model's own notes: meant for the provider that wrote them, and for no other."""
+"""Blocks that only the provider that wrote them can read."""
 
 
 def read_messages(body: Any) -> ChatRequest:
-    """A Messages request; fields nobody here knows go on to an Anthropic upstream, and to no other."""
+    """Read a Messages request; unknown fields are sent to Anthropic upstreams only."""
     fields = Fields(body)
     model = read_model(fields)
     max_tokens = fields.needed("max_tokens", fields.integer("max_tokens", at_least=1))
@@ -81,7 +81,7 @@ def _system(system: Any, where: str = "system") -> list[Message]:
 
 
 def _turns(turn: Any, where: str) -> list[Message]:
-    """One turn as it is written; results of tools become turns of their own, as the other protocols have them."""
+    """Read one turn; results of tools become separate turns, as in the other protocols."""
     fields = Fields(turn, where)
     role = fields.needed("role", fields.choice("role", ("user", "assistant", "system")))
     content = fields.needed("content", fields.any("content"))
@@ -182,7 +182,7 @@ def _format(form: dict[str, Any] | None) -> Format | None:
 
 
 _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
-"""Every other end is the end of the turn."""
+"""Every other finish reason is `end_turn`."""
 
 
 def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _stop(candidate: Candidate) -> dict[str, Any]:
 
 
 def usage_of(spend: Spend) -> dict[str, Any]:
-    """All that was really spent, over all calls, and its cost in US dollars; null where a provider did not say."""
+    """Tokens and cost in US dollars of all calls; null if a provider did not report them."""
     usage = spend.usage
     fresh = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
     return {
@@ -322,7 +322,7 @@ class MessageStream:
 
 
 def _blocks(candidate: Candidate, ask: ChatRequest) -> list[dict[str, Any]]:
-    """The content as an Anthropic server sent it; of another one text, calls, and thinking that was asked for."""
+    """The content as an Anthropic server sent it; from other servers text, calls, and thinking if requested."""
     wire = candidate.wire
     if wire is not None and wire.protocol == PROTOCOL and wire.value.get("content"):
         return list(wire.value["content"])
@@ -334,7 +334,7 @@ def _blocks(candidate: Candidate, ask: ChatRequest) -> list[dict[str, Any]]:
 
 
 def _shows_thinking(ask: ChatRequest) -> bool:
-    """Whether the client asked for thinking, and can show that of any model."""
+    """Whether the client asked for thinking, so that it can show thinking of any model."""
     wanted = ask.query.options.extra.get("thinking")
     return isinstance(wanted, dict) and wanted.get("type") != "disabled"
 

@@ -1,7 +1,7 @@
-"""POST /v1/embeddings and /v1/completions: sent on to the model that the request names, with no routing.
+"""POST /v1/embeddings and /v1/completions: forwarded to the model that the request names, without routing.
 
-Only to models of providers that the operator configured, under the same keys, budgets and limits as a question. The
-fields that are sent on are listed in `odar.forwarding`.
+Only configured providers are used, with the same keys, budgets and limits as for a question. `odar.forwarding`
+lists the fields that are forwarded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_completions(body: Any) -> ChatRequest:
 def _request(
     fields: Fields, texts: list[str], max_tokens: int, samples: int, sent: Mapping[str, Any] | None = None
 ) -> ChatRequest:
-    """The request as a query that costs at least as much: all texts are read once for each sample."""
+    """Return a query that costs at least as much as the request: all texts are read once for each sample."""
     model, extras, stream = read_model(fields), take_extras(fields), fields.flag("stream") or False
     options = Options(max_tokens=max_tokens, n=samples)
     query = Query.of(tuple(Message("user", text) for text in texts), options)
@@ -62,7 +62,7 @@ def _request(
 
 
 def _texts(fields: Fields, name: str) -> list[str]:
-    """A string, a list of strings, a list of tokens or a list of such lists; tokens as their numbers in words."""
+    """Read a string, a list of strings, a list of tokens or a list of such lists; tokens become text."""
     given = fields.needed(name, fields.any(name))
     each = given if isinstance(given, list) and not _are_tokens(given) else [given]
     if not 1 <= len(each) <= MAX_INPUTS:

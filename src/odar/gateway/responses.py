@@ -1,10 +1,9 @@
-"""POST /v1/responses: requests read; answers written, whole or as a stream of response.* events.
+"""POST /v1/responses: reads requests; writes answers, whole or as a stream of response.* events.
 
-Read is what other models can follow: text, images, tool calls. Custom tools, local_shell and the functions in a
-namespace are put to models as functions, and their calls back into the words that the client knows. Tools and items
-that exist only at OpenAI are left out, and the answer says so; what needs a server that remembers (conversation,
-background) is refused by name. `endpoint.StoredResponses` puts the conversation in place of `previous_response_id`
-before it is read here.
+Text, images and tool calls are read. Models get custom tools, local_shell and the functions of a namespace as
+functions; their calls are written in the form that the client offered. Tools and items that exist only at OpenAI
+are left out, and the answer says so. `conversation`, `background` and `prompt` are rejected.
+`endpoint.StoredResponses` replaces `previous_response_id` with the conversation before it is read here.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from odar.types import Answer, Candidate, Query, Spend
 
 _UNSUPPORTED = ("previous_response_id", "conversation", "background", "prompt")
 _IGNORED = ("store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata")
-"""Say nothing to a model, or nothing that applies to one call."""
+"""Accepted without effect: they do not concern the model, or not a single call."""
 _ROLES = ("system", "developer", "user", "assistant")
 _LEFT_OUT = frozenset(
     {
@@ -54,7 +53,7 @@ _LEFT_OUT = frozenset(
 """Items that only OpenAI can read; the conversation goes on without them."""
 SHELL = "local_shell"
 PROTOCOL = "responses"
-"""Marks a tool's `Wire` that says what the client calls it."""
+"""The protocol of a tool's `Wire` that holds the client's name for it."""
 _SHELL_SCHEMA = {
     "type": "object",
     "properties": {
@@ -68,7 +67,7 @@ _INPUT_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, 
 
 
 def read_responses(body: Any) -> ChatRequest:
-    """A Responses request; fields nobody here knows go on as fields of a chat completion."""
+    """Read a Responses request; unknown fields are kept as fields of a chat completion."""
     fields = Fields(body)
     model = read_model(fields)
     for name in _UNSUPPORTED:
@@ -130,7 +129,7 @@ def _items(items: Any, fields: Fields, left_out: set[str]) -> list[Message]:
                 turns.append(_message(own))
             case "function_call" | "custom_tool_call" | "local_shell_call" as kind:
                 call = _call(own, kind)
-                # Calls that stand together were made in one turn.
+                # Consecutive calls were made in one turn.
                 before = turns[-1] if turns and turns[-1].role == "assistant" else None
                 if before is not None:
                     turns[-1] = Message("assistant", before.text, tool_calls=(*before.tool_calls, call))
@@ -141,7 +140,7 @@ def _items(items: Any, fields: Fields, left_out: set[str]) -> list[Message]:
                 call_id = own.needed("call_id", own.text("call_id"))
                 turns.append(Message("tool", text, images, tool_call_id=call_id))
             case "reasoning":
-                continue  # a model's own notes, for the provider that wrote them
+                continue  # only the provider that wrote it can read it
             case kind if kind in _LEFT_OUT:
                 left_out.add(kind)
             case kind:
@@ -195,7 +194,7 @@ def _qualified(namespace: str | None, name: str) -> str:
 
 
 def _tools(tool: Any, where: str, namespace: str | None = None) -> Iterator[Tool]:
-    """The functions that a model is offered for a tool of the client's: one, or all of a namespace."""
+    """Yield the functions that a model gets for one of the client's tools: one, or all of a namespace."""
     fields = Fields(tool, where)
     match kind := fields.needed("type", fields.text("type")):
         case "function" if namespace is None:
@@ -232,7 +231,7 @@ def _tool_choice(fields: Fields) -> ToolChoice | None:
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode}:
             return ToolChoice(mode)
         case {"type": str(kind)} if kind != "function":
-            return ToolChoice("tool", kind)  # a tool that is left out takes this with it
+            return ToolChoice("tool", kind)  # dropped together with a tool that is left out
     return read_tool_choice(choice, fields)
 
 
@@ -258,7 +257,7 @@ def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """All that was really spent, over all calls, and its cost in US dollars; null where a provider did not say."""
+    """Tokens and cost in US dollars of all calls; null if a provider did not report them."""
     usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
@@ -427,7 +426,7 @@ def _outputs(candidate: Candidate, trace_id: str, ask: ChatRequest) -> list[dict
 
 
 def _calls(candidate: Candidate, trace_id: str) -> list[ToolCall]:
-    """Its tool calls, each with an id that is the same in a stream, a whole response and a kept one."""
+    """The tool calls, each with an id that is the same in a stream, a whole response and a stored one."""
     calls = enumerate(candidate.tool_calls)
     return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
@@ -450,7 +449,7 @@ def _text_part(text: str) -> dict[str, Any]:
 
 
 def _call_item(call: ToolCall, ask: ChatRequest, status: str) -> dict[str, Any]:
-    """A call in the words of the tool that the client offered: function, namespace, custom or local_shell."""
+    """A call in the form of the tool that the client offered: function, namespace, custom or local_shell."""
     head = {"call_id": call.id, "status": status}
     for tool in ask.query.options.tools:
         if tool.name != call.name or tool.wire is None or tool.wire.protocol != PROTOCOL:
@@ -469,7 +468,7 @@ def _call_item(call: ToolCall, ask: ChatRequest, status: str) -> dict[str, Any]:
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call; none where the model wrote no JSON object."""
+    """The arguments of a call; empty if the model did not write a JSON object."""
     try:
         value = load_json(call.arguments or "{}")
     except ValueError:

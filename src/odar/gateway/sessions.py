@@ -1,4 +1,4 @@
-"""The conversations that this process has answered lately: what `odar.policy.session` decides by.
+"""Recent conversations of this process, for the decisions of `odar.policy.session`.
 
 A conversation is recognised by its `x-session-id` (or Codex's `session_id`) header, else by its beginning: all that
 the client said before the model's last turn, for each API key and `user`. Only digests are kept. The table is
@@ -39,7 +39,7 @@ class OpenSession:
 
 
 class SessionTable:
-    """Sessions by their digests, the least recently used forgotten first.
+    """Sessions by their digests; the least recently used are dropped first.
 
     Args:
         size: sessions to keep, at most.
@@ -70,7 +70,7 @@ class SessionTable:
         return OpenSession(request, scope.digest() if named else whole, whole)
 
     def close(self, opened: OpenSession, decision: Decision, calls: Sequence[Call]) -> None:
-        """Remember what came of it."""
+        """Store the state of the session after its answer."""
         now = self._clock()
         self._entries[opened.key] = _Entry(opened.request.after(decision, calls, now), opened.prefix, now)
         self._entries.move_to_end(opened.key)
