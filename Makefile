@@ -30,7 +30,8 @@ ask: $(VENV)/.run
 
 test: check chromium
 	@$(BIN)/odar pull tiny >/dev/null
-	$(BIN)/pytest $(SPREAD) --ignore=tests/architecture # which `check` has run
+	$(BIN)/pytest $(SPREAD) -m "not alone" --ignore=tests/architecture # which `check` has run
+	$(BIN)/pytest -m alone tests/providers/test_local.py
 
 # The pure core and the settings, in a process each core: no network, no model, no child processes. For every save.
 test-fast: $(VENV)/.dev

@@ -135,7 +135,7 @@ def test_twelve_items_support_no_strong_claim():
 @pytest.mark.parametrize(("good", "less_good", "shared"), [(0.7, 0.6, 0.5), (0.6, 0.6, 0.0), (0.9, 0.5, 0.3)])
 def test_the_stated_95_percent_are_covered(items, good, less_good, shared):
     """Two policies that share the luck of some items, in strata of about six items."""
-    rng, covered, draws = np.random.default_rng(items), 0, 1200
+    rng, covered, draws = np.random.default_rng(items), 0, 600
     for _ in range(draws):
         luck = rng.random(items)
         other = np.where(rng.random(items) < shared, luck, rng.random(items))

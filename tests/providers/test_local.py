@@ -112,7 +112,8 @@ async def test_more_samples_than_fit_one_batch(provider: LocalProvider) -> None:
     assert (await provider.complete(request(seed=7 + 9, max_tokens=6))).completions == ten.completions[9:]
 
 
-@pytest.mark.timeout(700)  # two threads crawl where other processes keep both cores busy
+@pytest.mark.alone  # each thread waits for the other: they crawl where other processes keep both cores busy
+@pytest.mark.timeout(700)
 async def test_the_number_of_threads_changes_no_bit(provider: LocalProvider) -> None:
     """Or the same seed would give another answer on a busy machine. It takes a long prompt to tell."""
     long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)

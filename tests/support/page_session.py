@@ -31,8 +31,9 @@ TRACE = "3f2a"
 """What pages call a trace of the reader's; here, the newest one."""
 SPOKEN = re.compile(r"^\$ (.*(?:\\\n.*)*)$", re.MULTILINE)
 COMMAND_LIMIT_S = 300
-PATIENCE = {"ODAR_FAST_TIMEOUT_S": "120", "ODAR_SLOW_TIMEOUT_S": "240", "ODAR_LIMITS_DEADLINE_S": "280"}
-"""On a busy machine the local model takes longer than a reader would wait for it."""
+PATIENCE = {"ODAR_FAST_TIMEOUT_S": "120", "ODAR_SLOW_TIMEOUT_S": "240", "ODAR_LIMITS_DEADLINE_S": "280",
+            "ODAR_LOCAL_THREADS": "1"}  # fmt: skip
+"""On a busy machine the local model takes longer than a reader would wait for it, and longer still on two threads."""
 
 
 class PageSession:

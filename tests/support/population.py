@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from odar.calibration.evidence import evidence_of
@@ -52,7 +54,9 @@ def population(seed=0, size=SIZE, fast=0.5, solve=0.75):
     return items
 
 
+@functools.cache
 def evidence(**options):
+    """Evidence of a population; made once for the same options, as every question is parsed."""
     return evidence_of(population(**options), 0.1)
 
 
