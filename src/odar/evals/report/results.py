@@ -161,21 +161,37 @@ def _pareto(
         def scaled(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
             return [(AREA[0] * x / right, AREA[1] * (y - bottom) / (top - bottom)) for x, y in places]
 
-        labels = place_labels(scaled(points), map(label, shown), scaled(curve))
-        for name, point, (dx, dy, side) in zip(shown, points, labels, strict=True):
-            ours = name == "odar"
+        members: dict[tuple[int, int], list[int]] = {}
+        for i, (x, y) in enumerate(scaled(points)):
+            members.setdefault((round(x / 4), round(y / 4)), []).append(i)
+        firsts = [points[own[0]] for own in members.values()]
+        texts = [_shared_label([label(shown[i]) for i in own]) for own in members.values()]
+        for own, text, (dx, dy, side) in zip(
+            members.values(), texts, place_labels(scaled(firsts), texts, scaled(curve)), strict=True
+        ):
+            ours, point = "odar" in [shown[i] for i in own], points[own[0]]
             axes.annotate(
-                label(name), point, xytext=(dx, dy), textcoords="offset points", ha=side, va="center", fontsize=8.5,
+                text, point, xytext=(dx, dy), textcoords="offset points", ha=side, va="center", fontsize=8.5,
                 color=palette.accent if ours else palette.ink, fontweight="bold" if ours else "normal",
             )  # fmt: skip
         axes.set(xlabel=axis, ylabel="accuracy", xlim=(0, right), ylim=(bottom, top))
 
     caption = (
         "The grey line joins what nothing cheaper matches; the thin line is ODAR with other thresholds, from "
-        "Simple for all to Hard for all. CoT is the slow agent alone; the oracle router knows the scores."
+        "Simple for all to Hard for all. CoT is the slow agent alone; the oracle router knows the scores. "
+        "Policies at the same point share a label."
     )
     columns = [*columns_of("policy |; accuracy"), Column(key, ".3f")]
     return Exhibit(f"pareto-{key}", f"Accuracy against {key}", caption, columns, rows, [0], draw)
+
+
+def _shared_label(names: Sequence[str]) -> str:
+    """Return the label of policies at the same point.
+
+    >>> _shared_label(["ODAR"]), _shared_label(["ODAR", "always hard"]), _shared_label(["a", "b", "c"])
+    ('ODAR', 'ODAR = always hard', 'a and 2 more')
+    """
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 2 else " = ".join(names)
 
 
 def place_labels(
