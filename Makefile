@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Processes that share the tests, file by file; WORKERS= runs them in one.
 WORKERS ?= 4
-SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile)
+SPREAD = $(if $(WORKERS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder)
 # Modules are compiled when they are first imported: most of what comes with the tools never is.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Byte code is kept, whatever the shell says: hundreds of processes in the tests would compile the same modules again.

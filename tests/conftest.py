@@ -16,6 +16,35 @@ settings.load_profile("odar")
 
 gc.disable()  # what is collected here stays until the end: looking for garbage in it takes seconds in each process
 
+LONGEST = (
+    "attack/test_attack.py",
+    "docs/test_blocks.py",
+    "security/test_planted_secret.py",
+    "cli/test_batch.py",
+    "chaos/test_chaos.py",
+    "providers/test_local.py",
+    "cli/test_eval_report.py",
+    "cli/test_calibrate_kill.py",
+    "recording/test_kill.py",
+    "cli/test_eval_fuse.py",
+    "evals/scorers/test_mathematics.py",
+    "dashboard/test_playground.py",
+    "evals/report/test_report.py",
+    "cli/test_calibrate.py",
+    "cli/test_terminal.py",
+    "gateway/test_kill.py",
+    "scripts/test_load_generator.py",
+    "scripts/test_bench.py",
+)
+"""Files that take longest. They come first, or one of them would keep one worker busy after the others are done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first; `make test` shares them out in this order."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
+
 
 def pytest_collection_finish() -> None:
     """Look for garbage again, but not among the modules and tests that were loaded."""
