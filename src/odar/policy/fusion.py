@@ -174,7 +174,10 @@ class Fusion:
         basis = Basis.of(candidates)
         energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
         values = [e.free_energy if basis.raw or e.aligned is None else e.aligned for e in energies]
-        confidence = np.array([confidences(candidate) for candidate in candidates])
+        if self.rule in ("fep", "majority"):  # which compare free energies only
+            confidence = np.full((len(candidates), 3), np.nan)
+        else:
+            confidence = np.array([confidences(candidate) for candidate in candidates])
         return (
             Ballot(
                 free_energy=np.array(values),
