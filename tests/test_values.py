@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field
 
 import pytest
 from hypothesis import given
@@ -85,7 +84,7 @@ def test_another_type_is_refused_by_key_value_and_origin(value, kind, must):
 
 @given(st.floats(allow_nan=True))
 def test_bounds_hold_and_the_nearest_valid_value_is_named(value):
-    within = field(metadata={"doc": "", "ge": 0.0, "gt": -math.inf, "le": 2.0})
+    within = setting("", ge=0.0, le=2.0)
     if 0 <= value <= 2:
         assert coerce(value, float, within, PATH, "x") == value
     else:
@@ -96,7 +95,7 @@ def test_bounds_hold_and_the_nearest_valid_value_is_named(value):
 
 
 def test_a_bound_that_is_open_is_said_to_be():
-    above = field(metadata={"doc": "", "ge": -math.inf, "gt": 0.0, "le": math.inf})
+    above = setting("", gt=0.0)
     assert coerce(0.1, float, above, PATH, "x") == 0.1
     with pytest.raises(SettingsError, match=r"fast\.x = 0\.0 in x must be above 0$"):
         coerce(0, float, above, PATH, "x")

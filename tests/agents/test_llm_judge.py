@@ -7,7 +7,7 @@ import pytest
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
-from odar.errors import ProviderError, SettingsError, UnknownName
+from odar.errors import ProviderError, SettingsError
 from support.scripted import ScriptedProvider, completion
 
 MODELS = {
@@ -130,7 +130,7 @@ async def test_other_paths_have_no_judge():
 
 
 def test_settings_of_the_judge_are_checked():
-    with pytest.raises(UnknownName, match="judge"):
+    with pytest.raises(SettingsError, match="judge"):
         engine(None, fusion__judge="supreme court")
     with pytest.raises(SettingsError, match="synthesis"):
         engine(None, fusion__judge="", fusion__synthesis=True)
