@@ -184,7 +184,10 @@ def gateway(work: Path, local: bool) -> Iterator[tuple[str, Upstream | None]]:
                 yield _address(log, server), upstream
             finally:
                 server.terminate()
-                server.wait(30)
+                try:
+                    server.wait(60)
+                except subprocess.TimeoutExpired:  # it waits for requests of clients that failed
+                    server.kill()
 
 
 def _address(log: Path, server: subprocess.Popen[bytes]) -> str:
