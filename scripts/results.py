@@ -21,22 +21,21 @@ from pathlib import Path
 import numpy as np
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
-from odar.calibration.evidence import RIGHT, evidence_of, fit_statistics
-from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.routing_fit import Goal, RoutingOption, fit_by_gain
-from odar.calibration.setup import PathOutcomes
+from odar.calibration.evidence import evidence_of
+from odar.calibration.fit import fit_setup
+from odar.calibration.install import calibration_of, incumbents
+from odar.calibration.routing_fit import Goal
 from odar.calibration_file import Calibration
 from odar.config import load_settings
+from odar.engine import Odar
 from odar.evals.replay.arrays import PanelArrays, load_arrays, with_calibration
 from odar.evals.replay.policies import run
 from odar.evals.replay.simulate import Setting, always, odar, posterior_of, prior_of
-from odar.policy.alignment import Source, StatisticsTable
-from odar.policy.path import HARD, MEDIUM, SIMPLE, Route, Routing, Thresholds
+from odar.policy.path import HARD, MEDIUM, SIMPLE, Routing, Thresholds
 from odar.policy.rules import Array
 from odar.policy.target import ThresholdPath
 from odar.recording.files import open_recording
 from odar.recording.schema import RecordedItem
-from odar.types import Step
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDING = ROOT / "runs/local-pair/recording.jsonl.gz"
@@ -44,8 +43,9 @@ PAGE = ROOT / "docs/results.md"
 FIGURE = ROOT / "docs/images/results.svg"
 MAX_CALLS = 3.0
 """Half of the six calls that the Hard path may take."""
-TARGETS = (2.0, 4.0)
+TARGETS = (1.5, 2.0, 4.0)
 """Further targets, in mean calls per question."""
+SEED = 42
 GOAL = 0.9
 """The share of always-hard's gain that ODAR should keep within MAX_CALLS."""
 MODES = ("posterior", "prior")
@@ -57,7 +57,7 @@ FIELDS = ("score", "calls", "cost")
 
 @dataclass(frozen=True)
 class Half:
-    """One half of the recording under settings that do not depend on it."""
+    """One half of the recording under a calibration that does not depend on it."""
 
     arrays: PanelArrays
     setting: Setting
@@ -65,16 +65,14 @@ class Half:
     """(N, 3): score, calls and cost of each item on each path."""
     prior: Array
     posterior: Array
-    chosen: Mapping[str, Routing]
-    """By mode: what `odar calibrate --goal accuracy --max-calls 3` chooses on the other half."""
 
-    def routing(self, mode: str, thresholds: Thresholds) -> Routing:
-        """The routing with these thresholds for all experts."""
-        return Routing(thresholds, self.setting.n, mode == "posterior", self.setting.clearly_hard)
-
-    def route(self, routing: Routing) -> Route:
-        """The path of each item."""
-        return routing.route(self.prior, self.posterior, self.arrays.items.expert)
+    def paths(self, thresholds: Thresholds | None = None) -> Array:
+        """The path of each item under the calibration, or with these thresholds for all experts."""
+        own, setting = {} if thresholds else self.setting.experts, self.setting
+        thresholds = thresholds or Thresholds(setting.tau1, setting.tau2)
+        looks = setting.mode == "posterior"
+        routing = Routing(thresholds, setting.n, looks, setting.clearly_hard, by_expert=own)
+        return routing.route(self.prior, self.posterior, self.arrays.items.expert).path
 
 
 @dataclass(frozen=True)
@@ -88,17 +86,40 @@ class Rows:
     mix: Array | None = None
 
 
-def halves_of(recording: Path) -> dict[str, Half]:
-    """Both halves, each under statistics and thresholds that were fitted to the other."""
+def halves_of(recording: Path, mode: str) -> dict[str, Half]:
+    """Both halves, each under what `odar calibrate --goal accuracy --max-calls 3` fits to the other."""
     settings = load_settings(profile="local", calibration="")
+    engine = Odar(replace(settings, routing=replace(settings.routing, mode=mode)))
     items = {split: list(open_recording(recording).items(split)) for split in ("calibrate", "judge")}
-    plain = {split: priced(load_arrays(recording, split=split), items[split]) for split in items}
-    tables = {split: statistics(plain[split], items[split], settings.fusion.varentropy_weight) for split in items}
-    own = {split: half(plain[split], tables[split], settings) for split in items}
-    fitted = {split: fit_modes(own[split]) for split in items}
+    fitted = {split: calibrated(engine, items[split]) for split in items}
     other = {"judge": "calibrate", "calibrate": "judge"}
-    found = {split: half(plain[split], tables[other[split]], settings) for split in items}
-    return {split: replace(each, chosen=fitted[other[split]]) for split, each in found.items()}
+    return {split: half(recording, split, items[split], engine, fitted[other[split]]) for split in items}
+
+
+def calibrated(engine: Odar, items: Sequence[RecordedItem]) -> Calibration:
+    """What `odar calibrate --goal accuracy --max-calls 3` fits to these items."""
+    features = np.array([item.features for item in items])
+    evidence = evidence_of(items, engine.settings.fusion.varentropy_weight, features)
+    setup, _ = fit_setup(evidence, incumbents(engine), SEED, Goal("accuracy", max_calls=MAX_CALLS))
+    return calibration_of(engine, setup, choose_mode=True)
+
+
+def half(
+    recording: Path, split: str, items: Sequence[RecordedItem], engine: Odar, calibration: Calibration
+) -> Half:
+    """One half under the settings of the profile and a calibration."""
+    arrays = priced(load_arrays(recording, split=split), items)
+    current = {name: asdict(getattr(engine.settings, name)) for name in ("routing", "fusion")}
+    header = replace(arrays.header, settings={**arrays.header.settings, **current})
+    arrays = replace(arrays, header=with_calibration(header, calibration))
+    setting = Setting.of(arrays.header)
+    runs = [always(arrays, setting, path) for path in (SIMPLE, MEDIUM, HARD)]
+    by_path = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
+    prior = prior_of(arrays, setting)
+    found = Half(arrays, setting, by_path, prior, posterior_of(arrays, setting, prior))
+    calibrated_rows = rows_of([found], lambda each: each.paths(), "")
+    assert np.array_equal(calibrated_rows.score, odar(arrays, setting).score), "a path is all that routing chooses"
+    return found
 
 
 def priced(arrays: PanelArrays, items: Sequence[RecordedItem]) -> PanelArrays:
@@ -110,53 +131,6 @@ def priced(arrays: PanelArrays, items: Sequence[RecordedItem]) -> PanelArrays:
     prompts = np.array([[attempt.usage.input or 0 for attempt in item.attempts] for item in items])
     answers = replace(arrays.answers, output_usd=price * arrays.answers.output, prompt_usd=price * prompts)
     return replace(arrays, answers=answers)
-
-
-def statistics(arrays: PanelArrays, items: Sequence[RecordedItem], weight: float) -> StatisticsTable:
-    """μ, σ and quantiles of each source of the recording, from the answers of these items."""
-    fitted = dict(
-        zip((Step.ANSWER, Step.VERIFY, Step.SOLVE), fit_statistics(evidence_of(items, weight)), strict=True)
-    )
-    names = ("model", "prompt_md5", "temperature", "top_p", "max_tokens")
-    entries = {}
-    for source in arrays.header.sources:
-        if (known := fitted[Step(source["step"])]) is not None:
-            entries[Source(**{name: source[name] for name in names}, varentropy_weight=weight)] = known
-    return StatisticsTable(entries)
-
-
-def half(arrays: PanelArrays, table: StatisticsTable, settings) -> Half:
-    """One half under these statistics and the settings of the profile."""
-    current = {name: asdict(getattr(settings, name)) for name in ("routing", "fusion")}
-    header = replace(arrays.header, settings={**arrays.header.settings, **current})
-    arrays = replace(arrays, header=with_calibration(header, Calibration(table)))
-    setting = Setting.of(arrays.header)
-    runs = [always(arrays, setting, path) for path in (SIMPLE, MEDIUM, HARD)]
-    by_path = {name: np.stack([getattr(each, name) for each in runs], axis=1) for name in FIELDS}
-    prior = prior_of(arrays, setting)
-    found = Half(arrays, setting, by_path, prior, posterior_of(arrays, setting, prior), {})
-    shipped = rows_of([found], lambda each: each.route(Routing.configured(settings.routing)).path, "")
-    assert np.array_equal(shipped.score, odar(arrays, setting).score), "choosing a path is all that routing does"
-    return found
-
-
-def fit_modes(each: Half) -> dict[str, Routing]:
-    """By mode, and as "best" of both: thresholds, by expert too, that are most accurate within MAX_CALLS."""
-    size = len(each.prior)
-    outcomes = PathOutcomes(each.by_path["score"] >= RIGHT, each.by_path["calls"].astype(int), np.zeros((size, 3)))
-    goal, common = Goal("accuracy", max_calls=MAX_CALLS), Thresholds(each.setting.tau1, each.setting.tau2)
-    fusion = FusionFit(each.setting.beta, 0.0, np.ones(3))
-    options = {
-        mode: RoutingOption(None, None, each.route(each.routing(mode, common)).difficulty, fusion, outcomes)
-        for mode in MODES
-    }
-    experts = np.array(each.arrays.items.expert)
-    found = {}
-    for mode, option in options.items():
-        thresholds, by_expert = fit_by_gain(option, common, experts, goal)
-        found[mode] = replace(each.routing(mode, thresholds), by_expert=by_expert)
-    found["best"] = max(found.values(), key=lambda routing: option.under(each.route(routing).path)[0].mean())
-    return found
 
 
 def rows_of(halves: Sequence[Half], choose: Callable[[Half], Array], name: str) -> Rows:
@@ -179,15 +153,12 @@ def policy(halves: Sequence[Half], spec: str, name: str = "") -> Rows:
     return Rows(name or spec, *columns, np.bincount(path, minlength=3) / len(path) if path.min() >= 0 else None)
 
 
-def curve(halves: Sequence[Half], mode: str) -> list[Rows]:
-    """ODAR from always Simple to always Hard, through the thresholds that were chosen on the other half."""
-    ways = {}
-    for each in halves:
-        thresholds = each.chosen[mode].thresholds
-        ways[id(each)] = ThresholdPath.through((thresholds.tau1, thresholds.tau2))
+def curve(halves: Sequence[Half]) -> list[Rows]:
+    """ODAR from always Simple to always Hard, through the thresholds that were fitted to the other half."""
 
     def at(each: Half, t: float) -> Array:
-        return each.route(each.routing(mode, Thresholds(*ways[id(each)].thresholds(t)))).path
+        way = ThresholdPath.through((each.setting.tau1, each.setting.tau2))
+        return each.paths(Thresholds(*way.thresholds(t)))
 
     return [rows_of(halves, lambda each, t=t: at(each, t), "") for t in np.linspace(0, 1, 101)]
 
@@ -237,7 +208,6 @@ class Study:
     fast: Rows
     slow: Rows
     hard: Rows
-    default: Rows
     within: Rows
     by_question: Rows
     equal_dollars: Rows
@@ -250,41 +220,36 @@ class Study:
     sets: Array
 
 
-def study(halves: Sequence[Half]) -> Study:
-    """Run every policy on some halves."""
-    curves = {mode: curve(halves, mode) for mode in MODES}
+def study(halves: Sequence[Half], by_question: Sequence[Half]) -> Study:
+    """Run every policy on some halves; `by_question` are the same halves, routed by the question alone."""
+    curves = {"posterior": curve(halves), "prior": curve(by_question)}
     slow, ours = policy(halves, "single-slow"), curves["posterior"]
-    within = rows_of(halves, lambda each: each.route(each.chosen["best"]).path, "**ODAR within 3 calls**")
-    shipped, most = halves[0].setting, min(5, halves[0].arrays.samples)
+    within = rows_of(halves, lambda each: each.paths(), "**ODAR**")
+    most = min(5, halves[0].arrays.samples)
     return Study(
         fast=policy(halves, "single-fast"),
         slow=slow,
         hard=policy(halves, "always-hard"),
-        default=policy(halves, "odar", f"**ODAR, default** (τ {shipped.tau1:g} and {shipped.tau2:g})"),
         within=within,
-        by_question=rows_of(
-            halves,
-            lambda each: each.route(each.chosen["prior"]).path,
-            "ODAR within 3 calls, by the question alone",
-        ),
+        by_question=rows_of(by_question, lambda each: each.paths(), "ODAR by the question alone"),
         equal_dollars=nearest(ours, "cost", float(slow.cost.mean()), "ODAR at single-slow's dollars"),
         targets=[nearest(ours, "calls", target, f"ODAR, target {target:g} calls") for target in TARGETS],
         baselines=[
             policy(halves, spec) for spec in (f"self-consistency:k={most}", f"best-of-n:n={most}", "always-medium")
         ],
         oracles=[policy(halves, "oracle-router"), policy(halves, "oracle")],
-        random=matched(halves, within, "random, mix of ODAR within 3 calls", by_length=False),
-        length=matched(halves, within, "by length, mix of ODAR within 3 calls", by_length=True),
+        random=matched(halves, within, "random, ODAR's mix of paths", by_length=False),
+        length=matched(halves, within, "by length of the question, ODAR's mix", by_length=True),
         curves=curves,
         sets=np.concatenate([[key.set for key in each.arrays.items.keys] for each in halves]),
     )
 
 
-def tables(found: Study, halves: Sequence[Half]) -> list[str]:
+def tables(found: Study, by_question: Sequence[Half]) -> list[str]:
     """The policies, the comparisons and every set, as Markdown."""
     fast, slow, hard, within = found.fast, found.slow, found.hard, found.within
     rows = [
-        fast, slow, *found.baselines, hard, found.random, found.length, within, found.by_question, found.default,
+        fast, slow, *found.baselines, hard, found.random, found.length, within, found.by_question,
         *found.targets, found.equal_dollars, *found.oracles,
     ]  # fmt: skip
     lines = ["| policy | accuracy | calls | $ per 1,000 | simple / medium / hard |", "|---|---|---|---|---|"]
@@ -293,17 +258,18 @@ def tables(found: Study, halves: Sequence[Half]) -> list[str]:
         figures = f"{row.calls.mean():.2f} | {1000 * row.cost.mean():.4f} | {mix}"
         lines.append(f"| {row.name} | {bootstrap_mean(row.score)} | {figures} |")
     lines += ["", "| at equal calls or dollars | difference in accuracy | |", "|---|---|---|"]
-    pairs = [("ODAR within 3 calls − random, same mix", within, found.random),
-             ("ODAR within 3 calls − by length, same mix", within, found.length),
+    pairs = [("ODAR − random, same mix", within, found.random),
+             ("ODAR − by length, same mix", within, found.length),
+             ("ODAR − always-hard", within, hard),
+             ("ODAR − single-slow", within, slow),
              ("by the question alone − random, same mix", found.by_question,
-              matched(halves, found.by_question, "", by_length=False)),
-             ("ODAR at single-slow's dollars − single-slow", found.equal_dollars, slow),
-             ("ODAR, default − always-hard", found.default, hard)]  # fmt: skip
+              matched(by_question, found.by_question, "", by_length=False)),
+             ("ODAR at single-slow's dollars − single-slow", found.equal_dollars, slow)]  # fmt: skip
     for name, first, second in pairs:
         gap = difference(first, second)
         lines.append(f"| {name} | {gap.signed()} | {verdict(gap)} |")
     lines += ["", "| share of always-hard's gain kept | share | calls |", "|---|---|---|"]
-    for row in (within, found.by_question, found.default, *found.targets):
+    for row in (within, found.by_question, *found.targets):
         kept = share_kept(row, hard, fast)
         text = "–" if np.isnan(kept.value) else str(kept)
         lines.append(f"| {row.name} | {text} | {row.calls.mean():.2f} of {hard.calls.mean():.2f} |")
@@ -313,9 +279,7 @@ def tables(found: Study, halves: Sequence[Half]) -> list[str]:
 def by_set(found: Study) -> list[str]:
     """Every set: each agent, always-hard, ODAR, and whether ODAR's choice of questions was better than chance."""
     columns = [found.fast, found.slow, found.hard, found.within]
-    lines = [
-        "| set | items | fast | slow | always-hard | ODAR within 3 calls | its calls | ODAR − fast | ODAR − random |"
-    ]
+    lines = ["| set | items | fast | slow | always-hard | ODAR | its calls | ODAR − fast | ODAR − random |"]
     lines.append("|---" * 9 + "|")
     for name in sorted(set(found.sets)):
         own = found.sets == name
@@ -328,11 +292,9 @@ def by_set(found: Study) -> list[str]:
 
 def summary(found: Study) -> list[str]:
     """What the cross-fitted figures show, in words."""
-    kept, alone, default = (
-        share_kept(row, found.hard, found.fast) for row in (found.within, found.by_question, found.default)
-    )
+    kept, alone = (share_kept(row, found.hard, found.fast) for row in (found.within, found.by_question))
     random, length = (difference(found.within, other) for other in (found.random, found.length))
-    reached = "reached" if max(kept.value, alone.value) >= GOAL else "**not reached**"
+    reached = "reached" if kept.value >= GOAL else "**not reached**"
     worse = [
         name
         for name in sorted(set(found.sets))
@@ -341,10 +303,10 @@ def summary(found: Study) -> list[str]:
     where = f"It cannot pay on {', '.join(worse)}: there the slow model is not better." if worse else ""
     return [
         "",
-        f"**In short**, cross-fitted over {len(found.sets)} items: within three calls ODAR keeps {kept} of always-hard's gain over the fast model",
-        f"at {found.within.calls.mean():.2f} calls; routed by the question alone, {alone} at {found.by_question.calls.mean():.2f}. The goal of {GOAL} at three calls is {reached}.",
+        f"**In short**, cross-fitted over {len(found.sets)} items: ODAR keeps {kept} of always-hard's gain over the fast model",
+        f"at {found.within.calls.mean():.2f} calls per question (always-hard: {found.hard.calls.mean():.2f}); routed by the question alone, {alone} at {found.by_question.calls.mean():.2f}. The goal of {GOAL} at three calls is {reached}.",
         f"Against the same mix of paths at random it is {random.signed()} ({verdict(random)}), against the same mix by length of the question",
-        f"{length.signed()} ({verdict(length)}). As shipped it keeps {default} at {found.default.calls.mean():.2f} calls. {where}",
+        f"{length.signed()} ({verdict(length)}). {where}",
         "Reasons are in the [lab notes](lab-notes.md).",
     ]
 
@@ -371,9 +333,9 @@ def draw(found: Study) -> None:
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=2, label=name)
         ends = [(unit * getattr(row, field).mean(), row.score.mean()) for row in (found.fast, found.hard)]
         axes.plot(*zip(*ends, strict=True), color=grey, linestyle=":", label="random between the ends")
-        default = unit * getattr(found.default, field).mean(), found.default.score.mean()
+        default = unit * getattr(found.within, field).mean(), found.within.score.mean()
         axes.plot(*default, "D", color=blue)
-        axes.annotate("default", default, (-5, -15), textcoords="offset points", ha="right", color=blue)
+        axes.annotate("ODAR as shipped", default, (-5, -15), textcoords="offset points", ha="right", color=blue)
         for row in shown:
             point = unit * getattr(row, field).mean(), row.score.mean()
             axes.plot(*point, "o", color=grey)
@@ -471,9 +433,13 @@ def pair_table(body: Mapping) -> list[str]:
 
 def page(recording: Path, data: Path | None) -> str:
     """The whole page."""
-    halves = halves_of(recording)
-    judged, crossed = [halves["judge"]], [halves["judge"], halves["calibrate"]]
-    both = study(crossed)
+    halves, by_question = (halves_of(recording, mode) for mode in MODES)
+    sides = {"judge": ("judge",), "crossed": ("judge", "calibrate")}
+    chosen = {
+        name: ([halves[split] for split in splits], [by_question[split] for split in splits])
+        for name, splits in sides.items()
+    }
+    both = study(*chosen["crossed"])
     draw(both)
     lines = [
         "# Results",
@@ -483,29 +449,25 @@ def page(recording: Path, data: Path | None) -> str:
         "",
         "## The local pair",
         "",
-        'Qwen2.5-Coder-0.5B-Instruct (fast) and Qwen2.5-Coder-1.5B-Instruct (slow), both Q4_K_M, with the prompts and budgets of the profile `local`. "Within 3 calls": the most',
-        "accurate thresholds with at most three calls per question on the other half, half of the six that the Hard path may take; it stops early, so always-hard takes fewer.",
-        "Targets are points of the curve in the figure. Dollars are nominal: the models are free, so tokens are priced in proportion to parameters ($0.049 and $0.154 per million).",
+        "Qwen2.5-Coder-0.5B-Instruct (fast) and Qwen2.5-Coder-1.5B-Instruct (slow), both Q4_K_M, with the prompts and budgets of the profile `local`. ODAR is calibrated on",
+        "one half of the items with `odar calibrate --goal accuracy --max-calls 3` and judged on the other: three calls are half of the six that the Hard path may take; it stops",
+        "early, so always-hard takes fewer. Targets are points of the curve in the figure. Dollars are nominal: the models are free, so tokens are priced in proportion to",
+        "parameters ($0.049 and $0.154 per million).",
         *summary(both),
         "",
         "![Accuracy against calls and dollars](images/results.svg)",
     ]
     parts = (
-        (
-            "Judged half",
-            study(judged),
-            judged,
-            "Statistics and thresholds are fitted to the calibration half, as the profile ships them.",
-        ),
+        ("Judged half", "judge", "Everything is fitted to the calibration half, as the profile ships it."),
         (
             "Both halves, cross-fitted",
-            both,
-            crossed,
-            "Each half under statistics and thresholds that were fitted to the other half.",
+            "crossed",
+            "Each half under a calibration that was fitted to the other half.",
         ),
     )
-    for title, found, own, about in parts:
-        lines += ["", f"### {title}", "", f"{about} {len(found.sets)} items.", "", *tables(found, own)]
+    for title, name, about in parts:
+        found = both if name == "crossed" else study(*chosen[name])
+        lines += ["", f"### {title}", "", f"{about} {len(found.sets)} items.", "", *tables(found, chosen[name][1])]
     if data is None:  # what was written with --data stays
         _, title, rest = PAGE.read_text(encoding="utf-8").partition(LARGE_TITLE) if PAGE.exists() else ("", "", "")
         lines += ["", title + rest.rstrip()] if title else []

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_statistics
@@ -18,14 +17,13 @@ from odar.calibration.routing_fit import (
     TOLERANCE,
     Goal,
     RoutingOption,
-    clearly_above,
-    fit_by_gain,
+    choose_within_limit,
     fit_routing,
     rejection_reason,
 )
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
-from odar.policy.path import Routing, Thresholds
+from odar.policy.path import Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Ints, Votes
 
@@ -151,7 +149,7 @@ def fit_setup(
 ) -> tuple[Setup, tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]]:
     """A setup for these items, and how its estimators did on folds of them; today's own where no other will do."""
     measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
-    rules = [_fit_fusion(measured.votes(evidence), today.setup.fusion), today.setup.fusion]
+    rules = [_fit_fusion(measured.votes(evidence), today.setup.fusion, goal), today.setup.fusion]
     fast = evidence.fast
     estimator = fit_estimator_part(fast, today.estimator, seed, today.setup.thresholds)
     same = fit_posterior_part(fast, measured, today.posterior, seed=seed)
@@ -172,7 +170,9 @@ def fit_setup(
     variant, thresholds = chosen
     by_expert: dict[str, Thresholds] = {}
     if goal.kind == "accuracy" and goal.max_calls is not None:
-        variant, thresholds, by_expert = _smoothed(variants, chosen, fast.experts, goal)
+        fused = [option for option in variants if option.fusion is rules[0]]
+        fused.sort(key=lambda each: (each.estimator is not None, each.posterior is not today.setup.posterior))
+        variant, thresholds, by_expert = choose_within_limit(fused, thresholds, fast.experts, goal)
     setup = replace(
         measured,
         thresholds=thresholds,
@@ -182,23 +182,6 @@ def fit_setup(
         fusion=variant.fusion,
     )
     return setup, (estimator, both if variant.estimator else same)
-
-
-def _smoothed(
-    variants: list[RoutingOption],
-    chosen: tuple[RoutingOption, Thresholds],
-    experts: NDArray[np.str_] | None,
-    goal: Goal,
-) -> tuple[RoutingOption, Thresholds, dict[str, Thresholds]]:
-    """The most accurate fit by modelled gains; the best thresholds of the grid where they are clearly better."""
-
-    def right(option: RoutingOption, thresholds: Thresholds, by_expert: dict[str, Thresholds]) -> Array:
-        routing = Routing(thresholds, by_expert=by_expert)
-        return option.under(routing.route(option.difficulty, option.difficulty, experts).path)[0]
-
-    found = [(option, *fit_by_gain(option, chosen[1], experts, goal)) for option in variants]
-    best = max(found, key=lambda each: float(right(*each).mean()))
-    return (*chosen, {}) if clearly_above(right(*chosen, {}) - right(*best)) else best
 
 
 def _ways(
@@ -225,10 +208,15 @@ def _ways(
         yield model, None, prior
 
 
-def _fit_fusion(votes: Votes, in_use: FusionFit) -> FusionFit:
-    """Fit β and skills on both paths that fuse; the rule in use stays unless a fitted one does clearly better."""
+def _fit_fusion(votes: Votes, in_use: FusionFit, goal: Goal) -> FusionFit:
+    """Fit β and skills on both paths that fuse.
+
+    The rule in use stays unless a fitted one does clearly better. For accuracy, equal skills, which are a default
+    and not measured, are replaced by a fit that is no less accurate than majority voting and the best source.
+    """
     columns = list(votes.sources)
-    found = fit_fusion(votes, replace(in_use, skills=in_use.skills[columns]))
+    measured = bool(np.ptp(in_use.skills)) or goal.kind != "accuracy"
+    found = fit_fusion(votes, replace(in_use, skills=in_use.skills[columns]) if measured else None)
     return replace(found, skills=found.skills[[columns.index(source) for source in sorted(set(columns))]])
 
 

@@ -70,8 +70,13 @@ def statistics_alone(
 
 
 def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibration:
-    """Everything that was fitted, ready to be written."""
-    setup, before = fitted.setup, odar.calibration
+    """Everything that was fitted, with its evidence, ready to be written."""
+    calibration = calibration_of(odar, fitted.setup, choose_mode=fitted.looks_first)
+    return replace(calibration, made=made_of(made), report=report(fitted))
+
+
+def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibration:
+    """The calibration that makes the engine decide as a setup; `choose_mode` includes `routing.mode`."""
     settings: dict[str, float | str | dict[str, float]] = {
         "routing.tau1": setup.thresholds.tau1,
         "routing.tau2": setup.thresholds.tau2,
@@ -79,7 +84,7 @@ def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibrat
         "routing.tau2_by_expert": {expert: each.tau2 for expert, each in setup.by_expert.items()},
         "fusion.beta": setup.fusion.beta,
     }
-    if fitted.looks_first:
+    if choose_mode:
         settings["routing.mode"] = "prior" if setup.posterior is None else "posterior"
     return Calibration(
         statistics=table(
@@ -89,9 +94,7 @@ def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibrat
         ),
         settings=settings,
         posterior=posterior_document(odar, setup.posterior),
-        estimator=before.estimator if setup.estimator is None else setup.estimator.document(),
-        made=made_of(made),
-        report=report(fitted),
+        estimator=odar.calibration.estimator if setup.estimator is None else setup.estimator.document(),
     )
 
 

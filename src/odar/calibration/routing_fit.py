@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
 from odar.calibration.fusion_fit import FusionFit
+from odar.calibration.parts import folds
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import LearnedEstimator
-from odar.policy.path import HARD, SIMPLE, Thresholds
+from odar.policy.path import HARD, SIMPLE, Routing, Thresholds
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints
 
@@ -36,6 +38,8 @@ POOLED_ITEMS = 20
 """Weight of all items in the gain of one expert, as so many of its own."""
 MIN_SLOPE = 0.1
 """The least by which the gain of Hard rises from the easiest question to the hardest."""
+REPEATS = 2
+"""Divisions into folds that choose between fits by gain."""
 _GRID = np.linspace(0.0, 1.0, 201)
 _BISECTIONS = 40
 
@@ -80,6 +84,10 @@ class RoutingOption:
     fusion: FusionFit
     outcomes: PathOutcomes
     """What each path gives for each item under that fusion rule."""
+
+    def rows(self, index: Bools) -> RoutingOption:
+        """Some of the items."""
+        return replace(self, difficulty=self.difficulty[index], outcomes=self.outcomes.rows(index))
 
     def under(self, paths: Ints) -> tuple[Array, Array]:
         """Right or wrong of each item on these paths, and its price."""
@@ -150,6 +158,71 @@ def fit_by_gain(
     return rest, {name: replace(each, expert=name) for name, each in chosen.items()}
 
 
+RoutingFit = tuple[RoutingOption, Thresholds, dict[str, Thresholds]]
+"""What decides, its thresholds, and the thresholds of single experts."""
+
+
+def choose_within_limit(
+    options: Sequence[RoutingOption], common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal
+) -> RoutingFit:
+    """Return the most accurate routing within a limit of calls, chosen on folds that it was not fitted to.
+
+    The choices are a fit by gain of each option, with the same thresholds for all experts and with their own, and
+    the best thresholds of a grid. On the items of the fit the larger choice always looks better, so each is judged
+    on held-out folds. The first that is not clearly worse than the best, by two standard errors, is taken.
+
+    Args:
+        options: ways to a difficulty, the preferred one first.
+        common: the thresholds in use.
+        experts: the expert of each item, if it is known.
+        goal: limits of calls or cost.
+    """
+
+    def by_gain(option: RoutingOption, names: NDArray[np.str_] | None, rows: Bools) -> RoutingFit:
+        own = None if names is None else names[rows]
+        return (option, *fit_by_gain(option.rows(rows), common, own, goal))
+
+    def by_grid(rows: Bools) -> RoutingFit:
+        some = [option.rows(rows) for option in options]
+        found = fit_routing(some, common, np.zeros(int(rows.sum())), goal)
+        if found is None:
+            return options[0], common, {}
+        return next(o for o, part in zip(options, some, strict=True) if part is found[0]), found[1], {}
+
+    names = (None,) if experts is None else (None, experts)
+    fits = [partial(by_gain, option, each) for each in names for option in options] + [by_grid]
+    size = len(options[0].difficulty)
+    right = [_held_out_right(fit, size, experts) for fit in fits]
+    best = max(right, key=lambda each: float(each.mean()))
+    chosen = next(
+        fit
+        for fit, each in zip(fits, right, strict=True)
+        if (best - each).mean() <= 2 * standard_error(best - each)
+    )
+    return chosen(np.ones(size, dtype=bool))
+
+
+def _held_out_right(fit: Callable[[Bools], RoutingFit], size: int, experts: NDArray[np.str_] | None) -> Array:
+    """How often each item is right under a fit to other items."""
+    right = np.zeros(size)
+    for repeat in range(REPEATS):
+        fold = folds(size, repeat)
+        for number in range(int(fold.max()) + 1):
+            unseen = fold == number
+            option, thresholds, by_expert = fit(~unseen)
+            held_out = option.rows(unseen)
+            routing = Routing(thresholds, by_expert=by_expert)
+            others = None if experts is None else experts[unseen]
+            path = routing.route(held_out.difficulty, held_out.difficulty, others).path
+            right[unseen] += held_out.under(path)[0] / REPEATS
+    return right
+
+
+def standard_error(values: Array) -> float:
+    """Standard error of the mean."""
+    return float(values.std() / np.sqrt(len(values)))
+
+
 def _groups(option: RoutingOption, experts: NDArray[np.str_] | None) -> dict[str, Bools]:
     """The items of each expert that has enough of them; all others under the empty name."""
     names, counts = np.unique(experts if experts is not None else [], return_counts=True)
@@ -184,18 +257,12 @@ def _as_thresholds(path: Ints) -> Thresholds:
     return Thresholds(round(float(min(tau1, tau2)), 3), round(float(tau2), 3))
 
 
-def clearly_above(difference: Array) -> bool:
-    """Whether a mean difference is above two standard errors."""
-    return bool(difference.mean() > 2 * difference.std() / np.sqrt(len(difference)))
-
-
 def holds(difference: Array) -> bool:
     """Whether accuracy is not lost: not on these items, nor by half a point if they were unlucky by one σ.
 
     Among many cheap points some reach the accuracy of today by luck alone; on other items they would not.
     """
-    error = float(difference.std() / np.sqrt(len(difference)))
-    return bool(difference.mean() >= 0 and difference.mean() - error >= -RISK)
+    return bool(difference.mean() >= 0 and difference.mean() - standard_error(difference) >= -RISK)
 
 
 def points(difficulty: Array, today: Thresholds, below: Sequence[float] = SHARES) -> Iterator[Thresholds]:

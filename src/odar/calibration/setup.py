@@ -39,6 +39,10 @@ class PathOutcomes:
         """(N, 3) US dollars; calls if some prices are unknown or nothing is charged: all in one unit."""
         return self.cost if np.isfinite(self.cost).all() and self.cost.any() else self.calls.astype(np.float64)
 
+    def rows(self, index: Bools) -> PathOutcomes:
+        """Return some of the items."""
+        return PathOutcomes(self.correct[index], self.calls[index], self.cost[index])
+
     def under(self, paths: Ints) -> tuple[Array, Array, Array]:
         """Return correctness, calls and cost of each item if it takes this path."""
         rows = np.arange(len(paths))

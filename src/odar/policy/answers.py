@@ -18,6 +18,7 @@ _JUDGMENT = re.compile(
     r"judg(?:e)?ment[*_` \t]*[:：][*_` \t]*<?(not[ ]+|in)?correct|(?<!not )\b(INCORRECT|CORRECT)\b", re.IGNORECASE
 )
 _YES_NO = re.compile(r"\W*(?:yes|no)\b", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"</?(?:response|answer)>", re.IGNORECASE)
 _FENCE = "```"
 
 
@@ -37,17 +38,23 @@ def find_answer(text: str) -> str | None:
     """The marked final answer, or None.
 
     The last `Answer:` wins, however it is written; without one, the last `\\boxed{}`, then a closing `#### 42` as
-    GSM8K has it, then "the answer is …".
+    GSM8K has it, then "the answer is …". Where a model copied `Answer: <response>` from its instructions, the line
+    before it is the answer.
 
     >>> find_answer("so we get \\\\boxed{\\\\frac{1}{2}}")
     '\\\\frac{1}{2}'
+    >>> find_answer("It is scattered light.\\nAnswer: <response>")
+    'It is scattered light.'
     >>> find_answer("no idea") is None
     True
     """
     end = len(text)
     for match in reversed(list(_MARKER.finditer(text))):
-        if found := _first_block(text[match.end() : end]):
+        block = _first_block(text[match.end() : end])
+        if found := _PLACEHOLDER.sub("", block).strip():
             return _unwrap(found)
+        if block and (before := text[: match.start()].rstrip()):
+            return find_answer(before) or _unwrap(before[before.rfind("\n") + 1 :])
         end = match.start()
     if (boxed := last_boxed(text)) is not None:
         return boxed
