@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,14 @@ from hypothesis import strategies as st
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.routing_fit import TOLERANCE, Goal, RoutingOption, fit_by_gain, rejection_reason
+from odar.calibration.routing_fit import (
+    TOLERANCE,
+    Goal,
+    RoutingOption,
+    choose_within_limit,
+    fit_by_gain,
+    rejection_reason,
+)
 from odar.calibration.setup import PathOutcomes
 from odar.policy.path import HARD, SIMPLE, Routing, Thresholds
 
@@ -119,3 +128,35 @@ def test_the_limit_of_calls_is_met(limit):
     common, own = fit_by_gain(variant, Thresholds(0.3, 0.7), experts, Goal("accuracy", max_calls=limit))
     paths = Routing(common, by_expert=own).route(variant.difficulty, variant.difficulty, experts).path
     assert variant.outcomes.under(paths)[1].mean() <= limit
+
+
+def two_ways(informative: int, size: int = 400) -> list[RoutingOption]:
+    """Two ways to a difficulty; the one with this number knows which questions only the Hard path answers."""
+    rng = np.random.default_rng(0)
+    needs_hard = rng.random(size) < 0.3
+    right = np.column_stack([~needs_hard, ~needs_hard, np.ones(size, dtype=bool)])
+    outcomes = PathOutcomes(right, np.tile([1, 2, 6], (size, 1)), np.zeros((size, 3)))
+    noise, knowing = rng.random(size), np.where(needs_hard, 0.8, 0.2) + rng.uniform(-0.1, 0.1, size)
+    return [
+        RoutingOption(
+            None, None, knowing if way == informative else noise, FusionFit(0.25, 0.0, np.ones(3)), outcomes
+        )
+        for way in range(2)
+    ]
+
+
+@pytest.mark.parametrize("informative", [0, 1])
+def test_within_a_limit_the_way_that_is_right_on_held_out_items_decides(informative):
+    options = two_ways(informative)
+    chosen, thresholds, _ = choose_within_limit(
+        options, Thresholds(0.3, 0.7), None, Goal("accuracy", max_calls=2.6)
+    )
+    assert chosen is options[informative]
+    assert chosen.under(thresholds.paths(chosen.difficulty))[0].mean() > 0.95
+
+
+def test_of_two_ways_that_do_the_same_the_first_is_kept():
+    first, _ = two_ways(0)
+    second = replace(first)
+    chosen, _, _ = choose_within_limit([first, second], Thresholds(0.3, 0.7), None, Goal("accuracy", max_calls=2.6))
+    assert chosen is first

@@ -19,6 +19,7 @@ from odar.errors import UnknownName, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS
 from odar.evals.pair_summary import summarize_pair
 from odar.evals.scorers.text import TEXT_SCORERS
+from odar.policy.posterior import PAPER_THRESHOLDS
 from odar.recording.files import write_recording
 from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions, read_answers, read_questions
 from odar.recording.joining import imported_header, join_answers, to_items
@@ -120,12 +121,13 @@ def command(
     if out:
         files = {Path(name).name: _sha256(Path(name)) for name in (fast, *slow)}
         write_recording(Path(out), imported_header(odar, items, files), items)
-    found = summarize_pair(items, odar.posterior, settings.routing.tau1)
+    # Thresholds that were calibrated for a profile's own models say nothing about the models of these files.
+    of_profile = settings.origins[("calibration",)].startswith("profile")
+    tau1 = PAPER_THRESHOLDS[0] if of_profile and settings.calibration else settings.routing.tau1
+    found = summarize_pair(items, odar.posterior, tau1)
     names = list(dict.fromkeys(item.key.set for item in items))
     sets = {
-        each: summarize_pair(
-            [item for item in items if item.key.set == each], odar.posterior, settings.routing.tau1
-        )
+        each: summarize_pair([item for item in items if item.key.set == each], odar.posterior, tau1)
         for each in (names if len(names) > 1 else [])
     }
     left_out = len({(each.set, each.id) for each in quick}) - len(joined)
