@@ -11,7 +11,7 @@ import pytest
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar, ServingOptions
-from odar.errors import ProviderError, UnknownName
+from odar.errors import ProviderError, SettingsError
 from odar.policy.alignment import Statistics, StatisticsTable
 from odar.policy.signals import AnswerKind, QuantileTables
 from odar.types import Path, Step
@@ -219,7 +219,7 @@ async def test_a_change_of_path_is_told():
 
 
 def test_a_mode_that_does_not_exist_is_named():
-    with pytest.raises(UnknownName, match="'posteriour'"):
+    with pytest.raises(SettingsError, match="posteriour"):
         load_settings("tiny", environ={}, routing__mode="posteriour")
 
 

@@ -16,7 +16,9 @@ from odar.recording.questions import load_questions
 from odar.types import Step
 
 FOLDER = Path(__file__).parents[2] / "runs" / "local-pair"
-SETS = {"gsm8k", "math", "mmlu_pro", "strategyqa", "truthfulqa_text"}
+SETS = {"gsm8k", "math", "mmlu_pro", "strategyqa", "truthfulqa_text", "starter", "everyday"}
+FEWEST = 60
+"""Items of a set."""
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,8 @@ def test_every_item_has_all_answers_with_log_probabilities(items):
 
 def test_both_halves_of_every_set_and_no_question_in_both(items):
     count = Counter((item.key.set, item.split) for item in items)
-    own = {("starter", "calibrate")}  # ODAR's own questions are never judged
-    assert set(count) == {(name, split) for name in SETS for split in ("calibrate", "judge")} | own
+    assert set(count) == {(name, split) for name in SETS for split in ("calibrate", "judge")}
+    assert min(Counter(item.key.set for item in items).values()) >= FEWEST
     halves = {
         split: {" ".join(item.query.split()) for item in items if item.split == split}
         for split in ("calibrate", "judge")
@@ -62,9 +64,9 @@ def test_the_judged_half_of_gsm8k_is_its_test_split(items):
 
 def test_its_items_are_those_of_the_questions_file(items):
     """The digest covers question, gold answer and split: with another one, the item would be recorded again."""
-    files = (FOLDER / "items.jsonl", FOLDER / "starter.jsonl")
-    known = [each for file in files for each in load_questions(file, answers=True)]
-    questions = {(each.set, each.id): each.task for each in known}
+    files = [FOLDER / f"{name}.jsonl" for name in ("items", "starter", "everyday")]
+    known = [(file.stem, each) for file in files for each in load_questions(file, answers=True)]
+    questions = {(each.set or name, each.id): each.task for name, each in known}
     for item in items:
         task = questions[item.key.set, item.key.id]
         assert item.digest == digest_of(task.query, task.gold, task.split)
