@@ -46,6 +46,8 @@ MAX_CALLS = 3.0
 TARGETS = (1.5, 2.0, 4.0)
 """Further targets, in mean calls per question."""
 SEED = 42
+SHIPPED = {"math": Thresholds(0.0, 0.0, "math")}
+"""What the profile `local` adds to its calibration."""
 GOAL = 0.9
 """The share of always-hard's gain that ODAR should keep within MAX_CALLS."""
 MODES = ("posterior", "prior")
@@ -66,9 +68,12 @@ class Half:
     prior: Array
     posterior: Array
 
-    def paths(self, thresholds: Thresholds | None = None) -> Array:
-        """The path of each item under the calibration, or with these thresholds for all experts."""
-        own, setting = {} if thresholds else self.setting.experts, self.setting
+    def paths(
+        self, thresholds: Thresholds | None = None, by_expert: Mapping[str, Thresholds] | None = None
+    ) -> Array:
+        """The path of each item under the calibration, or with other thresholds, for all or for single experts."""
+        setting = self.setting
+        own = by_expert or ({} if thresholds else setting.experts)
         thresholds = thresholds or Thresholds(setting.tau1, setting.tau2)
         looks = setting.mode == "posterior"
         routing = Routing(thresholds, setting.n, looks, setting.clearly_hard, by_expert=own)
@@ -89,7 +94,8 @@ class Rows:
 def halves_of(recording: Path, mode: str) -> dict[str, Half]:
     """Both halves, each under what `odar calibrate --goal accuracy --max-calls 3` fits to the other."""
     settings = load_settings(profile="local", calibration="")
-    engine = Odar(replace(settings, routing=replace(settings.routing, mode=mode)))
+    plain = replace(settings.routing, mode=mode, tau1_by_expert={}, tau2_by_expert={})
+    engine = Odar(replace(settings, routing=plain))
     items = {split: list(open_recording(recording).items(split)) for split in ("calibrate", "judge")}
     fitted = {split: calibrated(engine, items[split]) for split in items}
     other = {"judge": "calibrate", "calibrate": "judge"}
@@ -208,6 +214,7 @@ class Study:
     fast: Rows
     slow: Rows
     hard: Rows
+    default: Rows
     within: Rows
     by_question: Rows
     equal_dollars: Rows
@@ -230,6 +237,9 @@ def study(halves: Sequence[Half], by_question: Sequence[Half]) -> Study:
         fast=policy(halves, "single-fast"),
         slow=slow,
         hard=policy(halves, "always-hard"),
+        default=rows_of(
+            halves, lambda each: each.paths(by_expert=SHIPPED), "**ODAR as shipped**: mathematics always Hard"
+        ),
         within=within,
         by_question=rows_of(by_question, lambda each: each.paths(), "ODAR by the question alone"),
         equal_dollars=nearest(ours, "cost", float(slow.cost.mean()), "ODAR at single-slow's dollars"),
@@ -245,11 +255,11 @@ def study(halves: Sequence[Half], by_question: Sequence[Half]) -> Study:
     )
 
 
-def tables(found: Study, by_question: Sequence[Half]) -> list[str]:
+def tables(found: Study, halves: Sequence[Half], by_question: Sequence[Half]) -> list[str]:
     """The policies, the comparisons and every set, as Markdown."""
     fast, slow, hard, within = found.fast, found.slow, found.hard, found.within
     rows = [
-        fast, slow, *found.baselines, hard, found.random, found.length, within, found.by_question,
+        fast, slow, *found.baselines, hard, found.random, found.length, within, found.default, found.by_question,
         *found.targets, found.equal_dollars, *found.oracles,
     ]  # fmt: skip
     lines = ["| policy | accuracy | calls | $ per 1,000 | simple / medium / hard |", "|---|---|---|---|---|"]
@@ -262,6 +272,11 @@ def tables(found: Study, by_question: Sequence[Half]) -> list[str]:
              ("ODAR − by length, same mix", within, found.length),
              ("ODAR − always-hard", within, hard),
              ("ODAR − single-slow", within, slow),
+             ("ODAR as shipped − always-hard", found.default, hard),
+             ("ODAR as shipped − random, same mix", found.default,
+              matched(halves, found.default, "", by_length=False)),
+             ("ODAR as shipped − by length, same mix", found.default,
+              matched(halves, found.default, "", by_length=True)),
              ("by the question alone − random, same mix", found.by_question,
               matched(by_question, found.by_question, "", by_length=False)),
              ("ODAR at single-slow's dollars − single-slow", found.equal_dollars, slow)]  # fmt: skip
@@ -269,7 +284,7 @@ def tables(found: Study, by_question: Sequence[Half]) -> list[str]:
         gap = difference(first, second)
         lines.append(f"| {name} | {gap.signed()} | {verdict(gap)} |")
     lines += ["", "| share of always-hard's gain kept | share | calls |", "|---|---|---|"]
-    for row in (within, found.by_question, *found.targets):
+    for row in (within, found.default, found.by_question, *found.targets):
         kept = share_kept(row, hard, fast)
         text = "–" if np.isnan(kept.value) else str(kept)
         lines.append(f"| {row.name} | {text} | {row.calls.mean():.2f} of {hard.calls.mean():.2f} |")
@@ -292,7 +307,9 @@ def by_set(found: Study) -> list[str]:
 
 def summary(found: Study) -> list[str]:
     """What the cross-fitted figures show, in words."""
-    kept, alone = (share_kept(row, found.hard, found.fast) for row in (found.within, found.by_question))
+    kept, alone, default = (
+        share_kept(row, found.hard, found.fast) for row in (found.within, found.by_question, found.default)
+    )
     random, length = (difference(found.within, other) for other in (found.random, found.length))
     reached = "reached" if kept.value >= GOAL else "**not reached**"
     worse = [
@@ -306,7 +323,7 @@ def summary(found: Study) -> list[str]:
         f"**In short**, cross-fitted over {len(found.sets)} items: ODAR keeps {kept} of always-hard's gain over the fast model",
         f"at {found.within.calls.mean():.2f} calls per question (always-hard: {found.hard.calls.mean():.2f}); routed by the question alone, {alone} at {found.by_question.calls.mean():.2f}. The goal of {GOAL} at three calls is {reached}.",
         f"Against the same mix of paths at random it is {random.signed()} ({verdict(random)}), against the same mix by length of the question",
-        f"{length.signed()} ({verdict(length)}). {where}",
+        f"{length.signed()} ({verdict(length)}). As shipped, with mathematics always on the Hard path, it keeps {default} at {found.default.calls.mean():.2f} calls. {where}",
         "Reasons are in the [lab notes](lab-notes.md).",
     ]
 
@@ -333,7 +350,7 @@ def draw(found: Study) -> None:
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=2, label=name)
         ends = [(unit * getattr(row, field).mean(), row.score.mean()) for row in (found.fast, found.hard)]
         axes.plot(*zip(*ends, strict=True), color=grey, linestyle=":", label="random between the ends")
-        default = unit * getattr(found.within, field).mean(), found.within.score.mean()
+        default = unit * getattr(found.default, field).mean(), found.default.score.mean()
         axes.plot(*default, "D", color=blue)
         axes.annotate("ODAR as shipped", default, (-5, -15), textcoords="offset points", ha="right", color=blue)
         for row in shown:
@@ -458,7 +475,7 @@ def page(recording: Path, data: Path | None) -> str:
         "![Accuracy against calls and dollars](images/results.svg)",
     ]
     parts = (
-        ("Judged half", "judge", "Everything is fitted to the calibration half, as the profile ships it."),
+        ("Judged half", "judge", "Everything is fitted to the calibration half."),
         (
             "Both halves, cross-fitted",
             "crossed",
@@ -467,7 +484,7 @@ def page(recording: Path, data: Path | None) -> str:
     )
     for title, name, about in parts:
         found = both if name == "crossed" else study(*chosen[name])
-        lines += ["", f"### {title}", "", f"{about} {len(found.sets)} items.", "", *tables(found, chosen[name][1])]
+        lines += ["", f"### {title}", "", f"{about} {len(found.sets)} items.", "", *tables(found, *chosen[name])]
     if data is None:  # what was written with --data stays
         _, title, rest = PAGE.read_text(encoding="utf-8").partition(LARGE_TITLE) if PAGE.exists() else ("", "", "")
         lines += ["", title + rest.rstrip()] if title else []

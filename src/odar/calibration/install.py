@@ -80,10 +80,11 @@ def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibratio
     settings: dict[str, float | str | dict[str, float]] = {
         "routing.tau1": setup.thresholds.tau1,
         "routing.tau2": setup.thresholds.tau2,
-        "routing.tau1_by_expert": {expert: each.tau1 for expert, each in setup.by_expert.items()},
-        "routing.tau2_by_expert": {expert: each.tau2 for expert, each in setup.by_expert.items()},
         "fusion.beta": setup.fusion.beta,
     }
+    if setup.by_expert or odar.routing.by_expert:  # an empty table replaces the one in use
+        settings["routing.tau1_by_expert"] = {expert: each.tau1 for expert, each in setup.by_expert.items()}
+        settings["routing.tau2_by_expert"] = {expert: each.tau2 for expert, each in setup.by_expert.items()}
     if choose_mode:
         settings["routing.mode"] = "prior" if setup.posterior is None else "posterior"
     return Calibration(
