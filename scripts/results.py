@@ -163,7 +163,7 @@ def curve(halves: Sequence[Half]) -> list[Rows]:
     """ODAR from always Simple to always Hard, through the thresholds that were fitted to the other half."""
 
     def at(each: Half, t: float) -> Array:
-        way = ThresholdPath.through((each.setting.tau1, each.setting.tau2))
+        way = ThresholdPath.medium_first(each.setting.tau1, each.setting.tau2)
         return each.paths(Thresholds(*way.thresholds(t)))
 
     return [rows_of(halves, lambda each, t=t: at(each, t), "") for t in np.linspace(0, 1, 101)]

@@ -177,7 +177,7 @@ class Components:
         self.posterior = PosteriorDifficulty.fitted(self.calibration.posterior, fitted_in)
         self.routing = Routing.configured(routing, switches.strategy)
         self.target = Target.of(calls=routing.target_calls, cost_usd=routing.target_cost_usd)
-        along = ThresholdPath.through((routing.tau1, routing.tau2))
+        along = ThresholdPath.medium_first(routing.tau1, routing.tau2)
         self.targets = ServedTargets(along, (1.0, 2.0, 1.0 + routing.samples), targets_file(served))
         self.certificate = InstalledCertificate.of(self.calibration.made.get("certificate"), fitted_in)
         self._drift: list[str] = []

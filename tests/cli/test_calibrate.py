@@ -241,3 +241,24 @@ def test_items_to_judge_with_take_no_part_in_a_fit(odar, data, provider, tmp_pat
     assert odar("eval", "collect", "split.jsonl", "--out", "r.jsonl", "--quiet", "--yes").code == 0
     assert odar("calibrate", "--from", "r.jsonl").code == 0
     assert json.loads((tmp_path / "calibration.json").read_text())["made"]["items"] == len(rows) - 5
+
+
+def test_prompt_sets_are_compared_and_nothing_is_written(odar, data, tmp_path, provider):
+    arguments = ("calibrate", str(data), "--prompts", "default", "--prompts", "default without step-limit")
+    rows = json.loads(odar(*arguments, "--json").out)
+    steps = ("answer", "verify", "solve")
+    assert [(row["prompts"], row["step"], row["answers"]) for row in rows] == [
+        (name, step, 40) for name in ("default", "default without step-limit") for step in steps
+    ]
+    accuracy = {(row["prompts"], row["step"]): row["accuracy"] for row in rows}
+    assert accuracy["default", "answer"] == 0.5 and accuracy["default", "solve"] == 1.0
+    asked = len(provider.requests)
+    assert "per 100 tokens" in odar(*arguments).out
+    assert len(provider.requests) == asked  # what was recorded is not asked for again
+    assert not (tmp_path / "calibration.json").exists()
+
+
+def test_an_unknown_prompt_set_is_refused_before_a_call(odar, data, provider):
+    result = odar("calibrate", str(data), "--prompts", "default", "--prompts", "nowhere")
+    assert result.code != 0 and "nowhere" in result.err
+    assert not provider.requests

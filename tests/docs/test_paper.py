@@ -100,12 +100,12 @@ def test_peers_has_the_table_of_the_local_pair():
 
 def test_the_results_page_shows_what_the_recording_gives():
     results = script("results")
-    halves = results.halves_of(results.RECORDING)
-    crossed = [halves["judge"], halves["calibrate"]]
-    both = results.study(crossed)
+    modes = [results.halves_of(results.RECORDING, mode) for mode in results.MODES]
+    crossed = [[halves["judge"], halves["calibrate"]] for halves in modes]
+    both = results.study(*crossed)
     page = results.PAGE.read_text("utf-8")
     assert "\n".join(results.summary(both)) in page, "run: make docs-recordings"
-    assert "\n".join(results.tables(both, crossed)) in page, "run: make docs-recordings"
+    assert "\n".join(results.tables(both, *crossed)) in page, "run: make docs-recordings"
 
 
 def test_the_report_shows_the_figures_of_the_recordings(figures):

@@ -41,8 +41,8 @@ def test_every_item_has_all_answers_with_log_probabilities(items):
         assert [each.step for each in item.attempts] == [Step.ANSWER, Step.VERIFY, *[Step.SOLVE] * 5]
         for each in item.attempts:
             assert each.score is not None
-            # llama.cpp reports one log-probability for a character of several tokens
-            assert sum(logprob is None for logprob in each.logprobs) <= 3
+            # llama.cpp reports one log-probability for a character of several tokens; more than this would not be fused
+            assert sum(logprob is None for logprob in each.logprobs) <= 0.2 * len(each.logprobs)
             assert each.tokens or not each.text
 
 

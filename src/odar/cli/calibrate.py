@@ -12,18 +12,21 @@ from typing import Any
 import click
 import numpy as np
 
+from odar.agents.prompts import load_prompts
 from odar.calibration.evidence import Evidence, evidence_of, is_complete_item
 from odar.calibration.fit import Expectation, Fitted, fit
 from odar.calibration.guarantee import Certificate, Promise, guarantee
 from odar.calibration.install import incumbents, judge_report, report, source_list, statistics_alone, to_calibration
 from odar.calibration.judge_fit import ORDERS, JudgeTrial, judge_items, judge_trial, judge_work
 from odar.calibration.parts import Part
+from odar.calibration.prompt_trial import PromptResult, prompt_results
 from odar.calibration.routing_fit import Goal
 from odar.calibration.setup import Setup
 from odar.calibration_file import Calibration, load_calibration
 from odar.cli.collecting import confirm, record
 from odar.cli.local import fetch_weights
 from odar.cli.options import Finite, UserPath, announce_profile, command_line, settings_options
+from odar.cli.terminal import plain_table, print_table
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.evals.selection import plan
@@ -121,6 +124,12 @@ FEWEST = 30
 )
 @click.option("--history", "show_history", is_flag=True, help="List the changes of the thresholds by feedback.")
 @click.option("--undo", type=click.IntRange(min=1), metavar="N", help="Return to the thresholds before change N.")
+@click.option(
+    "--prompts",
+    metavar="SET",
+    multiple=True,
+    help="Only compare prompt sets, shipped ones or folders; repeatable. Nothing is written.",
+)
 @click.option("--judge", is_flag=True, help="Test the slow model as judge of free-text answers: two calls an item.")
 @click.option("--force", is_flag=True, help="Write the result even if it is worse.")
 @click.option(
@@ -159,6 +168,9 @@ def command(
     --judge asks the slow model which of an item's recorded free-text answers is best, in two opposite orders, and
     switches `fusion.judge` on only if significantly more answers are right with it. Its position bias is shown.
 
+    --prompts runs each prompt set on the questions, with one slow sample each, and shows accuracy, tokens, and how
+    many answers were cut off or not stated. Use questions that will not judge the result.
+
     --at-most-worse fits to one half of the questions and tests on the other, from always Hard downwards. The
     certificate holds for later questions that are exchangeable with these, and for these models and settings.
 
@@ -174,6 +186,7 @@ def command(
     odar calibrate --from runs/mine.jsonl
     odar calibrate --from-traces         # after `odar feedback`
     odar calibrate --difficulty rows.jsonl
+    odar calibrate questions.jsonl --prompts default --prompts my-prompts/
     odar calibrate --history             # of routing.learn; see --undo
     """
     if options["show_history"] or options["undo"] is not None:
@@ -204,6 +217,8 @@ def command(
         raise InputError(
             "calibrate compares answers: give the right one as answer, or record with `odar eval collect`"
         )
+    if options["prompts"]:
+        return _compare_prompts(settings, questions, data or "starter", options, as_json=as_json)
     if len(questions) < FEWEST:  # before any call is paid for
         raise InputError(f"{len(questions)} items are too few; at least {FEWEST} are needed to fit anything")
     if not as_json:
@@ -367,6 +382,32 @@ def _collect(
         record(recorded, items, journal, options["concurrency"], budget, quiet=quiet)
         found = [item_from_json(row) for row in journal.rows(item.key for item in items)]
     return Odar(settings), found
+
+
+def _compare_prompts(
+    settings: Settings, questions: list[Question], data: str, options: dict[str, Any], *, as_json: bool
+) -> int:
+    """Run every prompt set on the same questions and show how each did."""
+    for name in options["prompts"]:
+        load_prompts(name)  # all of them, before any call is paid for
+    fetch_weights(settings, quiet=as_json)
+    rows: list[PromptResult] = []
+    for name in options["prompts"]:
+        tried = replace(settings, prompts=name, routing=replace(settings.routing, samples=1))
+        click.echo(f"odar: prompts {name}", err=True)
+        _, items = _collect(tried, questions, data, None, options, quiet=as_json)
+        rows += prompt_results(name, items)
+    if as_json:
+        found = [{**asdict(row), "accuracy_per_100_tokens": row.accuracy_per_100_tokens} for row in rows]
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return 0
+    titles = ("prompts", "step", "answers", "accuracy", "tokens", "cut off", "unstated", "per 100 tokens")
+    table = plain_table(*titles, gap=2, right=titles[2:])
+    for row in rows:
+        shares = (f"{row.cut_off:.2f}", f"{row.unstated:.2f}", f"{row.accuracy_per_100_tokens:.2f}")
+        table.add_row(row.prompts, row.step, str(row.answers), f"{row.accuracy:.3f}", f"{row.tokens:.0f}", *shares)
+    print_table(table)
+    return 0
 
 
 def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[RecordedItem]]:

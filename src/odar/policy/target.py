@@ -100,6 +100,18 @@ class ThresholdPath:
                 )
         return cls(knots)
 
+    @classmethod
+    def medium_first(cls, tau1: float, tau2: float) -> ThresholdPath:
+        """The path on which questions leave Simple for Medium before any of them takes Hard.
+
+        A verification is one call and brings most of what the Hard path gains, so it is paid for first.
+
+        >>> path = ThresholdPath.medium_first(0.3, 0.7)
+        >>> path.thresholds(0.0), path.thresholds(1 / 3), path.thresholds(2 / 3), path.thresholds(1.0)
+        ((1.0, 1.0), (0.3, 1.0), (0.3, 0.7), (0.0, 0.0))
+        """
+        return cls.through((tau1, 1.0), (tau1, tau2))
+
     def thresholds(self, t: float) -> tuple[float, float]:
         """(τ1, τ2) at t."""
         steps = np.linspace(0, 1, len(self.knots))
