@@ -253,7 +253,7 @@ def test_prompt_sets_are_compared_and_nothing_is_written(odar, data, tmp_path, p
     accuracy = {(row["prompts"], row["step"]): row["accuracy"] for row in rows}
     assert accuracy["default", "answer"] == 0.5 and accuracy["default", "solve"] == 1.0
     asked = len(provider.requests)
-    assert "per 100 tokens" in odar(*arguments).out
+    assert "unstated" in odar(*arguments).out
     assert len(provider.requests) == asked  # what was recorded is not asked for again
     assert not (tmp_path / "calibration.json").exists()
 
