@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.progress import Progress
 
 from odar.config import PROFILES, load_settings
 from odar.errors import UnknownName, WeightsError
 from odar.providers.base import Provider
 from odar.providers.weights import GGUF, catalogue, ensure_weights, find_weights, gguf_path, weights_status
 from odar.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FALLBACK = "tiny"
 """The profile that answers where the default models cannot be downloaded."""
