@@ -208,3 +208,8 @@ def test_a_long_text_takes_linear_time():
     """Quadratic time would exceed the limit of a test."""
     conclusion("1,1," * 250_000)
     conclusion("a. " * 250_000)
+
+
+def test_a_model_that_repeats_the_form_of_its_instructions_without_end_still_gets_an_answer():
+    assert find_answer("It is scattered light.\n" + "Answer: <response>\n\n" * 5000) == "It is scattered light."
+    assert find_answer("Answer: <response>\n" * 5000) is None

@@ -33,6 +33,14 @@ from odar.evals.statistics import Standing, paired, standings, strata_of
 from odar.policy.fusion import Fusion
 from odar.settings import Settings
 
+_calibration_option = click.option(
+    "--calibration",
+    type=UserPath(),
+    metavar="FILE",
+    help="Replay with this one, not the one the recording was made with.",
+)
+_split_option = click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+
 
 @click.command("replay")
 @click.argument("recording", type=UserPath())
@@ -40,13 +48,8 @@ from odar.settings import Settings
     "--policy", "policies", multiple=True, metavar="POLICY", help="Repeatable. Default: odar and baselines."
 )
 @click.option("--against", default="odar", show_default=True, metavar="POLICY", help="Gains are against this one.")
-@click.option(
-    "--calibration",
-    type=UserPath(),
-    metavar="FILE",
-    help="Replay with this one, not the one the recording was made with.",
-)
-@click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+@_calibration_option
+@_split_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def replay(
     recording: str,
@@ -271,13 +274,8 @@ def _portable(value: float) -> float | str:
 @click.argument("recordings", type=UserPath(), nargs=-1, required=True, metavar="RECORDING...")
 @click.option("--out", type=UserPath(), default="report.html", show_default=True, metavar="FILE", help="The page.")
 @click.option("--figures", type=UserPath(), metavar="DIR", help="Write each figure there too, as PNG and CSV.")
-@click.option(
-    "--calibration",
-    type=UserPath(),
-    metavar="FILE",
-    help="Replay with this one, not the one the recording was made with.",
-)
-@click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+@_calibration_option
+@_split_option
 @click.option(
     "--train",
     default="Mathematics",

@@ -48,20 +48,21 @@ def find_answer(text: str) -> str | None:
     >>> find_answer("no idea") is None
     True
     """
-    end = len(text)
+    end, copied = len(text), 0
     for match in reversed(list(_MARKER.finditer(text))):
         block = _first_block(text[match.end() : end])
         if found := _PLACEHOLDER.sub("", block).strip():
             return _unwrap(found)
-        if block and (before := text[: match.start()].rstrip()):
-            return find_answer(before) or _unwrap(before[before.rfind("\n") + 1 :])
         end = match.start()
+        copied = end if block else copied
     if (boxed := last_boxed(text)) is not None:
         return boxed
     if hashes := _HASHES.search(text):
         return _unwrap(hashes.group(1))
-    sentences = _SENTENCE.findall(text)
-    return _unwrap(sentences[-1]) if sentences else None
+    if sentences := _SENTENCE.findall(text):
+        return _unwrap(sentences[-1])
+    before = text[:copied].rstrip()
+    return _unwrap(before[before.rfind("\n") + 1 :]) if before else None
 
 
 MAX_ANSWER_WORDS = 20

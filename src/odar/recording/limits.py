@@ -218,7 +218,7 @@ class RayLimiter:
             except self._ray.exceptions.RayActorError:
                 await self._lose(actor)
                 continue
-            if actor is self._actor:  # else it was lost in the meantime, and this ticket with it
+            if actor is self._actor:  # otherwise the limiter was replaced, and the ticket is void
                 self._tickets += 1
                 self._held[self._tickets] = _Held(needs, theirs)
                 return self._tickets
