@@ -321,7 +321,7 @@ async def _check_closed(scene: Scene) -> None:
         for path in PRIVATE:
             status = await _get(scene, path, headers)
             scene.check(status == 401, f"GET {path} with {headers} and no key was answered with {status}")
-    scene.say("nobody is let in")
+    scene.say("every request is refused")
 
 
 async def _refused(scene: Scene, name: str) -> bool:

@@ -207,7 +207,7 @@ async def many_connections(scene: Scene) -> None:
     scene.check(refused >= 250, f"only {refused} were refused")
 
 
-@attack(8, "streams that nobody reads", settings={"gateway.write_timeout_s": 1}, brief=True)
+@attack(8, "streams that are not read", settings={"gateway.write_timeout_s": 1}, brief=True)
 async def unread_streams(scene: Scene) -> None:
     """30 clients ask for a stream that fills every buffer and read nothing of it; each must lose its slot."""
     text = "word " * 8_000
@@ -242,7 +242,7 @@ async def unread_streams(scene: Scene) -> None:
                 await asyncio.sleep(0.1)
         scene.say(f"{refused:.0f} of 30 were disconnected")
     except (TimeoutError, AssertionError):
-        scene.check(False, "streams that nobody reads hold their slots and connections for 15 s")
+        scene.check(False, "streams that are not read hold their slots and connections for 15 s")
     for client in clients:
         client.close()
 
