@@ -37,11 +37,11 @@ test: check chromium
 test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile $(FAST_TESTS)
 
-# What is too large to install for everybody: inspect_ai and Ray (400 MB with what they pull in). After it nothing is
-# skipped but lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
+# What is too large to install for everybody: Ray (240 MB). After it nothing is skipped but
+# lm-evaluation-harness, which wants an environment of its own: LM_EVAL=…/lm_eval, see scripts/check_lm_eval.sh
 test-extras: $(VENV)/.dev
-	@$(INSTALL) -e '.[inspect,ray]'
-	$(BIN)/pytest -rs tests/integrations $(RAY_TESTS)
+	@$(INSTALL) -e '.[ray]'
+	$(BIN)/pytest -rs $(RAY_TESTS)
 
 # The browser that the dashboard's tests drive; without one they are skipped. CI sets INSTALL_CHROMIUM=1.
 CHROMIUM := apt-get install -y --no-install-recommends chromium
@@ -80,7 +80,7 @@ lint-deploy: $(LINT)/.tools $(VENV)/.dev
 	$(BIN)/pytest tests/deploy
 
 # Coverage of lines and branches, least covered first; processes that tests start are counted too. Fails below 90%.
-# What needs Ray or inspect_ai counts as not run, unless `make test-extras` has installed them.
+# What needs Ray counts as not run, unless `make test-extras` has installed it.
 coverage: $(VENV)/.dev
 	$(BIN)/pytest --cov --cov-report= $(SPREAD); tests=$$?; $(BIN)/coverage report --sort=cover --fail-under=90 && exit $$tests
 

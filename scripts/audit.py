@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-EXTRAS = ("evals", "inspect", "otel", "postgres", "ray")
+EXTRAS = ("evals", "otel", "postgres", "ray")
 ALLOWED = re.compile(
     r"\b(MIT|BSD|0BSD|Apache|ISC|PSF|Python Software Foundation|MPL|Mozilla|Zlib|HPND|CC0|Unlicense|LGPL)",
     re.IGNORECASE,
