@@ -16,7 +16,7 @@ import numpy as np
 from odar.calibration.fusion_fit import BETAS, FOLDS, GAMMAS, fit_fusion, plain_rule, skill_weights
 from odar.errors import InputError
 from odar.files import user_path
-from odar.policy.rules import Array, Bools, Ints, Votes, accuracy, fuse, majority_vote, oracle
+from odar.policy.rules import Array, Bools, Ints, Votes, fuse
 from odar.recording.files import arrow
 
 CONSTANT = ("deepseek-chat",)
@@ -133,9 +133,25 @@ def cross_fit(votes: Votes, seed: int, folds: int = FOLDS) -> CrossFit:
     return CrossFit(winners, plain, energy)
 
 
+def majority_vote(votes: Votes) -> Ints:
+    """The winning column of each question by plain voting, ties by energy."""
+    return fuse(votes, 0.0, np.ones(votes.groups.shape[1]))
+
+
+def accuracy(votes: Votes, winners: Ints) -> float:
+    """The share of questions whose winner is right."""
+    return float(votes.correct[np.arange(len(votes)), winners].mean())
+
+
+def oracle(votes: Votes) -> float:
+    """The share of questions with at least one right candidate."""
+    return float(votes.correct.any(axis=1).mean())
+
+
 def measure_group(panel: Panel, members: Sequence[int], seed: int) -> GroupResult:
     """One group by every rule; energies and weights come from other folds than the questions they judge."""
-    votes = panel.votes.columns(list(members))
+    whole, columns = panel.votes, list(members)
+    votes = Votes(whole.energy[:, columns], whole.groups[:, columns], whole.correct[:, columns])
     fitted = cross_fit(votes, seed)
     aligned = replace(votes, energy=fitted.energy)
     return GroupResult(

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from odar.calibration.fusion_fit import BETAS, FusionFit, fit_fusion, log_likelihood, log_masses
-from odar.policy.rules import Votes, accuracy, fuse
-from support.votes import voters, votes
+from odar.calibration.fusion_fit import BETAS, FusionFit, fit_fusion, log_likelihood
+from odar.policy.rules import Votes, fuse, log_masses
+from support.votes import accuracy, voters, votes
 
 BETA = st.sampled_from([0.0, 0.25, 1.0, 4.0, np.inf])
 
@@ -21,14 +21,14 @@ def skills_of(v, data):
 @given(votes(), BETA, st.data())
 def test_the_heaviest_answer_is_the_one_that_is_chosen(v, beta, data):
     skills = skills_of(v, data)
-    masses = log_masses(v, beta, skills).T
+    masses = log_masses(v.ballot(beta, skills))
     rows = np.arange(len(v))
     assert masses[rows, fuse(v, beta, skills)] == pytest.approx(masses.max(axis=1))
 
 
 @given(votes(), BETA)
 def test_equal_answers_have_one_mass(v, beta):
-    masses = log_masses(v, beta, np.ones(v.groups.shape[1])).T
+    masses = log_masses(v.ballot(beta, np.ones(v.groups.shape[1])))
     for row, groups in zip(masses, v.groups, strict=True):
         for number in set(groups.tolist()):
             assert np.ptp(row[groups == number]) == pytest.approx(0, abs=1e-9)
@@ -37,7 +37,7 @@ def test_equal_answers_have_one_mass(v, beta):
 @given(votes(), st.sampled_from([0.25, 1.0, 4.0]))
 def test_the_mass_is_that_of_the_macrostate(v, beta):
     """−β·F(a) with F(a) = −(1/β)·log Σ exp(−β·F̃), written out (SPEC 5.10)."""
-    masses = log_masses(v, beta, np.ones(v.groups.shape[1])).T
+    masses = log_masses(v.ballot(beta, np.ones(v.groups.shape[1])))
     for i in range(len(v)):
         for j, number in enumerate(v.groups[i]):
             members = v.energy[i][v.groups[i] == number]
@@ -66,7 +66,7 @@ def test_the_sharpness_is_the_best_one(beta):
     """By another method, over the whole line."""
     v = voters(5, n=400)
     skills = np.array([1.0, 0.6, 0.6])
-    masses, total = log_masses(v, beta, skills).T, log_likelihood(v, beta, skills).sum()
+    masses, total = log_masses(v.ballot(beta, skills)), log_likelihood(v, beta, skills).sum()
     sizes = (v.groups[:, :, None] == v.groups[:, None, :]).sum(axis=2)
     kept = v.correct.any(axis=1)
 
@@ -89,13 +89,13 @@ def test_what_tells_something_is_more_likely_than_what_tells_nothing():
 
 def test_a_source_without_skill_has_no_mass_and_breaks_nothing():
     v = Votes(np.zeros((1, 2)), np.array([[0, 1]]), np.array([[True, False]]))
-    assert log_masses(v, 1.0, np.array([0.0, 1.0])).T.tolist() == [[-np.inf, 0.0]]
+    assert log_masses(v.ballot(1.0, np.array([0.0, 1.0]))).tolist() == [[-np.inf, 0.0]]
     assert np.isfinite(log_likelihood(v, 1.0, np.array([0.0, 1.0]))).all()
 
 
 def test_the_absent_have_no_mass_and_unknown_energies_are_average_ones():
     v = Votes(np.array([[np.nan, 0.0, np.nan]]), np.array([[0, 1, -1]]), np.array([[True, False, False]]))
-    assert log_masses(v, 2.0, np.ones(3)).T.tolist() == [[0.0, 0.0, -np.inf]]
+    assert log_masses(v.ballot(2.0, np.ones(3))).tolist() == [[0.0, 0.0, -np.inf]]
     assert log_likelihood(v, 2.0, np.ones(3)).tolist() == pytest.approx([np.log(0.5)])
 
 

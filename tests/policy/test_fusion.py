@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.conversation import ToolCall
 from odar.policy.energy import Alignment, measure
-from odar.policy.fusion import Basis, Fusion, missing_share, rank
+from odar.policy.fusion import Fusion, missing_share, rank
 from odar.policy.rules import RULES
 from odar.types import Candidate, Energy, Step, Token
 
@@ -196,8 +196,8 @@ def measured(model, aligned, origin="", scorer=""):
 
 
 def test_calibrated_candidates_need_no_remark():
-    basis = Basis.of([measured("a", 0.1, "calibrated"), measured("b", 0.2, "calibrated")])
-    assert (basis.raw, basis.mark, basis.reason("lowest free energy")) == (False, "", "lowest free energy")
+    verdict = Fusion().choose([measured("a", 0.1, "calibrated"), measured("b", 0.2, "calibrated")])
+    assert (verdict.scorer, verdict.reason) == ("fep", "lowest free energy")
 
 
 def test_served_traffic_is_named_and_never_mixed_in_silence():

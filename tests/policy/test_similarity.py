@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
+from odar.policy.equivalence import group
 from odar.policy.fusion import Fusion
 from odar.policy.rules import RULES, Ballot, Votes, fuse
 from odar.policy.similarity import (
     FLOOR,
     SIMILARITIES,
     AnswerForm,
-    SimilarityRows,
+    AnswerRows,
     answer_form,
     asks_for_choice,
     is_free_text,
@@ -170,7 +171,7 @@ def test_one_question_is_decided_as_many_are(row, beta):
     best = max(range(n), key=lambda i: tuple(key[i] for key in keys))
     votes = Votes(np.array([energy]), np.array([groups]), np.zeros((1, n), dtype=bool), similarity=s[None])
     winner = int(fuse(votes, beta, np.array([skills]))[0])
-    assert [key[best] for key in keys[::2]] == [key[winner] for key in keys[::2]]
+    assert [key[best] for key in keys] == [key[winner] for key in keys]
 
 
 def test_beta_0_takes_the_weighted_medoid_and_beta_infinity_the_argmin():
@@ -212,15 +213,16 @@ def test_a_registered_similarity_is_used():
 
 def test_rows_are_compared_as_single_questions_are():
     answers = [list(SEEDS), ["1", "2", "3"], [SEEDS[0], "4", SEEDS[1]]]
-    told = [[True] * 3] * 3
-    rows = SimilarityRows.of_answers(answers, told, ["?"] * 3, "lexical")
-    groups, present = np.tile([0, 1, 2], (3, 1)), np.ones((3, 3), dtype=bool)
-    found = rows.among(groups, present)
+    rows = AnswerRows.of_answers(answers, [[True] * 3] * 3, ["?"] * 3, "lexical")
+    present = np.ones((3, 3), dtype=bool)
+    groups, found = rows.among(present)
+    assert groups.tolist() == [group(row) for row in answers]
     assert (found[0] == lexical(SEEDS)).all()
     assert (found[1] == np.eye(3)).all()
     assert (found[2] == np.eye(3)).all()
     present[2, 1] = False  # without the number, the other two are free text
-    assert rows.among(groups, present)[2, 0, 2] > 0
-    assert rows.rows(np.array([1])).among(groups[:1], present[:1]) is None
-    joined = SimilarityRows.join([rows, rows]).among(np.tile(groups, (2, 1)), np.tile(present, (2, 1)))
+    assert rows.among(present)[1][2, 0, 2] > 0
+    assert rows.rows(np.array([1])).among(present[:1])[1] is None
+    assert rows.exact().among(present)[1] is None
+    joined = AnswerRows.join([rows, rows]).among(np.tile(present, (2, 1)))[1]
     assert (joined[3] == found[0]).all()

@@ -26,3 +26,8 @@ def voters(seed, n=2000, skills=(0.85, 0.6, 0.6), options=5):
     wrong = rng.integers(1, options, (n, len(skills)))
     energy = rng.normal(np.where(correct, -0.3, 0.3), 1.0)
     return Votes(energy, np.where(correct, 0, wrong), correct)
+
+
+def accuracy(votes, winners):
+    """The share of questions whose winner is right."""
+    return votes.correct[np.arange(len(votes)), winners].mean()

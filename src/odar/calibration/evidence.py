@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from odar.difficulty.training import d_star
 from odar.policy.alignment import Statistics
 from odar.policy.energy import free_energy
-from odar.policy.equivalence import AnswerGroups
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, is_complete, tie_order
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerKind, AnswerSignals, QuantileTables, SignalArrays
-from odar.policy.similarity import SimilarityRows
+from odar.policy.similarity import AnswerRows
 from odar.recording.schema import (
     RIGHT,
     Attempt,
@@ -137,8 +136,7 @@ def evidence_of(
         surrogate_aligned=unknown,
         skills=np.ones(present.shape),
         order=np.array([_order(row, width) for row in rows]),
-        groups=AnswerGroups.of_answers(texts),
-        similarity=SimilarityRows.of_answers(texts, stated, [item.query for item in items], similarity),
+        answers=AnswerRows.of_answers(texts, stated, [item.query for item in items], similarity),
     )
     return Evidence(fast, candidates, **own)
 

@@ -6,13 +6,11 @@ a large γ follows the best one alone, so that majority voting and "always the b
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
-from odar.policy.rules import Array, Bools, Votes, fuse, overlap, own_weights
+from odar.policy.rules import Array, Bools, Votes, fuse, log_masses
 
 BETAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, np.inf)
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
@@ -109,10 +107,10 @@ def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
     if not answerable.any():
         return out
     votes = votes.rows(answerable)
-    masses = log_masses(votes, beta, skills)
-    height = np.maximum(masses - masses.max(axis=0), _NONE)
+    masses = log_masses(votes.ballot(beta, skills))
+    height = np.maximum(masses - masses.max(axis=1, keepdims=True), _NONE)
     share = _shares(votes)
-    right = share * votes.correct.T
+    right = share * votes.correct
     kappa = 1.0
     for _ in range(_STEPS):
         power = np.exp(kappa * height)
@@ -123,50 +121,21 @@ def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
         if abs(kappa - before) < _CLOSE * before:
             break
     power = np.exp(kappa * height)
-    probability = (right * power).sum(axis=0) / (share * power).sum(axis=0)
+    probability = (right * power).sum(axis=1) / (share * power).sum(axis=1)
     out[answerable] = np.log(np.maximum(probability, _FLOOR))
     return out
 
 
-def log_masses(votes: Votes, beta: float, skills: Array) -> Array:
-    """−β·F = log Σ s·w·exp(−β·F̃) of each candidate (SPEC 5.10, 5.15); −min F̃ of its group for β = ∞; −∞ if absent.
-
-    (M, N), as `votes.fuse` has it: candidates are few, questions many.
-
-    >>> one = Votes(np.array([[-1.0, -1.0, -2.0]]), np.array([[0, 0, 1]]), np.zeros((1, 3), dtype=bool))
-    >>> log_masses(one, 1.0, np.ones(3)).T.round(2).tolist(), log_masses(one, np.inf, np.ones(3)).T.tolist()
-    ([[1.69, 1.69, 2.0]], [[1.0, 1.0, 2.0]])
-    """
-    groups, own = np.ascontiguousarray(votes.groups.T), own_weights(votes)
-    each, join = own, cast(Callable[[Array, Array], Array], np.maximum)
-    if np.isfinite(beta):
-        with np.errstate(divide="ignore"):  # a source of no skill has no mass
-            weights = np.log(skills)[:, None] + beta * np.where(groups >= 0, own, 0.0)
-        each, join = np.where(groups >= 0, weights, -np.inf), np.logaddexp
-    masses = each.copy()
-    for one in range(len(groups)):
-        for other in range(one + 1, len(groups)):
-            s = overlap(votes, groups, one, other)
-            alike = s == 1.0 if np.isinf(beta) else s > 0.0
-            if alike.any():
-                logs = np.log(s[alike])
-                masses[one, alike] = join(masses[one, alike], each[other, alike] + logs)
-                masses[other, alike] = join(masses[other, alike], each[one, alike] + logs)
-    return np.asarray(masses)
-
-
 def _moments(weights: Array, values: Array) -> tuple[Array, Array]:
     """Mean and variance of each question."""
-    total = weights.sum(axis=0)
+    total = weights.sum(axis=1)
     total = np.where(total > 0, total, 1.0)
     weighted = weights * values
-    mean = weighted.sum(axis=0) / total
-    return mean, (weighted * values).sum(axis=0) / total - mean**2
+    mean = weighted.sum(axis=1) / total
+    return mean, (weighted * values).sum(axis=1) / total - mean**2
 
 
 def _shares(votes: Votes) -> Array:
-    """(M, N) one over the number of candidates with the same answer, Σ s: they carry its probability together."""
-    groups = np.ascontiguousarray(votes.groups.T)
-    columns = range(len(groups))
-    same = np.array([sum(overlap(votes, groups, one, other) for other in columns) for one in columns])
-    return np.asarray(np.where(groups >= 0, 1.0 / np.maximum(same, 1.0), 0.0))
+    """(N, M) one over the number of candidates with the same answer, Σ s: they carry its probability together."""
+    same = (votes.overlaps * votes.present[:, None, :]).sum(axis=2)
+    return np.where(votes.present, 1.0 / np.maximum(same, 1.0), 0.0)

@@ -137,10 +137,9 @@ class Setup:
         for path in (MEDIUM, HARD):
             read = self.simulate(evidence, np.full(len(evidence), path)).read
             view = fusion.compare(candidates, read)
-            groups = np.where(view.scored, candidates.groups.among(view.scored), -1)
-            s, kept = candidates.similarity.among(groups, view.scored), ~view.ladder
+            groups, s = candidates.answers.among(view.scored)
             everything = Votes(view.energy, groups, evidence.correct & view.scored, similarity=s)
-            parts.append(everything.rows(kept))
+            parts.append(everything.rows(~view.ladder))
         return Votes.join(parts, tuple(source_columns(candidates)))
 
     @property

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from odar.policy.answers import conclusion
-from odar.policy.rules import Bools, Ints
 
 
 class Form(NamedTuple):
@@ -41,20 +38,10 @@ LONGEST = 2_000
 DEEPEST = 8
 """A list in a list in a list… of more levels is text too."""
 
-_MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
-]
+)  # fmt: skip
 _MONTH = "|".join(name[:3] + f"(?:{name[3:]})?" if len(name) > 3 else name for name in _MONTHS)
 _DATES = (
     re.compile(rf"(?P<month>{_MONTH})\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})"),
@@ -340,60 +327,11 @@ def _decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", ""))
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerGroups:
-    """`group` for N questions at once, for any choice of their candidates.
+def depends_on_others(answers: Sequence[str]) -> bool:
+    """Whether groups depend on which answers are present.
 
-    Equality is by canonical form, which does not depend on the other candidates, with two exceptions: a bare number
-    joins the only unit its value appears with, and prose counts as the number it ends in if another answer is a
-    number. Questions in which that can happen are grouped again each time.
+    They do if a number comes with prose that ends in one, or with the same number and a unit.
     """
-
-    full: Ints
-    """(N, M) equal answers share a number, if all candidates are present; −1 where there is none."""
-    open: Mapping[int, Sequence[str]]
-    """Rows whose groups depend on which candidates are present, with their answers."""
-
-    @classmethod
-    def of_answers(cls, rows: Sequence[Sequence[str]]) -> AnswerGroups:
-        """Group the answers of each question."""
-        width = max(map(len, rows), default=0)
-        full = np.array([_numbers(row) + [-1] * (width - len(row)) for row in rows], dtype=np.int64)
-        return cls(full.reshape(len(rows), width), {i: row for i, row in enumerate(rows) if _depends(row)})
-
-    def rows(self, index: Ints | Bools) -> AnswerGroups:
-        """Some of the questions."""
-        numbers = np.arange(len(self.full))[index]
-        rows = {new: self.open[old] for new, old in enumerate(numbers.tolist()) if old in self.open}
-        return AnswerGroups(self.full[index], rows)
-
-    @classmethod
-    def join(cls, parts: Sequence[AnswerGroups]) -> AnswerGroups:
-        """Concatenate the questions of several groupings."""
-        starts = np.cumsum([0, *(len(part.full) for part in parts)])
-        rows = {
-            int(start) + i: row for start, part in zip(starts, parts, strict=False) for i, row in part.open.items()
-        }
-        return cls(np.concatenate([part.full for part in parts]), rows)
-
-    def among(self, present: Bools) -> Ints:
-        """Return the groups if only these candidates are present; −1 for the others."""
-        groups = np.where(present, self.full, -1)
-        for row, answers in self.open.items():
-            there = np.flatnonzero(present[row])
-            groups[row, there] = group([answers[column] for column in there.tolist()])
-        return groups
-
-
-def _numbers(answers: Sequence[str]) -> list[int]:
-    """`group`, with equal spellings parsed once: samples often agree to the letter."""
-    spelt = list(dict.fromkeys(answers))
-    numbers = dict(zip(spelt, group(spelt), strict=True))
-    return [numbers[answer] for answer in answers]
-
-
-def _depends(answers: Sequence[str]) -> bool:
-    """Whether a number comes with prose that ends in one, or with the same number and a unit."""
     forms = {answer: canonical(answer) for answer in dict.fromkeys(answers)}
     numbers = [form for form in forms.values() if form.kind == "number"]
     if numbers and any(_concluded(form, answer) != form for answer, form in forms.items()):

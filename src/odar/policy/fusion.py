@@ -12,14 +12,25 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from odar.policy.equivalence import AnswerGroups, Equivalence, group
+from odar.policy.equivalence import Equivalence, group
 from odar.policy.response_format import call_key
-from odar.policy.rules import RULES, TIE, Array, Ballot, Bools, Ints, Votes, answer_energies, fuse, same_answer
+from odar.policy.rules import (
+    RULES,
+    Array,
+    Ballot,
+    Bools,
+    Ints,
+    Rule,
+    answer_energies,
+    majority,
+    same_answer,
+    winners,
+)
 from odar.policy.similarity import (
     EXACT_ONLY,
     SIMILARITIES,
     AnswerForm,
-    SimilarityRows,
+    AnswerRows,
     answer_form,
     asks_for_choice,
     is_free_text,
@@ -78,9 +89,8 @@ class Fusion:
         """
         if not candidates:
             raise ValueError("no candidate to choose from")
-        able = eligible(candidates)
-        verdict = self._choose([candidates[i] for i in able], question)
-        return verdict if len(able) == len(candidates) else _among(verdict, able, candidates)
+        able = sorted(eligible(candidates), key=lambda i: last_resort(candidates[i]), reverse=True)
+        return _among(self._choose([candidates[i] for i in able], question), able, candidates)
 
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
         """Number the answers: equal ones share a number, as do calls of the same tools with the same arguments."""
@@ -89,7 +99,7 @@ class Fusion:
         calls: dict[str, int] = {}
         for i, candidate in enumerate(candidates):
             if candidate.tool_calls:
-                numbers[i] = -1 - calls.setdefault(call_key(candidate.tool_calls), len(calls))
+                numbers[i] = len(candidates) + calls.setdefault(call_key(candidate.tool_calls), len(calls))
         return [numbers[i] for i in range(len(candidates))]
 
     def overlap(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
@@ -108,13 +118,14 @@ class Fusion:
         """Return s between the candidates that vote (SPEC 5.6b); 1 or 0 if their answers have an exact form."""
         voting = [candidates[i] for i in eligible(candidates)]
         s = self.overlap(voting, question)
-        return np.equal.outer(groups := self.groups(voting), groups).astype(np.float64) if s is None else s
+        return same_answer(np.array(self.groups(voting))) if s is None else s
 
     def needs_surrogate(self, candidates: Sequence[Candidate]) -> bool:
         """Return whether free energy cannot decide between these eligible candidates by their own log-probs."""
         return len(candidates) > 1 and missing_share(candidates) > self.missing_limit
 
     def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
+        """Pick among eligible candidates, which are in the order in which exact ties are broken."""
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
         missing = missing_share(candidates)
@@ -124,20 +135,17 @@ class Fusion:
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
         if not scored:
             return self._without_energy(candidates, "no candidate has any text to score", question)
-        ballot, basis = self._ballot([candidates[i] for i in scored], question)
+        raw, scorer, reason = self._basis([candidates[i] for i in scored])
+        ballot = self._ballot([candidates[i] for i in scored], raw, question)
         keys = RULES[self.rule](ballot)
-        best = max(
-            range(len(scored)), key=lambda i: (*(key[i] for key in keys), *last_resort(candidates[scored[i]]))
-        )
         weights = np.zeros(len(candidates))
         weights[scored] = keys[0]
         energies = np.full(len(candidates) if self.rule == "fep" else 0, np.nan)
         if self.rule == "fep":
             energies[scored] = answer_energies(ballot)
-        reason = basis.reason("lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}")
+        best = scored[int(winners(keys, ballot.present))]
         reason += self._compared(ballot.similarity)
-        scorer, shares = f"{self.rule}{basis.mark}", tuple(weights.tolist())
-        return Verdict(scored[best], scorer, reason, shares, tuple(energies.tolist()))
+        return Verdict(best, scorer, reason, tuple(weights.tolist()), tuple(energies.tolist()))
 
     def _compared(self, similarity: Array | None) -> str:
         """Explain how free text was compared; empty for answers of an exact form."""
@@ -148,48 +156,56 @@ class Fusion:
 
     def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
         """Descend the ladder below free energy: agreement, judgment, the slow answer (SPEC 5.6)."""
-        slow = [i for i, candidate in enumerate(candidates) if candidate.role is Role.SLOW]
-        pool = slow or list(range(len(candidates)))
+        slow = np.array([candidate.role is Role.SLOW for candidate in candidates])
+        pool = slow if slow.any() else ~slow
         # Whether they are free text is decided by all of them, as everywhere; only the pool votes.
         similarity = self.overlap(candidates, question)
-        groups = np.array(self.groups(candidates))
-        s = (groups[:, None] == groups[None, :]) * 1.0 if similarity is None else similarity
-        sums = {i: sum(sorted(s[i, pool].tolist())) for i in pool}
-        most = max(sums.values())
-        votes = {i: most if each >= most * (1 - TIE) else each for i, each in sums.items()}
-        winner = max(pool, key=lambda i: (votes[i], *last_resort(candidates[i])))
-        weights = tuple(votes.get(i, 0) / len(pool) for i in range(len(candidates)))
+        groups, none = np.where(pool, self.groups(candidates), -1), np.zeros(len(candidates))
+        keys = majority(Ballot(none, none, none, none, groups, none, similarity=similarity))
+        winner, voters = int(winners(keys, pool)), int(pool.sum())
+        votes = (same_answer(groups) if similarity is None else similarity * pool) @ pool
         judgment = candidates[winner].judgment
-        if len(pool) > 1:
-            agree = f"{most:.0f} of {len(pool)} agree" if similarity is None else "the most similar to the others"
-            scorer, how = "agreement", agree + self._compared(similarity)
+        if voters > 1:
+            agree = f"{votes.max():.0f} of {voters} agree"
+            if similarity is not None:
+                agree = "the most similar to the others" + self._compared(similarity)
+            scorer, how = "agreement", agree
         elif judgment is not None:
             scorer, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
         else:
             scorer, how = "slow", "the slow answer"
-        return Verdict(winner, scorer, f"{why}; {how}", weights)
+        return Verdict(winner, scorer, f"{why}; {how}", tuple(np.where(pool, votes / voters, 0.0).tolist()))
 
-    def _ballot(self, candidates: Sequence[Candidate], question: str) -> tuple[Ballot, Basis]:
-        """Collect the arrays a rule sees, and on what basis their energies are compared."""
-        basis = Basis.of(candidates)
-        energies = [candidate.energy for candidate in candidates if candidate.energy is not None]
-        values = [e.free_energy if basis.raw or e.aligned is None else e.aligned for e in energies]
-        if self.rule in ("fep", "majority"):  # which compare free energies only
-            confidence = np.full((len(candidates), 3), np.nan)
-        else:
+    def _basis(self, candidates: Sequence[Candidate]) -> tuple[bool, str, str]:
+        """Return whether raw energies are compared, what decides, and why (SPEC 5.5, 5.6), in the words of a trace.
+
+        Aligned and raw energies are never compared: if one candidate has no alignment statistics, all are compared
+        raw. Models aligned by served traffic, and surrogates, are named.
+        """
+        measured = [(candidate.model, energy) for candidate in candidates if (energy := candidate.energy)]
+        scorers = sorted({energy.scorer for _, energy in measured if energy.scorer})
+        by = f" by surrogate {', '.join(scorers)}" if scorers else ""
+        if unaligned := sorted({model for model, energy in measured if energy.aligned is None}):
+            reason = f"raw free energy{by}: no alignment statistics for {', '.join(unaligned)}"
+            return True, f"{self.rule}{by} (uncalibrated)", reason
+        reason = ("lowest free energy" if self.rule == "fep" else f"chosen by {self.rule}") + by
+        if running := sorted({model for model, energy in measured if energy.origin == "running"}):
+            return False, f"{self.rule}{by} (running)", f"{reason}; {', '.join(running)} aligned by served traffic"
+        return False, f"{self.rule}{by}", reason
+
+    def _ballot(self, candidates: Sequence[Candidate], raw: bool, question: str) -> Ballot:
+        """Collect the arrays a rule sees."""
+        energies = [energy for candidate in candidates if (energy := candidate.energy)]
+        confidence = np.full((len(candidates), 3), np.nan)
+        if self.rule not in ("fep", "majority"):  # which compare free energies only
             confidence = np.array([confidences(candidate) for candidate in candidates])
-        return (
-            Ballot(
-                free_energy=np.array(values),
-                mean_logprob=confidence[:, 0],
-                mean_probability=confidence[:, 1],
-                lowest_window=confidence[:, 2],
-                groups=np.array(self.groups(candidates), dtype=np.int64),
-                skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
-                beta=self.beta,
-                similarity=self.overlap(candidates, question),
-            ),
-            basis,
+        return Ballot(
+            np.array([e.free_energy if raw or e.aligned is None else e.aligned for e in energies]),
+            *(confidence[:, 0], confidence[:, 1], confidence[:, 2]),
+            groups=np.array(self.groups(candidates), dtype=np.int64),
+            skills=np.array([self.skills.get((c.model, c.step), 1.0) for c in candidates]),
+            beta=self.beta,
+            similarity=self.overlap(candidates, question),
         )
 
     def choose_rows(self, candidates: CandidateArrays, among: Bools) -> Ints:
@@ -198,17 +214,25 @@ class Fusion:
         Every row must have a candidate.
         """
         view = self.compare(candidates, among)
-        by_rule = self._by_rule(candidates, view)
+        voting = np.where(view.ladder[:, None], view.eligible, view.scored)
+        by_rule = self._by_keys(candidates, voting, RULES[self.rule], view.energy)
         if not view.ladder.any():
             return by_rule
         slow = view.eligible.copy()
         slow[:, FAST] &= ~slow[:, FAST + 1 :].any(axis=1)  # the fast answer votes only if it is alone
-        numbers = candidates.groups.among(view.eligible)
-        groups = np.where(slow, numbers, -1)
-        rank = np.argsort(candidates.order, axis=1).astype(np.float64)
-        similarity = candidates.similarity.among(numbers, view.eligible)
-        by_vote = _fuse(candidates.order, groups, rank, 0.0, np.ones(slow.shape), similarity)
+        by_vote = self._by_keys(candidates, slow, majority, np.zeros(slow.shape), view.eligible)
         return np.where(view.ladder, by_vote, by_rule)
+
+    def _by_keys(
+        self, candidates: CandidateArrays, voting: Bools, rule: Rule, energy: Array, seen: Bools | None = None
+    ) -> Ints:
+        """Return the winner by a rule; `seen` are the candidates that decide whether a row is free text."""
+        groups, similarity = candidates.answers.among(voting if seen is None else seen)
+        groups = np.where(voting, groups, -1)
+        confidence = candidates.mean_logprob, candidates.mean_probability, candidates.lowest_window
+        keys = rule(Ballot(energy, *confidence, groups, candidates.skills, self.beta, similarity))
+        position = -np.argsort(candidates.order, axis=1).astype(np.float64)
+        return winners((*keys, position), voting)
 
     def compare(self, candidates: CandidateArrays, among: Bools) -> Comparison:
         """Decide for every row which candidates are eligible, and by which energies they are compared."""
@@ -224,53 +248,6 @@ class Fusion:
         ladder = (silent & ~by_surrogate) | ~scored.any(axis=1)
         calibrated = ~(scored & np.isnan(aligned)).any(axis=1, keepdims=True)
         return Comparison(able, scored, by_surrogate, ladder, np.where(calibrated, aligned, energy))
-
-    def _by_rule(self, candidates: CandidateArrays, view: Comparison) -> Ints:
-        """Return the winner by the rule; rows on the ladder hold anything.
-
-        All built-in rules are the answer free energy of `fuse` with other energies: confidence rules take the most
-        confident answer (β = ∞), majority counts (β = 0), DeepConf adds up exp(lowest window) (β = 1).
-        """
-        mask = np.where(view.ladder[:, None], view.eligible, view.scored)
-        groups, ones, order = candidates.groups.among(mask), np.ones(mask.shape), candidates.order
-        similarity = candidates.similarity.among(groups, mask)
-        match self.rule:
-            case "fep":
-                return _fuse(order, groups, view.energy, self.beta, candidates.skills, similarity)
-            case "majority":
-                return _fuse(order, groups, view.energy, 0.0, ones, similarity)
-            case "max_confidence":
-                return _fuse(order, groups, -candidates.mean_probability, np.inf, ones)
-            case "mean_logprob":
-                return _fuse(order, groups, -candidates.mean_logprob, np.inf, ones)
-            case "deepconf":
-                return _fuse(order, groups, -candidates.lowest_window, 1.0, ones, similarity)
-            case _:
-                return self._row_by_row(candidates, view, groups, similarity)
-
-    def _row_by_row(
-        self, candidates: CandidateArrays, view: Comparison, groups: Ints, similarity: Array | None
-    ) -> Ints:
-        """Apply a rule from another package, such as a reward model: it sees one ballot at a time."""
-        decide = RULES[self.rule]
-        winners = np.zeros(len(groups), dtype=np.int64)
-        for row in np.flatnonzero(~view.ladder):
-            columns = np.array([column for column in candidates.order[row] if groups[row, column] >= 0])
-            keys = decide(
-                Ballot(
-                    free_energy=view.energy[row, columns],
-                    mean_logprob=candidates.mean_logprob[row, columns],
-                    mean_probability=candidates.mean_probability[row, columns],
-                    lowest_window=candidates.lowest_window[row, columns],
-                    groups=groups[row, columns],
-                    skills=candidates.skills[row, columns],
-                    beta=self.beta,
-                    similarity=None if similarity is None else similarity[row][np.ix_(columns, columns)],
-                )
-            )
-            best = np.lexsort(tuple(-key for key in reversed(keys)))[0]  # stable: exact ties by content
-            winners[row] = columns[best]
-        return winners
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:
@@ -343,39 +320,28 @@ def tie_order(candidates: Sequence[Candidate]) -> list[int]:
 
 def _among(verdict: Verdict, able: Sequence[int], candidates: Sequence[Candidate]) -> Verdict:
     """Turn a verdict on the eligible candidates into one on all."""
-    weights = [0.0] * len(candidates)
-    energies = [np.nan] * (len(candidates) if verdict.energies else 0)
-    for place, i in enumerate(able):
-        weights[i] = verdict.weights[place]
-        if verdict.energies:
-            energies[i] = verdict.energies[place]
+    weights = dict(zip(able, verdict.weights, strict=True))
+    energies = dict(zip(able, verdict.energies, strict=False))
+    every = range(len(candidates))
     faults = sum(bool(candidate.fault) for candidate in candidates) % len(
         candidates
     )  # if all have one, none counts
     silent = len(candidates) - faults - len(able)
     notes = [f"{faults} of {len(candidates)} did not keep to the form asked for"] if faults else []
     notes += [f"{silent} of {len(candidates)} were cut off or stated no answer"] if silent else []
-    reason = "; ".join([verdict.reason, *notes])
-    return Verdict(able[verdict.winner], verdict.scorer, reason, tuple(weights), tuple(energies))
+    return Verdict(
+        able[verdict.winner],
+        verdict.scorer,
+        "; ".join([verdict.reason, *notes]),
+        tuple(weights.get(i, 0.0) for i in every),
+        tuple(energies.get(i, np.nan) for i in every) if energies else (),
+    )
 
 
 def _lowest_window(logprobs: Array) -> float:
     width = min(_WINDOW, len(logprobs))
     sums = np.concatenate(([0.0], np.cumsum(logprobs)))
     return float((sums[width:] - sums[:-width]).min() / width)
-
-
-def _fuse(
-    order: Ints, groups: Ints, energy: Array, beta: float, skills: Array, similarity: Array | None = None
-) -> Ints:
-    """`fuse` with columns in the order in which exact ties are broken."""
-    energies, weights = (np.take_along_axis(each, order, axis=1) for each in (energy, skills))
-    ordered = np.take_along_axis(groups, order, axis=1)
-    if similarity is not None:
-        similarity = similarity[np.arange(len(order))[:, None, None], order[:, :, None], order[:, None, :]]
-    votes = Votes(energies, ordered, np.zeros(groups.shape, dtype=bool), similarity=similarity)
-    found = fuse(votes, beta, weights)
-    return np.asarray(np.take_along_axis(order, found[:, None], axis=1)[:, 0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +373,7 @@ class CandidateArrays:
     mean_logprob: Array
     mean_probability: Array
     lowest_window: Array
-    groups: AnswerGroups
-    similarity: SimilarityRows
+    answers: AnswerRows
 
     def __len__(self) -> int:
         return len(self.present)
@@ -416,8 +381,8 @@ class CandidateArrays:
     def rows(self, index: Ints | Bools) -> CandidateArrays:
         """Some of the questions."""
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        tables = ("groups", "similarity")
-        return CandidateArrays(**{n: v.rows(index) if n in tables else v[index] for n, v in parts.items()})
+        answers = parts.pop("answers").rows(index)
+        return CandidateArrays(**{name: part[index] for name, part in parts.items()}, answers=answers)
 
     def eligible(self, among: Bools) -> Bools:
         """Return the candidates that may win, of some of them: `eligible` as arrays."""
@@ -428,8 +393,7 @@ class CandidateArrays:
     def votes(self, among: Bools) -> Array:
         """Return (N, M, M) s between the candidates that vote, 0 for the others: `Fusion.votes` as arrays."""
         voting = self.eligible(among)
-        groups = self.groups.among(voting)
-        s = self.similarity.among(groups, voting)
+        groups, s = self.answers.among(voting)
         return same_answer(groups) if s is None else np.where(voting[:, :, None] & voting[:, None, :], s, 0.0)
 
 
@@ -447,53 +411,3 @@ class Comparison:
     """(N,) whether too few log-probabilities are known for any energy to decide."""
     energy: Array
     """(N, M) F̃ if every scored candidate of the row has one, else F: the two are never compared (SPEC 5.5)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """On what basis the energies of some candidates are compared, in the words of a trace (SPEC 5.5, 5.6).
-
-    Aligned and raw energies are never compared: if one candidate has no alignment statistics, all are compared raw.
-    The trace names models aligned by served traffic, and surrogates.
-
-    >>> Basis(scorers=("m",)).reason("lowest free energy")
-    'lowest free energy by surrogate m'
-    """
-
-    scorers: tuple[str, ...] = ()
-    """Surrogates."""
-    unaligned: tuple[str, ...] = ()
-    """Models without statistics."""
-    running: tuple[str, ...] = ()
-    """Models whose statistics are those of served traffic."""
-
-    @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> Basis:
-        """Return the basis for candidates that have been measured."""
-        energies = [(candidate.model, candidate.energy) for candidate in candidates if candidate.energy is not None]
-        return cls(
-            tuple(sorted({energy.scorer for _, energy in energies if energy.scorer})),
-            tuple(sorted({model for model, energy in energies if energy.aligned is None})),
-            tuple(sorted({model for model, energy in energies if energy.origin == "running"})),
-        )
-
-    @property
-    def raw(self) -> bool:
-        """Whether F is compared, because not every F̃ is known."""
-        return bool(self.unaligned)
-
-    @property
-    def mark(self) -> str:
-        """What is added to the name of the rule."""
-        return self._by + (" (uncalibrated)" if self.raw else " (running)" if self.running else "")
-
-    def reason(self, rule: str) -> str:
-        """Explain why the winner won, given the rule's own explanation."""
-        if self.raw:
-            return f"raw free energy{self._by}: no alignment statistics for {', '.join(self.unaligned)}"
-        served = f"; {', '.join(self.running)} aligned by served traffic" if self.running else ""
-        return f"{rule}{self._by}{served}"
-
-    @property
-    def _by(self) -> str:
-        return f" by surrogate {', '.join(self.scorers)}" if self.scorers else ""

@@ -7,7 +7,6 @@ carries. Rules know nothing of models, prompts or paths.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,21 +24,35 @@ TIE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """What a rule may look at: one entry per candidate in every array."""
+    """What a rule may look at.
+
+    The last axis of every array is that of the candidates. The engine asks about one question; calibration and
+    replay ask about many, with one more axis before it. Keys of absent candidates are not read.
+    """
 
     free_energy: Array
-    """F̃, or F where nothing is aligned; lower is better."""
+    """F̃, or F where nothing is aligned; lower is better. NaN: an average one."""
     mean_logprob: Array
     mean_probability: Array
     lowest_window: Array
     """The lowest mean log-prob over any window of tokens: where the candidate was least sure."""
-    groups: NDArray[np.int64]
-    """Candidates with equal final answers share a number."""
+    groups: Ints
+    """Candidates with equal final answers share a number; −1 where there is no candidate."""
     skills: Array
     """w_m: how much each candidate's model is trusted before it has said anything."""
     beta: float = np.inf
     similarity: Array | None = None
-    """(n, n) s between the answers, 1 for equal ones (SPEC 5.15); None: they are equal or not, by `groups`."""
+    """(…, n, n) s between the answers, 1 for equal ones (SPEC 5.15); None: they are equal or not, by `groups`."""
+
+    @property
+    def present(self) -> Bools:
+        """Where there is a candidate."""
+        return self.groups >= 0
+
+    @property
+    def own(self) -> Array:
+        """−F̃ of each candidate: higher is better."""
+        return np.where(np.isnan(self.free_energy), 0.0, -self.free_energy)
 
 
 Rule = Callable[[Ballot], tuple[Array, ...]]
@@ -57,15 +70,24 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     >>> free_energy_rule(ballot)[0].round(2).tolist()
     [0.18, 0.82]
     """
-    own = -ballot.free_energy
-    best = _best(own, ballot)
     if np.isinf(ballot.beta):
-        return _softmax(own), best, own
-    with np.errstate(divide="ignore"):  # a model of no skill has no say: log 0 = −∞
-        answers = _log_masses(np.log(ballot.skills) + ballot.beta * own, ballot)
-    weights = np.exp(answers - answers.max())
-    weights[weights >= 1 - TIE] = 1.0
-    return _shares(weights, ballot.groups), best, own
+        return _softmax(ballot.own, ballot), ballot.own
+    return _shares(_sums(ballot.skills * np.exp(_heights(ballot)[0]), ballot), ballot), ballot.own
+
+
+def log_masses(ballot: Ballot) -> Array:
+    """−β·F(y) = log Σ s·w_m·exp(−β·F̃) of each candidate; for β = ∞, the highest −F̃ of its group; −∞ if absent.
+
+    >>> one = Ballot(np.array([-1.0, -1.0, -2.0]), *[np.zeros(3)] * 3, np.array([0, 0, 1]), np.ones(3), 1.0)
+    >>> log_masses(one).round(2).tolist()
+    [1.69, 1.69, 2.0]
+    """
+    s = _overlaps(ballot)
+    if np.isinf(ballot.beta):
+        return np.asarray(np.where(s == 1.0, ballot.own[..., None, :], -np.inf).max(axis=-1))
+    heights, top = _heights(ballot)
+    with np.errstate(divide="ignore"):  # log 0 = −∞: a model of no skill, or a candidate that is absent
+        return np.asarray(top + np.log(np.einsum("...ij,...j->...i", s, ballot.skills * np.exp(heights))))
 
 
 def answer_energies(ballot: Ballot) -> Array:
@@ -75,37 +97,30 @@ def answer_energies(ballot: Ballot) -> Array:
     >>> answer_energies(Ballot(np.array([0.5, -1.0]), zeros, zeros, zeros, np.array([0, 1]), ones, 2.0)).tolist()
     [0.5, -1.0]
     """
-    own = -ballot.free_energy
-    if np.isinf(ballot.beta):
-        return -_by_group(own, ballot.groups, max)
     if ballot.beta == 0:  # weights are votes; there is no energy
-        return np.full(len(own), np.nan)
-    with np.errstate(divide="ignore"):
-        answers = _log_masses(np.log(ballot.skills) + ballot.beta * own, ballot)
-    return np.asarray(-answers / ballot.beta)
+        return np.full(ballot.groups.shape, np.nan)
+    return np.asarray(-log_masses(ballot) / (1.0 if np.isinf(ballot.beta) else ballot.beta))
 
 
 def majority(ballot: Ballot) -> tuple[Array, ...]:
     """The answer most candidates gave, or the most similar to the others; ties by the lowest free energy."""
-    own = -ballot.free_energy
-    votes = _votes(np.ones(len(own)), ballot)
-    return _shares(votes, ballot.groups), _best(own, ballot), own
+    return _shares(_sums(np.ones(ballot.groups.shape), ballot), ballot), ballot.own
 
 
 def max_confidence(ballot: Ballot) -> tuple[Array, ...]:
     """The candidate with the highest mean token probability."""
-    return (_shares(ballot.mean_probability),)
+    weights = np.where(ballot.present, ballot.mean_probability, 0.0)
+    return (np.asarray(weights / weights.sum(axis=-1, keepdims=True)),)
 
 
 def mean_logprob(ballot: Ballot) -> tuple[Array, ...]:
     """The candidate with the highest mean token log-probability."""
-    return (_softmax(ballot.mean_logprob),)
+    return (_softmax(ballot.mean_logprob, ballot),)
 
 
 def deepconf(ballot: Ballot) -> tuple[Array, ...]:
     """Votes weighted by confidence where it was lowest, after DeepConf."""
-    votes = _votes(np.exp(ballot.lowest_window), ballot)
-    return _shares(votes, ballot.groups), ballot.lowest_window
+    return _shares(_sums(np.exp(ballot.lowest_window), ballot), ballot), ballot.lowest_window
 
 
 RULES: Registry[Rule] = Registry(
@@ -122,61 +137,52 @@ RULES: Registry[Rule] = Registry(
 """Fusion rules by name."""
 
 
-def _by_group(values: Array, groups: NDArray[np.int64], reduce: Callable[[Sequence[float]], float]) -> Array:
-    """Each candidate gets what `reduce` makes of its group.
-
-    Plain Python: for a handful of candidates, numpy's sorting and grouping take ten times as long.
-    """
-    members: dict[int, list[float]] = {}
-    for group, value in zip(numbers := groups.tolist(), values.tolist(), strict=True):
-        members.setdefault(group, []).append(value)
-    # sorted, so that rounding does not depend on order
-    reduced = {group: reduce(sorted(own)) for group, own in members.items()}
-    return np.array([reduced[group] for group in numbers])
-
-
-def _best(own: Array, ballot: Ballot) -> Array:
-    """The highest −F̃ of each candidate's group; its own if answers are similar to a degree, not equal or not."""
-    return own if ballot.similarity is not None else _by_group(own, ballot.groups, max)
-
-
-def _log_masses(logs: Array, ballot: Ballot) -> Array:
-    """Each candidate gets log Σ s·exp(log) over all candidates."""
-    if ballot.similarity is None:
-        return _by_group(logs, ballot.groups, _logsumexp)
-    with np.errstate(divide="ignore"):  # log 0 = −∞: nothing in common
-        parts = np.log(ballot.similarity) + logs[None, :]
-    # sorted, so that rounding does not depend on order
-    return np.array([_logsumexp(sorted(row)) for row in parts.tolist()])
-
-
-def _votes(weights: Array, ballot: Ballot) -> Array:
-    """Each candidate gets Σ s·weight over all candidates; sums that differ by rounding alone are equal."""
-    if ballot.similarity is None:
-        return _by_group(weights, ballot.groups, sum)
-    votes = np.array([sum(sorted(row)) for row in (ballot.similarity * weights[None, :]).tolist()])
-    return np.where(votes >= votes.max() * (1 - TIE), votes.max(), votes)
-
-
-def _shares(weights: Array, groups: NDArray[np.int64] | None = None) -> Array:
-    """Scaled so that the answers' weights sum to 1; members of a group all carry the group's."""
-    own = weights.tolist()
-    answers = own if groups is None else dict(zip(groups.tolist(), own, strict=True)).values()
-    return np.asarray(weights / sum(sorted(answers)), dtype=np.float64)
-
-
-def _softmax(values: Array) -> Array:
-    return _shares(np.exp(values - values.max()))
-
-
-def _logsumexp(values: Sequence[float]) -> float:
-    top = max(values)
-    return top if top == -math.inf else top + math.log(sum(math.exp(value - top) for value in values))
+def winners(keys: Sequence[Array], present: Bools) -> Ints:
+    """The candidate of each question that is highest by the first key, then by the next; at last the first one."""
+    for key in keys:
+        values = np.where(present, key, -np.inf)
+        present = present & (values >= values.max(axis=-1, keepdims=True))
+    return np.asarray(present.argmax(axis=-1))
 
 
 def same_answer(groups: Ints) -> Array:
-    """(N, M, M) 1 where two candidates of a row share a group; one without a group (−1) is like none."""
-    return np.asarray((groups[:, :, None] == groups[:, None, :]) & (groups >= 0)[:, :, None], dtype=np.float64)
+    """(…, n, n) 1 where two candidates share a group; one without a group (−1) is like none."""
+    there = (groups >= 0)[..., None]
+    return np.asarray((groups[..., :, None] == groups[..., None, :]) & there, dtype=np.float64)
+
+
+def _overlaps(ballot: Ballot) -> Array:
+    """s between the candidates that are present, 0 elsewhere."""
+    if ballot.similarity is None:
+        return same_answer(ballot.groups)
+    return np.where(ballot.present[..., :, None] & ballot.present[..., None, :], ballot.similarity, 0.0)
+
+
+def _heights(ballot: Ballot) -> tuple[Array, Array]:
+    """−β·F̃ below the highest of each question, −∞ if absent; and the highest."""
+    scaled = np.where(ballot.present, ballot.beta * ballot.own, -np.inf)
+    top = scaled.max(axis=-1, keepdims=True)
+    return scaled - top, top
+
+
+def _sums(weights: Array, ballot: Ballot) -> Array:
+    """Each candidate gets Σ s·weight over all candidates; sums that differ by rounding alone are equal."""
+    sums = np.einsum("...ij,...j->...i", _overlaps(ballot), np.where(ballot.present, weights, 0.0))
+    most = sums.max(axis=-1, keepdims=True)
+    return np.asarray(np.where(sums >= most * (1 - TIE), most, sums))
+
+
+def _shares(weights: Array, ballot: Ballot) -> Array:
+    """Scaled so that the answers' weights sum to 1; members of a group all carry the group's."""
+    members = np.maximum(same_answer(ballot.groups).sum(axis=-1), 1.0)
+    return np.asarray(weights / (weights / members).sum(axis=-1, keepdims=True))
+
+
+def _softmax(values: Array, ballot: Ballot) -> Array:
+    """exp(values) of the candidates, scaled to sum to 1."""
+    there = np.where(ballot.present, values, -np.inf)
+    weights = np.exp(there - there.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +222,15 @@ class Votes:
         """(N, M, M) s between the answers."""
         return same_answer(self.groups) if self.similarity is None else self.similarity
 
-    def columns(self, index: list[int]) -> Votes:
-        """Some of the sources."""
-        similarity = None if self.similarity is None else self.similarity[:, index][:, :, index]
-        energy, groups, correct = self.energy[:, index], self.groups[:, index], self.correct[:, index]
-        return Votes(energy, groups, correct, similarity=similarity)
-
     @property
     def present(self) -> Bools:
         """(N, M) where there is a candidate."""
         return self.groups >= 0
+
+    def ballot(self, beta: float, skills: Array) -> Ballot:
+        """What `free_energy_rule` sees; skills are those of each source, or of each candidate."""
+        unknown, each = self.energy, np.broadcast_to(skills, self.groups.shape)
+        return Ballot(self.energy, unknown, unknown, unknown, self.groups, each, beta, self.similarity)
 
 
 def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
@@ -235,52 +240,4 @@ def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
     >>> fuse(votes, beta=np.inf, skills=np.ones(3)).tolist(), fuse(votes, beta=0.0, skills=np.ones(3)).tolist()
     ([0], [1])
     """
-    # Candidates are few and questions many: with one candidate of all questions in a row, numpy is twice as fast.
-    groups = np.ascontiguousarray(votes.groups.T)
-    present, own = groups >= 0, own_weights(votes)
-    if np.isinf(beta):
-        return np.asarray(own.argmax(axis=0))
-    scaled = np.where(present, beta * np.where(present, own, 0.0), -np.inf)
-    of_each = np.atleast_2d(skills).T  # a skill for each source, or for each candidate
-    weights = of_each * np.exp(scaled - scaled.max(axis=0))  # exp(−∞) = 0: the absent have no weight
-    totals = np.where(present, weights, -np.inf)
-    for one in range(len(groups)):
-        for other in range(one + 1, len(groups)):
-            s = overlap(votes, groups, one, other)
-            totals[one] += s * weights[other]
-            totals[other] += s * weights[one]
-    # Among candidates of the heaviest answer the one of lowest energy speaks; between answers of equal weight, too.
-    heaviest = totals >= totals.max(axis=0) * (1 - TIE)
-    return np.asarray(np.where(heaviest, own, -np.inf).argmax(axis=0))
-
-
-def overlap(votes: Votes, groups: Ints, one: int, other: int) -> Array:
-    """(N,) s between the candidates of two columns, 0 where one is absent; `groups` is transposed, for speed."""
-    if votes.similarity is None:
-        return np.asarray((groups[one] >= 0) & (groups[one] == groups[other]), dtype=np.float64)
-    there = (groups[one] >= 0) & (groups[other] >= 0)
-    return np.where(there, votes.similarity[:, one, other], 0.0)
-
-
-def own_weights(votes: Votes) -> Array:
-    """(M, N) −F̃ of each candidate, −∞ where there is none.
-
-    A candidate without an energy counts as an average one: it votes, but is not preferred.
-    """
-    energy = np.ascontiguousarray(votes.energy.T)
-    return np.where(np.ascontiguousarray(votes.groups.T) >= 0, np.where(np.isnan(energy), 0.0, -energy), -np.inf)
-
-
-def majority_vote(votes: Votes) -> Ints:
-    """The winning column of each question by plain voting, ties by energy."""
-    return fuse(votes, 0.0, np.ones(votes.groups.shape[1]))
-
-
-def accuracy(votes: Votes, winners: Ints) -> float:
-    """The share of questions whose winner is right."""
-    return float(votes.correct[np.arange(len(votes)), winners].mean())
-
-
-def oracle(votes: Votes) -> float:
-    """The share of questions with at least one right candidate."""
-    return float(votes.correct.any(axis=1).mean())
+    return winners(free_energy_rule(votes.ballot(beta, skills)), votes.present)

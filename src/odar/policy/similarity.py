@@ -12,14 +12,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Protocol
 
 import numpy as np
 
 from odar.difficulty.features import word_rarity
-from odar.policy.equivalence import canonical, equivalent
+from odar.policy.equivalence import canonical, depends_on_others, equivalent, group
 from odar.policy.rules import Array, Bools, Ints, same_answer
 from odar.registry import Registry
 
@@ -251,11 +251,15 @@ def _compare_leaves(first: Any, second: Any) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class SimilarityRows:
-    """Forms and similarities of N recorded questions with up to M candidates each, for any choice of candidates."""
+class AnswerRows:
+    """Groups and similarities of N recorded questions with up to M candidates, for any choice of candidates."""
 
+    groups: Ints
+    """(N, M) equal answers share a number, if all candidates are present; −1 where there is none."""
     forms: Ints
     """(N, M) the `AnswerForm` of each answer."""
+    open: Mapping[int, Sequence[str]]
+    """Answers of the rows whose groups depend on which candidates are present: they are grouped again each time."""
     matrices: Mapping[int, Array]
     """(M, M) similarities of the rows that can be free text, equivalence aside."""
 
@@ -266,51 +270,58 @@ class SimilarityRows:
         stated: Sequence[Sequence[bool]],
         questions: Sequence[str],
         similarity: str,
-    ) -> SimilarityRows:
-        """Compare the answers of each question."""
+    ) -> AnswerRows:
+        """Group and compare the answers of each question."""
         width = max(map(len, rows), default=0)
-        forms = np.zeros((len(rows), width), dtype=np.int64)
+        groups, forms = np.full((len(rows), width), -1), np.zeros((len(rows), width), dtype=np.int64)
         matrices: dict[int, Array] = {}
-        if similarity == EXACT_ONLY:
-            return cls.exact(forms)
         for i, (answers, told, question) in enumerate(zip(rows, stated, questions, strict=True)):
-            if asks_for_choice(question):
+            spelt = list(dict.fromkeys(answers))  # parsed once: samples often agree to the letter
+            numbers = dict(zip(spelt, group(spelt), strict=True))
+            groups[i, : len(answers)] = [numbers[answer] for answer in answers]
+            if similarity == EXACT_ONLY or asks_for_choice(question):
                 continue
             found = [answer_form(answer, stated=said) for answer, said in zip(answers, told, strict=True)]
             forms[i, : len(found)] = found
             if sum(form > 0 for form in found) > 1:
                 matrices[i] = np.eye(width)
                 matrices[i][: len(found), : len(found)] = SIMILARITIES[similarity](answers)
-        return cls(forms, matrices)
+        return cls(groups, forms, {i: row for i, row in enumerate(rows) if depends_on_others(row)}, matrices)
 
-    @classmethod
-    def exact(cls, like: Ints) -> SimilarityRows:
-        """Compare nothing: for an array of this shape, answers are equal or not."""
-        return cls(np.zeros(like.shape, dtype=np.int64), {})
+    def exact(self) -> AnswerRows:
+        """The same without similarities: answers are equal or not."""
+        return replace(self, matrices={})
 
-    def rows(self, index: Ints | Bools) -> SimilarityRows:
+    def rows(self, index: Ints | Bools) -> AnswerRows:
         """Some of the questions."""
-        numbers = np.arange(len(self.forms))[index]
-        kept = {new: self.matrices[old] for new, old in enumerate(numbers.tolist()) if old in self.matrices}
-        return SimilarityRows(self.forms[index], kept)
+        places = np.arange(len(self.groups))[index].tolist()
+        kept = [
+            {new: each[old] for new, old in enumerate(places) if old in each} for each in (self.open, self.matrices)
+        ]
+        return AnswerRows(self.groups[index], self.forms[index], *kept)  # type: ignore[arg-type]
 
     @classmethod
-    def join(cls, parts: Sequence[SimilarityRows]) -> SimilarityRows:
+    def join(cls, parts: Sequence[AnswerRows]) -> AnswerRows:
         """Concatenate the questions of several parts."""
-        starts = np.cumsum([0, *(len(part.forms) for part in parts)]).tolist()
-        matrices = {
-            start + i: matrix
-            for start, part in zip(starts, parts, strict=False)
-            for i, matrix in part.matrices.items()
-        }
-        return cls(np.concatenate([part.forms for part in parts]), matrices)
+        starts = np.cumsum([0, *(len(part.groups) for part in parts)]).tolist()
+        each = list(zip(starts, parts, strict=False))
+        return cls(
+            np.concatenate([part.groups for part in parts]),
+            np.concatenate([part.forms for part in parts]),
+            {start + i: row for start, part in each for i, row in part.open.items()},
+            {start + i: matrix for start, part in each for i, matrix in part.matrices.items()},
+        )
 
-    def among(self, groups: Ints, present: Bools) -> Array | None:
-        """Return `overlap` of each row, (N, M, M), among the present candidates; None if no row is free text."""
+    def among(self, present: Bools) -> tuple[Ints, Array | None]:
+        """Return groups, −1 for the absent, and `overlap` of each row (N, M, M); None if no row is free text."""
+        groups = np.where(present, self.groups, -1)
+        for row, answers in self.open.items():
+            there = np.flatnonzero(present[row])
+            groups[row, there] = group([answers[column] for column in there.tolist()])
         free = [row for row in self.matrices if is_free_text(self.forms[row, present[row]].tolist())]
         if not free:
-            return None
+            return groups, None
         found = same_answer(groups)
         for row in free:
             found[row] = np.maximum(found[row], self.matrices[row])
-        return found
+        return groups, found

@@ -12,11 +12,10 @@ import numpy as np
 
 from odar.calibration_file import Calibration, load_calibration
 from odar.errors import InputError
-from odar.policy.equivalence import AnswerGroups
 from odar.policy.fusion import FAST, SOLVE, VERIFY, tie_order
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerSignals, SignalArrays
-from odar.policy.similarity import SimilarityRows
+from odar.policy.similarity import AnswerRows
 from odar.recording.files import damage_reported, open_recording
 from odar.recording.header import Header
 from odar.recording.schema import Attempt, ItemKey, recorded_signals, rounded
@@ -76,8 +75,8 @@ class Answers:
     """Columns of each row in the order in which exact ties are broken."""
     cut_off: Bools
     """Whether it ended at the limit of tokens."""
-    grouping: AnswerGroups
-    similarity: SimilarityRows
+    said: AnswerRows
+    """Which answers are the same."""
     fast: SignalArrays
     """Signals of the fast answers (SPEC 5.11)."""
 
@@ -185,7 +184,7 @@ def _concatenated(parts: Sequence[T]) -> T:
 
 
 def _join(parts: list[Any]) -> Any:
-    if isinstance(parts[0], AnswerGroups | SimilarityRows | SignalArrays):
+    if isinstance(parts[0], AnswerRows | SignalArrays):
         return type(parts[0]).join(parts)
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [each for part in parts for each in part]
 
@@ -245,7 +244,7 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
         values = flat.field(name).to_pylist()
         return [values[i * width : (i + 1) * width] for i in range(rows)]
 
-    said, steps, models = texts("answer"), texts("step"), texts("model")
+    steps, models = texts("step"), texts("model")
     places = {(source["model"], source["step"]): i for i, source in enumerate(header.sources)}
     figures = flat.field("figures")
     answers = {
@@ -269,10 +268,9 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
     items["features"] = np.array(table.column("features").to_pylist(), dtype=np.float64)
     fast = flat.take(np.arange(rows) * width + FAST).to_pylist()
     signals = [_signals(*row) for row in zip(fast, items["prior"].tolist(), strict=True)]
-    grouping = AnswerGroups.of_answers(said)
     compared = header.settings["fusion"].get("similarity", "lexical")
-    similarity = SimilarityRows.of_answers(said, (answers["stated"] > 0).tolist(), items["query"], compared)
-    found = Answers(**answers, grouping=grouping, similarity=similarity, fast=SignalArrays.of(signals))
+    said = AnswerRows.of_answers(texts("answer"), (answers["stated"] > 0).tolist(), items["query"], compared)
+    found = Answers(**answers, said=said, fast=SignalArrays.of(signals))
     return PanelArrays(header, Items(**items), found, verified)
 
 

@@ -21,7 +21,7 @@ from odar.policy.path import HARD, MEDIUM, Route, Routing, Thresholds, path_shar
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import QuantileTables
-from odar.policy.similarity import EXACT_ONLY, SimilarityRows
+from odar.policy.similarity import EXACT_ONLY, AnswerRows
 from odar.policy.simulation import Simulation, simulate
 from odar.policy.stopping import Stopping
 from odar.recording.header import Header, calibration_of
@@ -257,19 +257,16 @@ def candidates_of(arrays: PanelArrays, setting: Setting) -> CandidateArrays:
         mean_logprob=answers.mean_logprob,
         mean_probability=answers.mean_probability,
         lowest_window=answers.lowest_window,
-        groups=answers.grouping,
-        similarity=similarity_of(arrays, setting),
+        answers=_compared(arrays, setting),
     )
 
 
-def similarity_of(arrays: PanelArrays, setting: Setting) -> SimilarityRows:
-    """Return how free text is compared; raises InputError if the panel was loaded with another similarity."""
+def _compared(arrays: PanelArrays, setting: Setting) -> AnswerRows:
+    """Return how answers are compared; raises InputError if the panel was loaded with another similarity."""
     recorded = Setting.of(arrays.header).similarity
     if setting.similarity not in (recorded, EXACT_ONLY):
         raise InputError(f"similarity = {setting.similarity!r}: a replay knows {recorded} and {EXACT_ONLY}")
-    return (
-        arrays.answers.similarity if setting.similarity == recorded else SimilarityRows.exact(arrays.answers.source)
-    )
+    return arrays.answers.said if setting.similarity == recorded else arrays.answers.said.exact()
 
 
 def align(arrays: PanelArrays, setting: Setting) -> Array:
