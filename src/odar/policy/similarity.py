@@ -294,11 +294,10 @@ class AnswerRows:
 
     def rows(self, index: Ints | Bools) -> AnswerRows:
         """Some of the questions."""
-        places = np.arange(len(self.groups))[index].tolist()
-        kept = [
-            {new: each[old] for new, old in enumerate(places) if old in each} for each in (self.open, self.matrices)
-        ]
-        return AnswerRows(self.groups[index], self.forms[index], *kept)  # type: ignore[arg-type]
+        places = list(enumerate(np.arange(len(self.groups))[index].tolist()))
+        open_rows = {new: self.open[old] for new, old in places if old in self.open}
+        matrices = {new: self.matrices[old] for new, old in places if old in self.matrices}
+        return AnswerRows(self.groups[index], self.forms[index], open_rows, matrices)
 
     @classmethod
     def join(cls, parts: Sequence[AnswerRows]) -> AnswerRows:
