@@ -10,7 +10,7 @@ import pytest
 
 from odar.providers.anthropic import AnthropicProvider
 from odar.providers.http import RetryPolicy
-from odar.providers.llamacpp import Engine, EngineSettings, engines
+from odar.providers.llamacpp import Engine, EngineSettings, acquire_engine, release_engine
 from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
 from odar.providers.weights import ensure_weights, find_weights
@@ -53,11 +53,11 @@ async def anthropic(server: FaultServer, retry: RetryPolicy) -> AsyncIterator[An
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """The one loaded model of the session; one thread, as test machines are busy."""
-    engine = engines.acquire(
+    engine = acquire_engine(
         EngineSettings(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512, parallel=8)
     )
     yield engine
-    engines.release(engine)
+    release_engine(engine)
 
 
 @pytest.fixture

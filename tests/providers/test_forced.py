@@ -12,8 +12,7 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import ProviderError, ProviderTimeout
 from odar.providers.base import Message, Request, Sampling
-from odar.providers.forced import Piece, RefusedError, force, runs
-from odar.providers.llamacpp import EngineSettings
+from odar.providers.llamacpp import EngineSettings, RefusedError, force
 from odar.providers.local import LocalProvider
 from support.fault_server import FaultServer, anthropic_ok
 
@@ -102,8 +101,3 @@ class Unwilling:
 def test_a_runtime_that_writes_something_else_is_not_believed():
     with pytest.raises(RefusedError, match="other tokens were written"):
         force(Unwilling(), [1], "a", threading.Event())
-
-
-def test_runs_of_whole_characters():
-    assert list(runs([])) == []
-    assert list(runs([Piece(1, None), Piece(2, "a")])) == [(1, 2)]

@@ -18,45 +18,20 @@ from odar.providers.llamacpp import (
     Engine,
     EngineSettings,
     StoppedError,
-    idle_between,
     idle_cores,
-    threads_for,
 )
 
 
-def stat(*ticks: int, cores: int = 2) -> str:
-    lines = ["cpu  " + " ".join(map(str, ticks)), *[f"cpu{n} 0 0 0 0" for n in range(cores)], "intr 5 5", "ctxt 9"]
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize(
-    ("after", "idle"),
-    [
-        ((0, 0, 0, 16, 0, 0, 0, 0, 0, 0), 2.0),
-        ((8, 0, 0, 8, 0, 0, 0, 0, 0, 0), 1.0),
-        ((8, 0, 4, 0, 4, 0, 0, 0, 0, 0), 0.5),  # waiting for a disk is idle
-        ((16, 0, 0, 0, 0, 0, 0, 0, 0, 0), 0.0),
-        ((8, 0, 0, 0, 0, 0, 0, 8, 0, 0), 0.0),  # stolen by the host is not idle
-        ((8, 0, 0, 8, 0, 0, 0, 0, 8, 0), 1.0),  # guests are part of user time already
-    ],
-)
-def test_idle_between(after: tuple[int, ...], idle: float) -> None:
-    assert idle_between(stat(*[0] * 10), stat(*after)) == idle
-
-
-def test_readings_that_say_nothing() -> None:
-    assert idle_between(stat(1, 1, 1, 1), stat(1, 1, 1, 1)) is None
-    assert idle_between("", "intr 5") is None
+def test_idle_time_and_waiting_for_a_disk_leave_a_core_to_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([[0] * 8, [6, 0, 2, 4, 4, 0, 0, 0]])
+    monkeypatch.setattr(llamacpp, "_cpu_ticks", lambda: next(readings))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(llamacpp, "usable_cores", lambda: 2)
+    assert idle_cores() == 1.0
 
 
 def test_this_machine() -> None:
     assert 0 <= max(idle_cores(), 0) <= (os.cpu_count() or 1)
-
-
-def test_load_average_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "exists", lambda self: False)
-    monkeypatch.setattr(os, "getloadavg", lambda: (float(os.cpu_count() or 1), 0.0, 0.0), raising=False)
-    assert threads_for(idle_cores()) == 1
 
 
 def test_models_whose_threads_do_not_fit_together_take_turns() -> None:
@@ -176,12 +151,11 @@ def test_engine_stops_and_reports(slow_engine: Callable[..., tuple[Engine, list[
 
 def test_providers_share_an_engine() -> None:
     settings = EngineSettings(Path("nowhere"), threads=1, context=64, parallel=1)
-    shared = llamacpp.EnginePool()
-    one, two = shared.acquire(settings), shared.acquire(settings)
+    one, two = llamacpp.acquire_engine(settings), llamacpp.acquire_engine(settings)
     assert one is two
-    shared.release(one)
+    llamacpp.release_engine(one)
     assert not one.closing.is_set()
-    shared.release(two)
+    llamacpp.release_engine(two)
     assert one.closing.is_set()
 
 
@@ -213,58 +187,3 @@ def test_two_models_that_load_at_the_same_moment_share_the_key(monkeypatch: pyte
         for engine in engines:
             engine.close()
     assert keys == [[llamacpp._KEY]] * 2
-
-
-def test_models_answer_in_the_order_in_which_they_were_asked() -> None:
-    """The first is slow to start, and is still the first to get the cores."""
-    cores, order, started = CoreBudget(2), [], threading.Event()
-
-    class Server:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def handle_completions(self, body: dict[str, Any], on_data: Callable[[dict[str, Any]], bool]) -> None:
-            order.append(self.name)
-
-    def engine(name: str) -> Engine:
-        return Engine(EngineSettings(Path(name), 2, 64, 1), load=lambda *_: Server(name), cores=cores)
-
-    def ask(engine: Engine, before: Callable[[], object]) -> Callable[[], None]:
-        def job() -> None:
-            before()
-            engine.generate({}, lambda chunk: None, threading.Event())
-
-        return job
-
-    fast, slow = engine("fast"), engine("slow")
-    try:
-        first = fast.submit(ask(fast, lambda: started.wait(10)))
-        second = slow.submit(ask(slow, started.set))
-        failing = slow.submit(lambda: 1 / 0)
-        first.result(10)
-        second.result(10)
-        with pytest.raises(ZeroDivisionError):
-            failing.result(10)
-        third = fast.submit(lambda: None)  # generates nothing: its place in the line is given up
-        third.result(10)
-        slow.submit(ask(slow, lambda: None)).result(10)
-    finally:
-        fast.close()
-        slow.close()
-    assert order == ["fast", "slow", "slow"]
-    assert (cores._free, cores._waiting) == (2, [])
-
-
-def test_a_cancelled_job_gives_up_its_place() -> None:
-    cores, leave = CoreBudget(1), threading.Event()
-    engine = Engine(EngineSettings(Path("x"), 1, 64, 1), load=lambda *_: object(), cores=cores)
-    try:
-        running = engine.submit(lambda: leave.wait(10))
-        waiting = engine.submit(lambda: None)
-        assert waiting.cancel()
-        leave.set()
-        running.result(10)
-        engine.submit(lambda: None).result(10)
-    finally:
-        engine.close()
-    assert cores._waiting == []

@@ -72,7 +72,7 @@ def test_a_full_disk_is_one_line(hub: Hub, weights: Weights, monkeypatch: pytest
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(WeightsError, match=r"no space left in .*weights: model needs up to .* ODAR_CACHE_DIR"):
+    with pytest.raises(WeightsError, match=r"cannot keep weights in .*weights: No space left.* ODAR_CACHE_DIR"):
         ensure_weights(weights)
 
 
@@ -81,7 +81,9 @@ def test_an_unwritable_cache_is_one_line(weights: Weights, monkeypatch: pytest.M
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(WeightsError, match=r"cannot write to .*weights: set ODAR_CACHE_DIR"):
+    with pytest.raises(
+        WeightsError, match=r"cannot keep weights in .*weights: Permission denied; .* ODAR_CACHE_DIR"
+    ):
         ensure_weights(weights)
 
 

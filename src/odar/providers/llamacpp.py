@@ -15,17 +15,19 @@ import atexit
 import json
 import math
 import os
-import queue
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from odar.types import Token
 
 Chunk = Mapping[str, Any]
 OnChunk = Callable[[Chunk], None]
@@ -50,6 +52,14 @@ class TemplateError(Exception):
     """The model's chat template rejects the conversation; carries what it says."""
 
 
+class RefusedError(Exception):
+    """The runtime rejected the request; carries its error."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(str(error.get("message", "")))
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """What makes two engines the same one."""
@@ -67,9 +77,7 @@ class EngineSettings:
     @property
     def size(self) -> int:
         """Bytes of the weights; 0 if the file is missing."""
-        with suppress(OSError):
-            return self.path.stat().st_size
-        return 0
+        return self.path.stat().st_size if self.path.exists() else 0
 
 
 _KEY = secrets.token_hex(32)
@@ -102,9 +110,6 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
     return xllamacpp.Server(params)
 
 
-# ── cores ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -122,75 +127,42 @@ def threads_for(idle: float, size: int = 0) -> int:
     return max(1, min(math.floor(idle + 0.25), most))
 
 
-def idle_between(before: str, after: str) -> float | None:
-    """Idle cores between two readings of /proc/stat; None if they do not tell.
-
-    >>> idle_between("cpu 0 0 0 0 0\\ncpu0 0\\ncpu1 0", "cpu 5 0 5 25 5\\ncpu0 0\\ncpu1 0")
-    1.5
-    """
-    first, second = _ticks(before), _ticks(after)
-    if first is None or second is None or (total := sum(second) - sum(first)) <= 0:
-        return None
-    # Fields 3 and 4 are idle and waiting for a disk; both leave the core to us.
-    idle = sum(second[3:5]) - sum(first[3:5])
-    cores = sum(line.startswith("cpu") and not line.startswith("cpu ") for line in after.splitlines())
-    return cores * idle / total
-
-
 def idle_cores() -> float:
-    """Number of idle cores that this process may use."""
-    stat = Path("/proc/stat")
-    idle = None
-    if stat.exists():
-        before = stat.read_text()
+    """Number of idle cores that this process may use; all of them where the system does not tell."""
+    try:
+        before = _cpu_ticks()
         time.sleep(_IDLE_SAMPLE_S)
-        idle = idle_between(before, stat.read_text())
-    if idle is None:
-        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-        idle = (os.cpu_count() or 1) - load
-    return min(idle, usable_cores())
+        ticks = [after - first for after, first in zip(_cpu_ticks(), before, strict=True)]
+    except OSError:
+        return usable_cores()
+    # Fields 3 and 4 are idle and waiting for a disk; both leave the core to us.
+    share = sum(ticks[3:5]) / max(1, sum(ticks))
+    return min(share * (os.cpu_count() or 1), usable_cores())
 
 
-def _ticks(stat: str) -> list[int] | None:
-    for line in stat.splitlines():
-        if line.startswith("cpu "):
-            # Guest time (fields 8 and 9) is already counted in user time.
-            return [int(field) for field in line.split()[1:9]]
-    return None
+def _cpu_ticks() -> list[int]:
+    """The first line of /proc/stat without guest time, which is part of user time."""
+    return [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
 
 
 class CoreBudget:
     """Cores shared by the models of this process, first come first served: threads never outnumber them."""
 
     def __init__(self, cores: int) -> None:
-        self._cores = cores
-        self._free = cores
+        self._cores = self._free = cores
         self._changed = threading.Condition()
         self._waiting: list[object] = []
 
-    def enqueue(self) -> object:
-        """Enter the queue; pass the ticket to `reserve` or `withdraw`."""
-        ticket = object()
-        with self._changed:
-            self._waiting.append(ticket)
-        return ticket
-
-    def withdraw(self, ticket: object) -> None:
-        """Leave the queue."""
-        with self._changed:
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
-                self._changed.notify_all()
-
     @contextmanager
-    def reserve(self, threads: int, cancelled: Callable[[], bool], ticket: object | None = None) -> Iterator[None]:
+    def reserve(self, threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
         """Hold cores for so many threads; more threads than cores count as all of them.
 
         Raises:
             StoppedError: `cancelled` became true while waiting.
         """
-        wanted, ticket = min(threads, self._cores), ticket or self.enqueue()
+        wanted, ticket = min(threads, self._cores), object()
         with self._changed:
+            self._waiting.append(ticket)
             try:
                 while self._waiting[0] is not ticket or self._free < wanted:
                     if cancelled():
@@ -199,7 +171,6 @@ class CoreBudget:
                 self._free -= wanted
             finally:
                 self._waiting.remove(ticket)
-                self._changed.notify_all()
         try:
             yield
         finally:
@@ -210,30 +181,6 @@ class CoreBudget:
 
 core_budget = CoreBudget(usable_cores())
 """Of this process."""
-
-
-class Pace:
-    """Notices when several threads have become slower than one would be.
-
-    Args:
-        floor: tokens a second that one thread always reaches.
-    """
-
-    def __init__(self, floor: float = 30.0) -> None:
-        self._best = floor
-
-    def collapsed(self, tokens: int, seconds: float) -> bool:
-        """Whether this rate is under a third of the best one seen, or of the floor.
-
-        >>> pace = Pace()
-        >>> pace.collapsed(100, 1.0), pace.collapsed(60, 1.0), pace.collapsed(8, 1.0), pace.collapsed(1, 0.2)
-        (False, False, True, False)
-        """
-        if seconds < _SHORTEST_MEASURE_S:
-            return False
-        rate = tokens / seconds
-        self._best = max(self._best, rate)
-        return rate < self._best / 3
 
 
 class Engine:
@@ -253,24 +200,18 @@ class Engine:
         cores: CoreBudget = core_budget,
     ) -> None:
         self.settings = settings
-        self._cores = cores
+        self.users = 0
         self.closing = threading.Event()
-        self._door = threading.Lock()  # no job may be added after the engine was closed
+        self._cores = cores
         self._load = load
         self._idle = idle
         self._clock = clock
         self._server: Any = None
-        self._threads = 0
-        self._pace = self._new_pace()
+        self._threads = settings.threads
+        self._best_rate = min(30.0, _FLOOR_BYTES_PER_S / max(settings.size, 1))
         self._cached_ids = lru_cache(maxsize=256)(self._ids)  # prompts share their instructions and examples
         self._template = lru_cache(maxsize=64)(self._render_roles)
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any], object | None] | None]
-        self._jobs = queue.SimpleQueue()
-        self._pending = 0
-        self._ticket: object | None = None
-        # A daemon, so that an unclosed engine does not keep the interpreter from exiting; atexit closes it.
-        self._worker = threading.Thread(target=self._work, name="odar-llamacpp", daemon=True)
-        self._worker.start()
+        self._worker = ThreadPoolExecutor(1, "odar-llamacpp")
         atexit.register(self.close)
 
     @property
@@ -278,26 +219,25 @@ class Engine:
         """Whether the model is in memory."""
         return self._server is not None
 
-    def submit(self, job: Callable[[], _T], *, generates: bool = True) -> Future[_T]:
-        """Run `job` on the engine's thread, after those already waiting.
+    def submit(self, job: Callable[[], _T]) -> Future[_T]:
+        """Run `job` on the engine's thread, after those already waiting; StoppedError if the engine is closed."""
 
-        A job that generates and can start at once takes its place in the line for the cores now: of two models that
-        are asked one after the other, the first gets the cores first, whichever thread wakes up sooner.
-        """
-        future: Future[_T] = Future()
-        with self._door:
+        def run() -> _T:
             if self.closing.is_set():
-                future.set_exception(StoppedError())
-            else:
-                ticket = self._cores.enqueue() if generates and not self._pending else None
-                self._pending += 1
-                self._jobs.put((future, job, ticket))
-        return future
+                raise StoppedError
+            return job()
+
+        try:
+            return self._worker.submit(run)
+        except RuntimeError:  # shut down
+            future: Future[_T] = Future()
+            future.set_exception(StoppedError())
+            return future
 
     def prepare(self) -> None:
         """Load the model unless it is there. Call on the engine's thread."""
         if self._server is None:
-            self._threads = self._threads or self.settings.threads or threads_for(self._idle(), self.settings.size)
+            self._threads = self._threads or threads_for(self._idle(), self.settings.size)
             self._server = self._load(self.settings, self._threads)
 
     def generate(self, body: Mapping[str, Any], on_chunk: OnChunk, stop: threading.Event) -> None:
@@ -305,6 +245,7 @@ class Engine:
 
         Raises:
             StoppedError: `stop` was set or the engine closed; the model is free again.
+            RefusedError: the runtime refused.
         """
         self.prepare()
         failures: list[BaseException] = []
@@ -319,6 +260,8 @@ class Engine:
             if cancelled():
                 return True
             try:
+                if "error" in chunk:
+                    raise RefusedError(chunk["error"])
                 if chunk.get("choices") and "prompt_progress" not in chunk:
                     tokens += 1
                     first = self._clock() if tokens == 1 else first
@@ -328,17 +271,24 @@ class Engine:
                 return True
             return False
 
-        ticket, self._ticket = self._ticket, None
-        with self._cores.reserve(self._threads, cancelled, ticket):
+        with self._cores.reserve(self._threads, cancelled):
             first = self._clock()
             refusal = self._server.handle_completions(dict(body), on_data)
-        self._watch_pace(tokens, self._clock() - first)
+        self._watch_rate(tokens, self._clock() - first)
         if failures:
             raise failures[0]
         if cancelled():
             raise StoppedError
         if refusal:
-            on_chunk(refusal)
+            raise RefusedError(refusal["error"])
+
+    def _watch_rate(self, tokens: int, seconds: float) -> None:
+        """Load the model anew with one thread where several have become slower than one would be."""
+        if self._threads > 1 and seconds >= (_SHORTEST_MEASURE_S if tokens else _SILENCE_S):
+            rate = tokens / seconds
+            if rate < self._best_rate / 3:
+                self._threads, self._server = 1, None
+            self._best_rate = max(self._best_rate, rate)
 
     def chat_prompt(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """Token ids of a conversation of (role, text) by the model's chat template. Call on the engine's thread.
@@ -416,69 +366,105 @@ class Engine:
     def close(self) -> None:
         """Stop the running request, drop the waiting ones, free the model. Idempotent, from any thread."""
         atexit.unregister(self.close)
-        with self._door:
-            self.closing.set()
-            self._jobs.put(None)
-        if threading.current_thread() is not self._worker:
-            self._worker.join()
-
-    def _watch_pace(self, tokens: int, seconds: float) -> None:
-        silent = tokens == 0 and seconds < _SILENCE_S  # cancelled early: says nothing about the pace
-        if not silent and self._pace.collapsed(tokens, seconds) and self._threads > 1:
-            self._threads = 1
-            self._pace = self._new_pace()
-            self._server = None
-
-    def _new_pace(self) -> Pace:
-        return Pace(min(30.0, _FLOOR_BYTES_PER_S / max(self.settings.size, 1)))
-
-    def _work(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            future, job, self._ticket = item
-            try:
-                if not future.set_running_or_notify_cancel():
-                    continue
-                if self.closing.is_set():
-                    raise StoppedError
-                result = job()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-            finally:
-                if self._ticket is not None:  # the job ended before it generated anything
-                    self._cores.withdraw(self._ticket)
-                    self._ticket = None
-                with self._door:
-                    self._pending -= 1
-                del item, future, job
+        self.closing.set()
+        self._worker.shutdown()
         self._server = None
 
 
-class EnginePool:
-    """Engines by their settings, with the number of providers that use each."""
+class Forced(NamedTuple):
+    """The tokens of a text with their log-probabilities."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._engines: dict[EngineSettings, tuple[Engine, int]] = {}
-
-    def acquire(self, settings: EngineSettings) -> Engine:
-        """The engine with these settings, made if there is none yet."""
-        with self._lock:
-            engine, users = self._engines.get(settings) or (Engine(settings), 0)
-            self._engines[settings] = (engine, users + 1)
-            return engine
-
-    def release(self, engine: Engine) -> None:
-        """Give an engine back; the last user closes it."""
-        with self._lock:
-            kept, users = self._engines[engine.settings]
-            if users > 1:
-                self._engines[engine.settings] = (kept, users - 1)
-                return
-            del self._engines[engine.settings]
-        engine.close()
+    tokens: tuple[Token, ...]
+    prompt: int
+    """Tokens before it."""
+    cached: int
 
 
-engines = EnginePool()
-"""The engines of this process: agents with the same model share one loaded copy."""
+def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Event) -> Forced:
+    """Make the model write `text` after `prompt`, for the log-probabilities. Call on the engine's thread.
+
+    llama.cpp's server returns log-probabilities of generated tokens only (ggml-org/llama.cpp, issue 27174). A
+    grammar that allows one token at each place makes it generate the text. The grammar acts on a copy of the
+    distribution, so the values are the same as when the model samples this text after a cached prompt.
+
+    Raises:
+        StoppedError: `stop` was set or the engine closed.
+        RefusedError: the runtime refused, for instance because the text does not fit the context.
+    """
+    pieces = engine.tokenize(text)
+    total = len(prompt) + len(pieces)
+    if total > engine.settings.context:  # the runtime would notice only after writing that much
+        counts = {"n_prompt_tokens": total, "n_ctx": engine.settings.context}
+        raise RefusedError({"type": "exceed_context_size_error", "code": 400, **counts})
+    tokens: list[Token] = []
+    written = list(prompt)
+    cached: int | None = None
+    for whole, run in groupby(pieces, lambda piece: isinstance(piece["piece"], str)):
+        entries = list(run)
+        ids = [int(piece["id"]) for piece in entries]
+        if whole:
+            scores, found = _write(engine, written, ids, stop)
+            tokens += [Token(piece["piece"], score) for piece, score in zip(entries, scores, strict=True)]
+            cached = found if cached is None else cached
+        else:  # parts of characters, for which llama.cpp reports no log-probability
+            tokens += [Token("", None)] * len(ids)
+        written += ids
+    return Forced(tuple(tokens), len(prompt), cached or 0)
+
+
+def _write(engine: Engine, prompt: list[int], ids: list[int], stop: threading.Event) -> tuple[list[float], int]:
+    """The log-probabilities of these tokens after this prompt, and how many tokens were read from the cache."""
+    found: list[tuple[int, float]] = []
+    cached = 0
+
+    def on_chunk(chunk: Chunk) -> None:
+        nonlocal cached
+        usage = chunk.get("usage") or {}
+        cached = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens", cached))
+        for choice in chunk.get("choices", ()):
+            entries = (choice.get("logprobs") or {}).get("content") or ()
+            found.extend((entry["id"], entry["logprob"]) for entry in entries)
+
+    body = {
+        "prompt": prompt,
+        "grammar": "root ::= " + " ".join(f"<[{number}]>" for number in ids),
+        "max_tokens": len(ids),
+        "temperature": 0.0,
+        "samplers": ["temperature"],
+        "logprobs": 1,
+        **STREAMED,
+    }
+    engine.generate(body, on_chunk, stop)
+    if [number for number, _ in found] != ids:
+        raise RefusedError({"message": "other tokens were written than the text has", "code": 500})
+    return [value for _, value in found], cached
+
+
+STREAMED = {
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "return_progress": True,  # a chunk after each part of a long prompt, where a request can be cancelled
+    "cache_prompt": True,
+}
+"""How every request is sent."""
+_engines: dict[EngineSettings, Engine] = {}
+_engines_lock = threading.Lock()
+
+
+def acquire_engine(settings: EngineSettings) -> Engine:
+    """The engine of this process with these settings, made if there is none yet: providers share loaded models."""
+    with _engines_lock:
+        if settings not in _engines:
+            _engines[settings] = Engine(settings)
+        _engines[settings].users += 1
+        return _engines[settings]
+
+
+def release_engine(engine: Engine) -> None:
+    """Give an engine back; the last user closes it."""
+    with _engines_lock:
+        engine.users -= 1
+        if engine.users:
+            return
+        del _engines[engine.settings]
+    engine.close()

@@ -9,14 +9,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from odar.background import run_in_thread
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request
-from odar.providers.forced import RefusedError, force
-from odar.providers.llamacpp import Chunk, Engine, EngineSettings, StoppedError, TemplateError, engines
+from odar.providers.llamacpp import (
+    STREAMED,
+    Chunk,
+    Engine,
+    EngineSettings,
+    RefusedError,
+    StoppedError,
+    TemplateError,
+    acquire_engine,
+    force,
+    release_engine,
+)
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
 from odar.types import NO_USAGE, Token, Usage
 
@@ -71,7 +80,6 @@ class LocalProvider:
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request; with `on_delta` and n = 1, hand over the text as it is generated."""
-        turns = _turns(request.messages, self.name)
         loop = asyncio.get_running_loop()
 
         def hand_over(text: str) -> None:
@@ -79,28 +87,38 @@ class LocalProvider:
                 on_delta(Delta(text))
 
         def on_piece(text: str) -> None:
-            loop.call_soon_threadsafe(hand_over, text)
+            if on_delta is not None and request.n == 1:
+                loop.call_soon_threadsafe(hand_over, text)
+
+        def generate(engine: Engine, prompt: list[int]) -> Reply:
+            body, samples = _body(request, prompt), list[_Sample]()
+            for first in range(0, request.n, self._parallel):
+                batch = [_Sample(on_piece) for _ in range(min(self._parallel, request.n - first))]
+
+                def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
+                    for choice in chunk.get("choices", ()):
+                        batch[choice["index"]].add(choice, chunk.get("usage"))
+
+                # llama.cpp gives sample i of a batch the seed s + i: later batches continue from there.
+                seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
+                engine.generate({**body, "n": len(batch), "seed": seed}, on_chunk, cancelled)
+                samples += batch
+            completions = tuple(sample.completion(request.logprobs) for sample in samples)
+            return Reply(completions, _usage(samples), model=engine.settings.path.stem)
 
         cancelled = threading.Event()
-        wanted = on_piece if on_delta is not None and request.n == 1 else None
-        engine = self._engine(request.model)
-        return await self._within(
-            engine, request, cancelled, lambda: self._run(engine, request, turns, wanted, cancelled)
-        )
+        return await self._run(request, cancelled, generate)
 
     async def score(self, request: Request, text: str) -> Reply:
         """The text with its log-probabilities as the next turn; one decoding step a token."""
-        turns, cancelled = _turns(request.messages, self.name), threading.Event()
-        engine = self._engine(request.model)
 
-        def job() -> Reply:
-            with self._failures(request.model):
-                self._fetch(request.model, engine)
-                forced = force(engine, engine.chat_prompt(turns), text, cancelled)
+        def score(engine: Engine, prompt: list[int]) -> Reply:
+            forced = force(engine, prompt, text, cancelled)
             usage = Usage(forced.prompt, forced.cached, len(forced.tokens), 0, 0, 0)
             return Reply((Completion(text, forced.tokens),), usage, model=engine.settings.path.stem)
 
-        return await self._within(engine, request, cancelled, job)
+        cancelled = threading.Event()
+        return await self._run(request, cancelled, score)
 
     async def prepare(self, model: str) -> None:
         """Download the weights if they are missing, and load the model; the call that follows reports a failure."""
@@ -108,7 +126,7 @@ class LocalProvider:
             engine = self._engine(model)
             if not engine.loaded:
                 await asyncio.to_thread(self._fetch, model, engine)
-                await asyncio.wrap_future(engine.submit(engine.prepare, generates=False))
+                await asyncio.wrap_future(engine.submit(engine.prepare))
         except Exception:
             return
 
@@ -127,12 +145,19 @@ class LocalProvider:
         """Unload the models, unless another provider uses them. Idempotent."""
         opened, self._engines = self._engines, {}
         for engine in opened.values():
-            await run_in_thread(partial(engines.release, engine))
+            await run_in_thread(partial(release_engine, engine))
 
-    async def _within(
-        self, engine: Engine, request: Request, cancelled: threading.Event, job: Callable[[], Reply]
+    async def _run(
+        self, request: Request, cancelled: threading.Event, work: Callable[[Engine, list[int]], Reply]
     ) -> Reply:
-        """Run a job on the engine's thread, within the request's timeout."""
+        """On the engine's thread and within the timeout: download, load, tokenize, work."""
+        turns, engine = _turns(request.messages, self.name), self._engine(request.model)
+
+        def job() -> Reply:
+            with self._failures(request.model):
+                self._fetch(request.model, engine)
+                return work(engine, engine.chat_prompt(turns))
+
         future = engine.submit(job)
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -148,36 +173,13 @@ class LocalProvider:
 
     def _engine(self, model: str) -> Engine:
         if model not in self._engines:
+            with self._failures(model):
+                path = gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
             context = self._contexts.get(model, self._context)
-            settings = EngineSettings(self._path(model), self._threads, context, self._parallel, self._copy)
-            self._engines[model] = engines.acquire(settings)
+            self._engines[model] = acquire_engine(
+                EngineSettings(path, self._threads, context, self._parallel, self._copy)
+            )
         return self._engines[model]
-
-    def _path(self, model: str) -> Path:
-        with self._failures(model):
-            return gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
-
-    def _run(
-        self,
-        engine: Engine,
-        request: Request,
-        turns: list[tuple[str, str]],
-        on_piece: Callable[[str], None] | None,
-        cancelled: threading.Event,
-    ) -> Reply:
-        """On the engine's thread: download, load, generate. Raises ProviderError or StoppedError."""
-        samples: list[_Sample] = []
-        with self._failures(request.model):
-            self._fetch(request.model, engine)
-            body = _body(request, engine.chat_prompt(turns))
-            for first in range(0, request.n, self._parallel):
-                batch = [_Sample(on_piece) for _ in range(min(self._parallel, request.n - first))]
-                # llama.cpp gives sample i of a batch the seed s + i: later batches continue from there.
-                seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
-                engine.generate({**body, "n": len(batch), "seed": seed}, self._receiver(batch), cancelled)
-                samples += batch
-        completions = tuple(sample.completion(request.logprobs) for sample in samples)
-        return Reply(completions, _usage(samples), model=engine.settings.path.stem)
 
     def _fetch(self, model: str, engine: Engine) -> None:
         """Download the weights if necessary; continues after the request that started it has timed out."""
@@ -221,15 +223,6 @@ class LocalProvider:
                 status=400,
             ) from error
 
-    def _receiver(self, batch: list[_Sample]) -> Any:
-        def on_chunk(chunk: Chunk) -> None:
-            if "error" in chunk:
-                raise self._refused(chunk["error"])
-            for choice in chunk.get("choices", ()):
-                batch[choice["index"]].add(choice, chunk.get("usage"))
-
-        return on_chunk
-
     def _refused(self, error: Mapping[str, Any]) -> ProviderError:
         kind, status = str(error.get("type", "")), int(error.get("code", 500))
         if kind == "exceed_context_size_error":
@@ -264,10 +257,7 @@ def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
     sampling = request.sampling
     return {
         "prompt": prompt,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "return_progress": True,  # a chunk after each part of a long prompt, where a request can be cancelled
-        "cache_prompt": True,
+        **STREAMED,
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -285,7 +275,7 @@ def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
 class _Sample:
     """One choice while it is generated."""
 
-    on_piece: Callable[[str], None] | None
+    on_piece: Callable[[str], None]
     texts: list[str] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     finish: str = "stop"
@@ -295,8 +285,7 @@ class _Sample:
         """Add a chunk of this choice; the last one carries the finish reason and the token count."""
         if choice["text"]:
             self.texts.append(choice["text"])
-            if self.on_piece is not None:
-                self.on_piece(choice["text"])
+            self.on_piece(choice["text"])
         for token in (choice.get("logprobs") or {}).get("content") or ():
             text = bytes(token["bytes"]).decode(errors="replace")
             # llama.cpp prints nothing for a control token; a part of a character is reported with the whole of it.

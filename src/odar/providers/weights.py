@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -161,18 +160,15 @@ def gguf_path(model: str) -> Path:
 
 def weights_status(weights: Weights) -> WeightsStatus:
     """Whether the files are present and official; hashes them only if they changed since the last check."""
-    path = weights.path
-    try:
-        if _are_verified(weights):
-            return WeightsStatus("present", path, weights.size)
+    with _disk_errors():
+        if all(map(_is_verified, weights.files)):
+            return WeightsStatus("present", weights.path, weights.size)
         existing = [file.path.stat().st_size for file in weights.files if file.path.exists()]
         if existing:
-            return WeightsStatus("damaged", path, sum(existing))
+            return WeightsStatus("damaged", weights.path, sum(existing))
         parts = partial_folder(weights)
         size = sum(part.stat().st_size for part in parts.rglob("*") if part.is_file()) if parts.exists() else 0
-    except OSError as error:
-        raise _explain(error, weights) from error
-    return WeightsStatus("partial" if size else "absent", path, size)
+        return WeightsStatus("partial" if size else "absent", weights.path, size)
 
 
 def ensure_weights(
@@ -191,8 +187,8 @@ def ensure_weights(
     """
     from odar.providers.download import download
 
-    try:
-        if not force and _are_verified(weights):
+    with _disk_errors():
+        if not force and all(map(_is_verified, weights.files)):
             return weights.path
         if offline():
             raise WeightsError(
@@ -201,11 +197,9 @@ def ensure_weights(
             )
         folder = partial_folder(weights)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        before = _modified(weights.path)
         with filelock.FileLock(weights_folder() / f"{weights.name}.lock"):
             # The process that held the lock before may have done the work.
-            forced = force and _modified(weights.path) == before
-            if forced or not _are_verified(weights):
+            if force or not all(map(_is_verified, weights.files)):
                 folder.mkdir(exist_ok=True)
                 download(weights, folder, on_progress or (lambda *_: None), on_message or (lambda _: None))
                 for file in weights.files:
@@ -213,8 +207,6 @@ def ensure_weights(
                     (folder / Path(file.name).name).replace(file.path)
                     _stamp_path(file.path).write_text(_stamp(file))
                 shutil.rmtree(folder, ignore_errors=True)
-    except OSError as error:
-        raise _explain(error, weights) from error
     return weights.path
 
 
@@ -231,19 +223,7 @@ def sha256_of(path: Path) -> str:
 
 def model_sha256(model: str) -> str:
     """The SHA-256 of a local model's main file: from the catalogue, or computed for a file of the user's."""
-    if not model.startswith(GGUF):
-        return find_weights(model).files[0].sha256
-    path = gguf_path(model)
-    return _sha256_at(path, path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _sha256_at(path: Path, modified: int) -> str:
-    return sha256_of(path)
-
-
-def _are_verified(weights: Weights) -> bool:
-    return all(_is_verified(file) for file in weights.files)
+    return sha256_of(gguf_path(model)) if model.startswith(GGUF) else find_weights(model).files[0].sha256
 
 
 def _is_verified(file: WeightsFile) -> bool:
@@ -253,14 +233,14 @@ def _is_verified(file: WeightsFile) -> bool:
         if path.stat().st_size != file.size:
             return False
         stamp = _stamp(file)
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            if _stamp_path(path).read_text() == stamp:
+        with suppress(OSError):
+            if _stamp_path(path).read_bytes() == stamp.encode():
                 return True
         if sha256_of(path) != file.sha256:
             return False
     except FileNotFoundError:
         return False
-    with contextlib.suppress(OSError):  # in a read-only cache the next start hashes again
+    with suppress(OSError):  # in a read-only cache the next start hashes again
         _stamp_path(path).write_text(stamp)
     return True
 
@@ -274,19 +254,13 @@ def _stamp(file: WeightsFile) -> str:
     return json.dumps({"sha256": file.sha256, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns})
 
 
-def _modified(path: Path) -> int | None:
-    return path.stat().st_mtime_ns if path.exists() else None
-
-
-def _explain(error: OSError, weights: Weights) -> WeightsError:
-    folder = weights_folder()
-    if error.errno == errno.ENOSPC:
-        need = (weights.size + weights.download_size) / 1e6
-        return WeightsError(
-            f"no space left in {folder}: {weights.name} needs up to {need:,.0f} MB while it is downloaded; "
-            "free some, or set ODAR_CACHE_DIR to a larger disk"
-        )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return WeightsError(f"cannot write to {folder}: set ODAR_CACHE_DIR to a directory you may write to")
-    reason = error.strerror or error
-    return WeightsError(f"cannot keep the weights in {folder}: {reason}; set ODAR_CACHE_DIR to another directory")
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Report a full, read-only or missing disk in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise WeightsError(
+            f"cannot keep weights in {weights_folder()}: {error.strerror or error}; "
+            "free space there, or set ODAR_CACHE_DIR to another folder"
+        ) from error
