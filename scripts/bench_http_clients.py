@@ -74,7 +74,7 @@ async def main(port: int) -> None:
     import httpx2
     import openai
 
-    from odar.providers.connections import Address, Connections
+    from odar.providers.connection import Address, Connections
 
     base = f"http://127.0.0.1:{port}/v1"
     data = json.dumps(BODY).encode()

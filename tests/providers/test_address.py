@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.providers.connections import Address
+from odar.providers.connection import Address
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odar.providers import connection as module
-from odar.providers.connection import Broken, Connection, HttpResponse, NotHttp
+from odar.providers.connection import Broken, Connection, NotHttp
 from support.waiting import until
 from support.wire import Wire
 
@@ -62,8 +62,9 @@ async def talking(*pieces: bytes, close: bool = True, pause_s: float = 0.0) -> A
         yield connection
 
 
-def ask(connection: Connection) -> HttpResponse:
-    return connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+def ask(connection: Connection) -> Connection:
+    connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+    return connection
 
 
 async def read(*pieces: bytes, **how: float) -> tuple[int, dict[str, str], bytes, bool]:
@@ -177,7 +178,7 @@ async def test_headers_of_every_kind_come_to_an_end(first: bytes, piece: bytes) 
             await writer.drain()
 
     async with connected(serve) as connection:
-        answer = connection.ask(b"GET / HTTP/1.1\r\n\r\n")
+        answer = ask(connection)
         with pytest.raises(NotHttp):
             async with asyncio.timeout(60):
                 await answer.head()
@@ -275,7 +276,7 @@ def cuts(raw: bytes) -> st.SearchStrategy[list[bytes]]:
     return places.map(lambda ends: [raw[a:b] for a, b in pairwise(ends)])
 
 
-def fed(pieces: Sequence[bytes]) -> tuple[Connection, HttpResponse, Wire]:
+def fed(pieces: Sequence[bytes]) -> tuple[Connection, Connection, Wire]:
     connection, wire = Connection(), Wire()
     connection.connection_made(wire)
     answer = ask(connection)

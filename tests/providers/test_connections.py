@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from odar.providers import connections as module
-from odar.providers.connection import Connection
-from odar.providers.connections import Address, Connections, TlsFiles, Unconnected
+from odar.providers import connection as module
+from odar.providers.connection import Address, Connection, Connections, Unconnected
 from support import fault_server as faults
 from support.fault_server import FaultServer
 from support.proxy_server import self_signed
@@ -70,12 +69,12 @@ def test_a_connection_that_is_paused_is_not_used_again() -> None:
     """However the end of the answer came in: with the piece that was too much, as well."""
     connection = Connection()
     connection.connection_made(Wire())
-    answer = connection.ask(b"")
+    connection.ask(b"")
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n"
     connection.data_received(head + b"x" * 300_000)
-    assert answer.whole
+    assert connection.whole
     assert not connection.reusable
-    assert asyncio.run(answer.all()) == b"x" * 300_000
+    assert asyncio.run(connection.all()) == b"x" * 300_000
     assert connection.reusable
 
 
@@ -88,7 +87,6 @@ async def test_idle_connections_are_let_go(
     await get(pool)
     await server.until_idle(connections=0)
     assert not pool._idle
-    assert pool._sweeping is None
     await get(pool)
     assert server.connections == 6
 
@@ -168,7 +166,9 @@ async def secure(certificate: Path) -> AsyncIterator[int]:
 
 
 async def test_a_server_that_is_trusted(secure: int, certificate: Path) -> None:
-    pool = Connections(Address.parse(f"https://localhost:{secure}/v1"), TlsFiles(f"{certificate}.crt"))
+    pool = Connections(
+        Address.parse(f"https://localhost:{secure}/v1"), ssl.create_default_context(cafile=f"{certificate}.crt")
+    )
     for _ in range(2):
         async with pool.asked("GET", "/x", {}) as answer:
             assert await answer.all() == b"secret"
@@ -184,7 +184,12 @@ async def test_a_server_that_is_not(secure: int) -> None:
 
 async def test_a_server_by_another_name(secure: int, certificate: Path) -> None:
     with pytest.raises(Unconnected, match="no trusted TLS connection to 127"):
-        await get(Connections(Address.parse(f"https://127.0.0.1:{secure}/v1"), TlsFiles(f"{certificate}.crt")))
+        await get(
+            Connections(
+                Address.parse(f"https://127.0.0.1:{secure}/v1"),
+                ssl.create_default_context(cafile=f"{certificate}.crt"),
+            )
+        )
 
 
 async def test_a_server_that_speaks_no_tls(server: FaultServer) -> None:

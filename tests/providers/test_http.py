@@ -215,7 +215,7 @@ def test_a_provider_outlives_its_event_loop() -> None:
 
     async def once() -> str:
         async with FaultServer() as server:
-            provider._http._base_url = server.url
+            provider._base_url = server.url
             text = (await provider.complete(ask())).completions[0].text
             await server.until_idle()
             return text

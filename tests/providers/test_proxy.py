@@ -12,7 +12,7 @@ import pytest
 from odar.config import load_settings
 from odar.errors import ProviderUnreachable, SettingsError
 from odar.providers.base import Message, Request
-from odar.providers.connections import Address, proxy_for
+from odar.providers.connection import Address, proxy_for
 from odar.providers.http import RetryPolicy
 from odar.providers.openai import OpenAIProvider
 from odar.providers.pool import ProviderPool
@@ -74,16 +74,16 @@ async def test_https_through_a_proxy_with_a_private_ca(
 
 
 async def test_ssl_cert_file_names_the_ca(port: int, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from odar.providers.connections import tls_context
+    from odar.providers.connection import default_tls
 
     async with tls_front(port, certificate) as secure, ProxyServer({NAME: secure}).running() as address:
         monkeypatch.setenv("HTTPS_PROXY", address)
         monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.crt")
-        tls_context.cache_clear()
+        default_tls.cache_clear()
         try:
             assert await ask(f"https://{NAME}/v1") == "4"
         finally:
-            tls_context.cache_clear()
+            default_tls.cache_clear()
 
 
 async def test_a_private_ca_that_was_not_named_is_not_trusted(

@@ -90,7 +90,7 @@ def _from_hub(weights: Weights, folder: Path, on_progress: OnProgress, on_messag
                 headers={"User-Agent": "odar", "Range": f"bytes={have}-"},
             )
             try:
-                with urllib.request.urlopen(request, timeout=HUB_ANSWER_S) as answer:  # noqa: S310
+                with urllib.request.urlopen(request, timeout=HUB_ANSWER_S) as answer:  # noqa: S310 - HTTP, see above
                     resumed = answer.status == 206
                     with part.open("ab" if resumed else "wb") as out:
                         have = have if resumed else 0

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable, one_line
+from odar.errors import ProviderError, one_line
 from odar.formats import load_json
 
+E = TypeVar("E", bound=ProviderError)
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 BODY_CHARS = 8_000
 """How much of an upstream error body is kept."""
@@ -94,40 +94,14 @@ class Failures:
             status = int(code)  # OpenRouter puts the status of the provider behind it there
         return self._refusal("error in the answer", status, code, said, None, body, prompts)
 
-    def timeout(self, timeout_s: float, last: ProviderError | None = None) -> ProviderTimeout:
-        """No answer in time; `last` is the error of the attempt before."""
-        before = f" (the attempt before: {last})" if last else ""
-        return ProviderTimeout(
-            f"{self.provider}: no answer within {timeout_s:g} s{before}",
-            provider=self.provider,
-            retryable=True,
-        )
-
-    def unconnected(self, why: str, *, retryable: bool = True) -> ProviderUnreachable:
-        """Return the error for a connection that could not be opened: the provider never received the request."""
-        return ProviderUnreachable(
-            f"{self.provider}: {_short(self.redact(why))}",
-            provider=self.provider,
-            retryable=retryable,
-            may_be_billed=False,
-            reached=False,
-        )
-
-    def unreachable(self, why: str) -> ProviderUnreachable:
-        """A connection that broke off."""
-        return ProviderUnreachable(
-            f"{self.provider}: {_short(self.redact(why))}",
-            provider=self.provider,
-            retryable=True,
-        )
-
-    def malformed(self, why: str, body: str | None = None, *, retryable: bool = True) -> ProviderProtocolError:
-        """An answer that is not the protocol."""
-        return ProviderProtocolError(
+    def error(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **facts: Any) -> E:
+        """An error without a status: no connection, one that broke off, or an answer that is not the protocol."""
+        return kind(
             f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
             retryable=retryable,
             body=None if body is None else self.redact(body)[:BODY_CHARS],
+            **facts,
         )
 
     def _refusal(
@@ -191,29 +165,18 @@ def explain(body: str) -> tuple[str | None, str]:
     return (str(code) if isinstance(code, str | int) else None), (said if isinstance(said, str) else "")
 
 
-def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `retry-after` (seconds or an HTTP date).
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or `retry-after`; None for a date, which no model server sends.
 
     >>> retry_after({"retry-after": "1.5"}), retry_after({"retry-after-ms": "250"}), retry_after({})
     (1.5, 0.25, None)
-    >>> noon = datetime(2026, 10, 21, 12, 0, tzinfo=UTC)
-    >>> retry_after({"retry-after": "Wed, 21 Oct 2026 12:00:05 GMT"}, noon)
-    5.0
-    >>> retry_after({"retry-after": "soon"})
     """
-    milliseconds = _seconds(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after")
-    seconds = _seconds(value)
-    if seconds is not None or value is None:
-        return seconds
-    try:
-        at = parsedate_to_datetime(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            seconds = float(headers.get(name, "")) / unit
+            if math.isfinite(seconds):
+                return max(0.0, seconds)
+    return None
 
 
 def quotes(message: str, prompts: Iterable[str]) -> bool:
@@ -230,14 +193,6 @@ def quotes(message: str, prompts: Iterable[str]) -> bool:
         (_SHORTEST_SECRET <= len(prompt) <= _QUOTE_CHARS and prompt in start) or any(w in prompt for w in windows)
         for prompt in prompts
     )
-
-
-def _seconds(value: str | None) -> float | None:
-    try:
-        seconds = float(value or "")
-    except ValueError:
-        return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _short(text: str) -> str:

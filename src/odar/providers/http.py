@@ -10,18 +10,20 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from odar.errors import ProviderError, SettingsError
+from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable, SettingsError
 from odar.formats import dump_json
 from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Completion, Delta, OnDelta, Reply, Request
-from odar.providers.connection import Broken, NotHttp
-from odar.providers.connections import SYSTEM_TLS, Address, Connections, TlsFiles, Unconnected
+from odar.providers.connection import Address, Broken, Connections, NotHttp, Unconnected
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response, string
 from odar.secrets import is_secret, secrets_in
 from odar.types import Usage
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 _MAX_ERROR_BYTES = 64 * 2**10
 _CHECK_TIMEOUT_S = 10.0
@@ -62,41 +64,64 @@ class RetryPolicy:
         return jitter + (retry_after or 0.0)
 
 
-class HttpClient:
-    """Requests to one server. Use it from one event loop at a time, and close it there.
+class HttpProvider:
+    """What providers behind an HTTP server share. Use one from one event loop at a time, and close it there.
 
     Args:
-        name: the provider's name, for messages.
-        base_url: what paths are appended to.
-        headers: sent with every request.
-        secrets: values that must never show in an error.
+        name: the name it is configured under.
+        base_url: what paths are appended to, such as https://api.openai.com/v1.
+        api_key: None for servers without one.
         retry: when to try again.
-        key_hint: what to do about a refused key.
-        tls: certificates to trust and to identify ourselves with.
+        headers: sent with every request.
+        key_hint: what to tell a user whose key is refused.
+        tls: certificates to trust and to identify ourselves with; None for the system's CAs.
     """
+
+    models_path = "/models"
 
     def __init__(
         self,
         name: str,
         base_url: str,
+        api_key: str | None = None,
         *,
-        headers: Mapping[str, str],
-        secrets: Sequence[str] = (),
         retry: RetryPolicy | None = None,
+        headers: Mapping[str, str] | None = None,
         key_hint: str = "",
-        tls: TlsFiles = SYSTEM_TLS,
+        tls: SSLContext | None = None,
     ) -> None:
+        self.name = name
+        self.refusals = Refusals()
+        key = (api_key or "").strip()  # a key read from a file often ends in a line break
+        headers = {**self.auth(key), **(headers or {})}
         for header, value in headers.items():
             if not (header + value).isprintable():
                 raise SettingsError(f"provider {name}: header {header!r} holds a line break or control character")
+        secrets = [value.split()[-1] for header, value in headers.items() if value.strip() and is_secret(header)]
         self._base_url = base_url
         self._headers = _HEADERS | {header.lower(): value for header, value in headers.items()}
-        self._failures = Failures(name, key_hint, (*secrets, *_secrets_of(headers), *secrets_in(base_url)))
+        self._failures = Failures(name, key_hint, (key, *secrets, *secrets_in(base_url)))
         self._retry = retry or RetryPolicy()
         self._tls = tls
         self._connections: Connections | None = None
 
-    async def complete(
+    def auth(self, key: str) -> dict[str, str]:
+        """The headers that identify us."""
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    async def check(self, model: str = "") -> str:
+        """How many models the server lists; ProviderError if this one is not among them."""
+        names, _ = await self._call("GET", self.models_path, lambda answer: answer.whole(_names), _CHECK_TIMEOUT_S)
+        return describe_models(names, model, self.name)
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent; the next request opens new ones."""
+        connections, self._connections = self._connections, None
+        # Only the loop that owns connections can close them; one that is gone has no more use for them.
+        if connections is not None and connections.loop is asyncio.get_running_loop():
+            connections.close()
+
+    async def post(
         self,
         path: str,
         body: Payload,
@@ -127,8 +152,8 @@ class HttpClient:
             "POST",
             path,
             read,
+            request.timeout_s,
             data=dump_json(body, odd="backslashreplace"),
-            timeout_s=request.timeout_s,
             prompts=[message.text for message in request.messages if message.text],
             may_retry=lambda error: not handed_over and self._may_retry(request, error),
             headers=headers,
@@ -147,30 +172,14 @@ class HttpClient:
             return False
         return (request.retry_billed or not error.may_be_billed) and request.take_retry()
 
-    async def get(self, path: str, interpret: Callable[[Payload], T]) -> T:
-        """GET a JSON object, within a few seconds."""
-
-        async def read(response: Response) -> T:
-            return await response.whole(interpret)
-
-        result, _ = await self._call("GET", path, read, timeout_s=_CHECK_TIMEOUT_S)
-        return result
-
-    async def close(self) -> None:
-        """Close the connections. Idempotent; the next request opens new ones."""
-        connections, self._connections = self._connections, None
-        # Only the loop that owns connections can close them; one that is gone has no more use for them.
-        if connections is not None and connections.loop is asyncio.get_running_loop():
-            connections.close()
-
     async def _call(
         self,
         method: str,
         path: str,
         read: Callable[[Response], Awaitable[T]],
-        *,
         timeout_s: float,
-        data: bytes | None = None,
+        *,
+        data: bytes = b"",
         prompts: Sequence[str] = (),
         may_retry: Callable[[ProviderError], bool] = lambda error: True,
         headers: Mapping[str, str] = NO_HEADERS,
@@ -197,7 +206,9 @@ class HttpClient:
         except TimeoutError:
             if not limit.expired():  # not our deadline: an `on_delta` of the caller's
                 raise
-        late = self._failures.timeout(timeout_s, failed[-1] if failed else None)
+        before = f" (the attempt before: {failed[-1]})" if failed else ""
+        why = f"no answer within {timeout_s:g} s{before}"
+        late = self._failures.error(ProviderTimeout, why)
         late.retries = len(failed)
         raise late
 
@@ -205,7 +216,7 @@ class HttpClient:
         self,
         method: str,
         path: str,
-        data: bytes | None,
+        data: bytes,
         read: Callable[[Response], Awaitable[T]],
         prompts: Sequence[str],
         more_headers: Mapping[str, str],
@@ -213,21 +224,23 @@ class HttpClient:
         traced = outgoing_headers()
         headers = {**self._headers, **(traced or {}), **more_headers} if traced or more_headers else self._headers
         try:
-            async with self._connected().asked(method, path, headers, data or b"") as answer:
+            async with self._connected().asked(method, path, headers, data) as answer:
                 # A redirect is an error too: to follow it would carry the key to wherever the server points.
                 if not 200 <= answer.status < 300:
                     body = (await answer.all(_MAX_ERROR_BYTES)).decode("utf-8", errors="replace")
                     raise self._failures.from_status(answer.status, answer.headers, body, prompts)
                 if packing := answer.headers.get("content-encoding", "").lower().removeprefix("identity"):
                     why = f"the answer is packed ({packing}), although nobody asked for it; check base_url"
-                    raise self._failures.malformed(why, retryable=False)
+                    raise self._failures.error(ProviderProtocolError, why, retryable=False)
                 return await read(Response(answer, self._failures, prompts))
         except Unconnected as missing:
-            failure: ProviderError = self._failures.unconnected(str(missing), retryable=missing.retryable)
+            failure: ProviderError = self._failures.error(
+                ProviderUnreachable, str(missing), retryable=missing.retryable, may_be_billed=False, reached=False
+            )
         except Broken as broken:
-            failure = self._failures.unreachable(str(broken))
+            failure = self._failures.error(ProviderUnreachable, str(broken))
         except NotHttp:
-            failure = self._failures.malformed("the answer is not HTTP; check base_url")
+            failure = self._failures.error(ProviderProtocolError, "the answer is not HTTP; check base_url")
         raise failure
 
     def _connected(self) -> Connections:
@@ -258,22 +271,18 @@ class Refusals:
 
     async def ask(self, request: Request, send: Callable[[Request], Awaitable[Reply]]) -> Reply:
         """Send it without what the model is known to refuse, and again if it refuses more."""
-        request = self._without(request)
+        known = self._known.get(request.model, frozenset())
+        request = _leaving_out(request, known & _own_parameters(request))
         try:
             return await send(request)
         except ProviderError as error:
             found = _refused(request, error)
             if not found:
                 raise
-            known = self._known.get(request.model, frozenset())
         reply = await send(_leaving_out(request, found))
         if len(self._known) < _MOST_REFUSALS:
             self._known[request.model] = known | found
         return reply
-
-    def _without(self, request: Request) -> Request:
-        known = self._known.get(request.model)
-        return _leaving_out(request, known & _own_parameters(request)) if known else request
 
 
 def _own_parameters(request: Request) -> frozenset[str]:
@@ -288,19 +297,18 @@ def _refused(request: Request, error: ProviderError) -> frozenset[str]:
     if error.status not in (400, 422):
         return frozenset()
     said = error.body or str(error)
-    named = {
-        name for name in _own_parameters(request) - {*request.quirks.drop} if re.search(rf"\b(top_)?{name}\b", said)
-    }
-    return frozenset(named if request.logprobs else named - {"logprobs"})
+    asked = _own_parameters(request) - {*request.quirks.drop} - (set() if request.logprobs else {"logprobs"})
+    return frozenset(name for name in asked if re.search(rf"\b(top_)?{name}\b", said))
 
 
 def _leaving_out(request: Request, names: frozenset[str]) -> Request:
+    if not names:
+        return request
     quirks = replace(request.quirks, drop=(*request.quirks.drop, *sorted(names)))
     return replace(request, quirks=quirks, logprobs=request.logprobs and "logprobs" not in names)
 
 
-def listed_models(payload: Payload) -> list[str]:
-    """The names in a server's list of models."""
+def _names(payload: Payload) -> list[str]:
     return [string(entry["id"]) for entry in payload["data"]]
 
 
@@ -323,8 +331,3 @@ def describe_models(names: list[str], model: str, provider: str) -> str:
             may_be_billed=False,
         )
     return f"{len(names)} model{'' if len(names) == 1 else 's'}"
-
-
-def _secrets_of(headers: Mapping[str, str]) -> list[str]:
-    """Values of headers that look like credentials, without a leading scheme such as Bearer."""
-    return [value.split()[-1] for header, value in headers.items() if value.strip() and is_secret(header)]

@@ -25,7 +25,7 @@ from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
 
 if TYPE_CHECKING:
-    from odar.providers.connections import TlsFiles
+    from ssl import SSLContext
 
 Opener = Callable[[str, ProviderSettings, Settings], Provider]
 Guard = Callable[[Provider], Provider]
@@ -103,26 +103,28 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
     retry = RetryPolicy(own.attempts, own.base_s, own.max_s, own.max_retry_after_s)
     source = provider.api_key_env or (provider.api_key_file and f"providers.{name}.api_key_file")
     hint = f"check {source}" if source else ""
-    return {"api_key": key, "retry": retry, "key_hint": hint, "tls": _tls_files(name, provider)}
+    return {"api_key": key, "retry": retry, "key_hint": hint, "tls": _tls_context(name, provider)}
 
 
-def _tls_files(name: str, provider: ProviderSettings) -> TlsFiles:
-    """The provider's certificate files, read once: what cannot be used is the operator's to correct."""
-    from odar.providers.connections import TlsFiles, tls_context
-
-    given = {key: getattr(provider, key) for key in TlsFiles._fields}
-    paths = {key: str(user_path(file, setting=f"providers.{name}.{key}")) for key, file in given.items() if file}
-    files = TlsFiles(**paths)
-    if files.client_key and not files.client_cert:
+def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
+    """The provider's certificate files, read once; None if it names none."""
+    named = {key: getattr(provider, key) for key in ("ca_file", "client_cert", "client_key")}
+    files = {key: str(user_path(file, setting=f"providers.{name}.{key}")) for key, file in named.items() if file}
+    if "client_key" in files and "client_cert" not in files:
         raise SettingsError(f"providers.{name}.client_key needs providers.{name}.client_cert")
-    if paths:
-        try:
-            tls_context(files)
-        except (OSError, ValueError) as error:
-            named = " and ".join(f"providers.{name}.{key} = {path}" for key, path in paths.items())
-            why = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
-            raise SettingsError(f"{named}: no PEM certificates that can be used ({why})") from None
-    return files
+    if not files:
+        return None
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=files.get("ca_file"))
+        if "client_cert" in files:  # a password, or OpenSSL would ask for that of an encrypted key on the terminal
+            context.load_cert_chain(files["client_cert"], files.get("client_key"), password="")
+    except (OSError, ValueError) as error:
+        given = " and ".join(f"providers.{name}.{key} = {path}" for key, path in files.items())
+        why = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
+        raise SettingsError(f"{given}: no PEM certificates that can be used ({why})") from None
+    return context
 
 
 class ObservedProvider(ProviderWrapper):

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from odar.errors import ProviderProtocolError, ProviderUnreachable
 from odar.formats import load_json
 from odar.providers.base import Delta, OnDelta, Reply
-from odar.providers.connection import HttpResponse
+from odar.providers.connection import Connection
 from odar.providers.failures import Failures
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -112,7 +113,7 @@ class Collector(Protocol):
 class Response:
     """An answer with a good status, to be read once."""
 
-    def __init__(self, answer: HttpResponse, failures: Failures, prompts: Sequence[str]) -> None:
+    def __init__(self, answer: Connection, failures: Failures, prompts: Sequence[str]) -> None:
         self.content_type = answer.content_type
         self._answer = answer
         self._failures = failures
@@ -129,36 +130,27 @@ class Response:
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
         """Read server-sent events and hand over the text as it comes."""
         reader = SseReader()
-        while events := await self._events(reader):
-            for event in events:
+        while not reader.done and (chunk := await self._chunk()):
+            for event in reader.feed(chunk):
                 piece = self._parse(collector.feed, event.data)
                 if piece.text or piece.calls or piece.wire or piece.thinking:
                     on_delta(piece)
         if not (reader.done or collector.finished):
-            raise self._failures.unreachable("the stream broke off before the answer was whole")
+            raise self._failures.error(ProviderUnreachable, "the stream broke off before the answer was whole")
+        if reader.done:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STREAM_TAIL_S):
+                    while await self._chunk():
+                        pass
         return self._understand(collector.reply)
 
     async def _chunk(self) -> bytes:
         chunk = await self._answer.read()
         self._received += len(chunk)
         if self._received > MAX_BODY_BYTES:
-            raise self._failures.malformed(f"the answer is larger than {MAX_BODY_BYTES} bytes", retryable=False)
+            why = f"the answer is larger than {MAX_BODY_BYTES} bytes"
+            raise self._failures.error(ProviderProtocolError, why, retryable=False)
         return chunk
-
-    async def _events(self, reader: SseReader) -> list[Event]:
-        """The next events, or none at the end of the stream."""
-        events: list[Event] = []
-        while not events and not reader.done:
-            chunk = await self._chunk()
-            if not chunk:
-                break
-            events = reader.feed(chunk)
-        if reader.done:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_STREAM_TAIL_S):
-                    while await self._chunk():
-                        pass
-        return events
 
     def _parse(self, interpret: Callable[[Payload], T], body: str | bytes) -> T:
         payload = _read(body)
@@ -166,7 +158,7 @@ class Response:
             is_json = "json" in self.content_type or "event-stream" in self.content_type
             remedy = "" if is_json else f" but {self.content_type or 'of no known type'}, check base_url"
             why = f"the answer is no JSON object{remedy}"
-            raise self._failures.malformed(why, _text(body), retryable=is_json)
+            raise self._failures.error(ProviderProtocolError, why, body=_text(body), retryable=is_json)
         if payload.get("error"):
             raise self._failures.from_payload(payload, self._prompts)
         return self._understand(lambda: interpret(payload), body)
@@ -176,7 +168,7 @@ class Response:
             return interpret()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
             why = f"the answer does not have the shape it should: {type(exc).__name__}: {exc}"
-        raise self._failures.malformed(why, None if body is None else _text(body))
+        raise self._failures.error(ProviderProtocolError, why, body=None if body is None else _text(body))
 
 
 def _read(body: str | bytes) -> Any:
