@@ -17,7 +17,7 @@ from odar.agents.ledger import Ledger, Limits
 from odar.agents.llm_judge import LLMJudge
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.scoring import EnergyScorer, Judge, Surrogate
-from odar.agents.team import Team, Terms
+from odar.agents.team import Team
 from odar.background import run_in_background, run_in_thread
 from odar.calibration_file import FITTED, load_calibration
 from odar.config import load_settings
@@ -35,7 +35,7 @@ from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.similarity import prepare_similarity
 from odar.policy.stopping import Stopping
 from odar.policy.target import Target, ThresholdPath
-from odar.providers.base import Provider
+from odar.providers.base import Provider, Request
 from odar.providers.pool import Guard, ProviderPool, observed_guard
 from odar.settings import Settings
 from odar.store.alignment import AlignmentFile, ServedAlignment
@@ -156,7 +156,7 @@ class Components:
         self._limits = Limits(own.deadline_s, own.max_calls, own.max_cost_usd, MAX_RETRIES)
 
         # models and prompts
-        self._common_terms: dict[tuple[Role, str], Terms] = {}
+        self._common_terms: dict[tuple[Role, str], Request] = {}
         self.providers = ProviderPool(self.settings, providers, observed_guard(guard, self.observer))
         self.prompts = load_prompts(self.settings.prompts)
         self.plain_prompts = load_prompts("chat")

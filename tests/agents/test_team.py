@@ -8,7 +8,6 @@ import contextlib
 import pytest
 
 from odar.agents.ledger import Ledger, Limits
-from odar.agents.team import billed
 from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
@@ -28,7 +27,7 @@ async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
     ledger = Ledger(Limits(deadline_s=60.0))
     request = Request("m", MESSAGES, n=n, timeout_s=timeout_s)
     with contextlib.suppress(ProviderError, asyncio.CancelledError):
-        await billed(ledger, Step.SOLVE, CARD, request, MESSAGES, lambda: ask(request))
+        await ledger.bill(Step.SOLVE, CARD, request, MESSAGES, ask)
     (call,) = ledger.calls
     return call
 
@@ -106,32 +105,32 @@ async def test_what_the_breaker_held_back_is_no_call(server, provider):
 async def test_calls_that_never_arrived_use_up_no_limit():
     ledger = Ledger(Limits(deadline_s=60.0, calls=1))
 
-    async def refused() -> Reply:
+    async def refused(_: Request) -> Reply:
         raise ProviderUnreachable("closed", reached=False, may_be_billed=False)
 
     request = Request("m", MESSAGES)
     with pytest.raises(ProviderUnreachable):
-        await billed(ledger, Step.ANSWER, CARD, request, MESSAGES, refused)
+        await ledger.bill(Step.ANSWER, CARD, request, MESSAGES, refused)
     assert ledger.affordable(CARD, MESSAGES, 10, 1) == 1
     assert ledger.spend().calls == 0
 
-    async def answered() -> Reply:
+    async def answered(_: Request) -> Reply:
         return Reply((Completion("4"),), Usage(5, 0, 1, 0))
 
-    await billed(ledger, Step.ANSWER, CARD, request, MESSAGES, answered)
+    await ledger.bill(Step.ANSWER, CARD, request, MESSAGES, answered)
     assert ledger.spend().calls == 1
 
 
 async def test_a_provider_that_ignores_its_time_is_cut_off(monkeypatch):
-    monkeypatch.setattr("odar.agents.team.GRACE_S", 0.05)
+    monkeypatch.setattr("odar.agents.ledger.GRACE_S", 0.05)
     ledger = Ledger(Limits(deadline_s=60.0))
 
-    async def deaf() -> Reply:
+    async def deaf(_: Request) -> Reply:
         await asyncio.Event().wait()
         raise AssertionError
 
     with pytest.raises(ProviderTimeout, match=r"p gave no answer within 0\.05 s"):
-        await billed(ledger, Step.SOLVE, CARD, Request("m", MESSAGES, timeout_s=0.05), MESSAGES, deaf)
+        await ledger.bill(Step.SOLVE, CARD, Request("m", MESSAGES, timeout_s=0.05), MESSAGES, deaf)
     assert ledger.calls[0].cost_usd is None
 
 
@@ -139,9 +138,7 @@ async def test_a_call_that_is_cancelled_stays_at_risk(server, provider):
     server.behave(hang())
     ledger = Ledger(Limits(deadline_s=60.0))
     request = Request("m", MESSAGES)
-    task = asyncio.create_task(
-        billed(ledger, Step.SOLVE, CARD, request, MESSAGES, lambda: provider.complete(request))
-    )
+    task = asyncio.create_task(ledger.bill(Step.SOLVE, CARD, request, MESSAGES, provider.complete))
     while not server.busy:
         await asyncio.sleep(0.005)
     task.cancel()

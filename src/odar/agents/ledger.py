@@ -5,16 +5,21 @@ The most that a call can cost is reserved before it, and replaced by its cost af
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from odar.catalogue import ModelCard
 from odar.conversation import Message
-from odar.errors import BudgetExceeded, DeadlineExceeded
-from odar.types import NO_USAGE, Call, Spend, Usage
+from odar.errors import BudgetExceeded, DeadlineExceeded, ProviderError, ProviderTimeout, one_line
+from odar.providers.base import Reply, Request
+from odar.types import CANCELLED, NO_USAGE, Call, Spend, Step, Usage
+
+GRACE_S = 0.5
+"""A provider enforces its own timeout; one that does not is cancelled this much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class Ledger:
                 raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
         if self.limits.cost_usd is not None:
             each = self.worst_cost(card, messages, max_tokens)
-            left = self.limits.cost_usd - self._committed()
+            left = self.limits.cost_usd - self.charged_usd()
             # Tolerance for rounding errors.
             count = min(count, int(min(count, (left + 1e-12) / each)) if each else count)
             if count < 1:
@@ -148,6 +153,64 @@ class Ledger:
             if call.cost_usd is None:
                 self._at_risk_usd += reservation.cost_usd
 
+    async def bill(
+        self,
+        step: Step,
+        card: ModelCard,
+        request: Request,
+        read: Sequence[Message],
+        ask: Callable[[Request], Awaitable[Reply]],
+        *,
+        scoring: bool = False,
+    ) -> Reply:
+        """Send a request within the limits: reserve the most it can cost before, enter its real cost after.
+
+        Args:
+            step: what the request is for.
+            card: the model. Ask `affordable` first.
+            request: the request; its timeout is shortened to the time that is left.
+            read: everything the model is billed for reading.
+            ask: sends the request.
+            scoring: whether a text is scored instead of written.
+
+        Raises:
+            ProviderError: it failed; that is in the ledger too.
+        """
+        timeout_s, short = self.call_timeout(request.timeout_s)
+        request = replace(
+            request,
+            timeout_s=timeout_s,
+            short_timeout=short,
+            retry_billed=not self.limited,
+            take_retry=self.take_retry,
+        )
+        held = self.reserve(card, read, request.sampling.max_tokens, request.n)
+        started = self.seconds()
+
+        def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
+            cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
+            took, model = self.seconds() - started, card.name
+            call = Call(step, card.provider, model, samples, usage, cost, took, retries, error, started, scoring)
+            self.settle(held, call)
+
+        try:
+            try:
+                async with asyncio.timeout(timeout_s + GRACE_S):
+                    reply = await ask(request)
+            except TimeoutError:
+                why = f"{card.provider} gave no answer within {timeout_s:g} s"
+                raise ProviderTimeout(why, provider=card.provider, retryable=True) from None
+        except ProviderError as error:
+            usage = Usage() if error.may_be_billed else NO_USAGE
+            settle(request.n if error.reached else 0, usage, error.retries, one_line(error))
+            raise
+        except BaseException:
+            settle(request.n, Usage(), error=CANCELLED)
+            raise
+        # Some servers send more completions than were asked for.
+        settle(max(1, min(len(reply.completions), request.n)), reply.usage, reply.retries)
+        return reply
+
     def spend(self) -> Spend:
         """The sums so far."""
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)
@@ -157,9 +220,6 @@ class Ledger:
 
     def charged_usd(self) -> float:
         """Return an upper bound of the cost: for calls of unknown cost, the most they can have cost."""
-        return self._committed()
-
-    def _committed(self) -> float:
         held = sum(held.cost_usd for held in self._held)
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
         return held + spent + self._at_risk_usd

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from odar.agents.prompts import Prompt, load_prompt
-from odar.agents.team import Failure, Team, billed
+from odar.agents.team import Failure, Team
 from odar.errors import OdarError, ProviderProtocolError
 from odar.policy.answers import extract_answer
 from odar.policy.fusion import Fusion, eligible
-from odar.providers.base import Completion, Request
+from odar.providers.base import Completion
 from odar.settings import Settings
 from odar.types import Candidate, Role, Step, Verdict
 
@@ -90,32 +90,12 @@ class LLMJudge:
     async def ask(self, answers: Sequence[str], team: Team) -> Completion:
         """Show the answers in this order and return the reply; a counted call within the limits."""
         card, terms = team.cards[Role.SLOW], team.terms(Role.SLOW)
-        messages = self.prompt.messages(team.query, "", listed(answers))
         sampling = terms.sampling if self.writes else replace(terms.sampling, temperature=0.0)
-        read = team.read(messages)
+        messages = self.prompt.messages(team.query, "", listed(answers))
+        request = replace(terms, messages=messages, sampling=sampling, logprobs=self.writes and terms.logprobs)
+        read, provider = team.read(messages), team.providers[card.provider]
         team.ledger.affordable(card, read, sampling.max_tokens, 1)
-        timeout_s, short = team.ledger.call_timeout(terms.timeout_s)
-        request = Request(
-            model=card.id,
-            messages=messages,
-            sampling=sampling,
-            logprobs=self.writes and terms.logprobs,
-            timeout_s=timeout_s,
-            short_timeout=short,
-            retry_billed=not team.ledger.limited,
-            take_retry=team.ledger.take_retry,
-            quirks=terms.quirks,
-        )
-        provider = team.providers[card.provider]
-        reply = await billed(
-            team.ledger,
-            Step.SOLVE,
-            card,
-            request,
-            read,
-            lambda: provider.complete(request),
-            scoring=not self.writes,
-        )
+        reply = await team.ledger.bill(Step.SOLVE, card, request, read, provider.complete, scoring=not self.writes)
         if not reply.completions:
             raise ProviderProtocolError("no reply", provider=card.provider)
         return reply.completions[0]

@@ -6,14 +6,13 @@ A surrogate scores all candidates that may win or none: energies of one scorer a
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from odar.agents.flow import run_fusion
 from odar.agents.llm_judge import LLMJudge
-from odar.agents.team import Failure, Team, billed
+from odar.agents.team import Failure, Team
 from odar.catalogue import ModelCard
 from odar.errors import BudgetExceeded, OdarError, ProviderProtocolError
 from odar.observer import observed
@@ -47,8 +46,8 @@ class EnergyScorer:
         if energy is None and candidate.energy is None:
             return candidate
         if energy is not None and (known or scorer):
-            energy = dataclasses.replace(energy, origin=known.origin if known else "", scorer=scorer)
-        return dataclasses.replace(candidate, energy=energy)
+            energy = replace(energy, origin=known.origin if known else "", scorer=scorer)
+        return replace(candidate, energy=energy)
 
     def observe(self, candidates: Iterable[Candidate], team: Team) -> None:
         """Count the energies of what is about to be served; not of a model name that the client made up."""
@@ -133,25 +132,20 @@ class Surrogate:
 
     async def _score(self, candidate: Candidate, team: Team) -> tuple[Token, ...]:
         card, provider = self.card, team.providers[self.card.provider]
-        timeout_s, short = team.ledger.call_timeout(self.timeout_s)
         request = Request(
-            model=card.id,
-            messages=team.query.messages,
-            sampling=Sampling(0.0, None, WRITES),
-            timeout_s=timeout_s,
-            short_timeout=short,
-            retry_billed=not team.ledger.limited,
-            take_retry=team.ledger.take_retry,
+            card.id,
+            team.query.messages,
+            Sampling(0.0, None, WRITES),
+            timeout_s=self.timeout_s,
             quirks=Quirks(card.max_tokens_field, card.drop, card.extra),
         )
         read = (*request.messages, Message("assistant", candidate.text))
-        reply = await billed(
-            team.ledger,
+        reply = await team.ledger.bill(
             candidate.step,
             card,
             request,
             read,
-            lambda: score_text(provider, request, candidate.text),
+            lambda ask: score_text(provider, ask, candidate.text),
             scoring=True,
         )
         tokens = reply.completions[0].tokens if reply.completions else ()
@@ -196,7 +190,7 @@ class Judge:
         verdict = await run_fusion(self.fusion, partial(self.fusion.choose, seen, team.query.text))
         # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
         weighed = [
-            own if own.energy is view.energy else dataclasses.replace(own, energy=view.energy)
+            own if own.energy is view.energy else replace(own, energy=view.energy)
             for own, view in zip(weighed, seen, strict=True)
         ]
         self.scorer.observe(weighed, team)

@@ -7,24 +7,21 @@ what succeeded.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompt
 from odar.catalogue import ModelCard, Price
-from odar.conversation import NO_OPTIONS, Options, ToolCall
+from odar.conversation import NO_OPTIONS, Options
 from odar.errors import (
     BudgetExceeded,
     InputError,
     OdarError,
     ProviderError,
     ProviderProtocolError,
-    ProviderTimeout,
     ProviderUnreachable,
     SettingsError,
     UnknownName,
@@ -35,10 +32,10 @@ from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
 from odar.policy.cut_off import wants_continuation
 from odar.policy.response_format import canonical_json, fault_of
-from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Reply, Request, Sampling, prepare_model
+from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Request, Sampling, prepare_model
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
-from odar.types import CANCELLED, NO_USAGE, Call, Candidate, Query, Role, Step, Usage
+from odar.types import Candidate, Query, Role, Step
 
 _GO_ON = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
@@ -84,7 +81,7 @@ class Team:
     """What was done otherwise than asked, though nothing failed."""
     extra_prompts: dict[str, str] = field(default_factory=dict)
     """MD5 of prompts that were used besides those of the steps, by name."""
-    known_terms: dict[tuple[Role, str], Terms] = field(default_factory=dict)
+    known_terms: dict[tuple[Role, str], Request] = field(default_factory=dict)
     """Terms by role and model; teams share them where the client asks for nothing in particular."""
 
     async def answer(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
@@ -123,8 +120,8 @@ class Team:
             await prepare_model(self.providers[card.provider], card.id)
         self.ledger.exclude(self.ledger.clock() - started)
 
-    def terms(self, role: Role, card: ModelCard | None = None) -> Terms:
-        """Return sampling, quirks and timeout of this agent's requests, for its own model or another."""
+    def terms(self, role: Role, card: ModelCard | None = None) -> Request:
+        """Return this agent's requests without their conversation, for its own model or another."""
         card = card or self.cards[role]
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
@@ -176,10 +173,21 @@ class Team:
             assert on_delta is not None
             on_delta(delta)
 
-        for position, card in enumerate(models):
-            before, last = len(self.failures), position == len(models) - 1
-            handler = None if on_delta is None else pass_on
-            found = await self._sample(step, card, samples, proposal, handler, first, enough, last=last)
+        handler = None if on_delta is None else pass_on
+        proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
+        messages = self.prompts[step].messages(self.query, *proposed)
+        for card in models:
+            before, terms = len(self.failures), self.terms(step.role, card)
+            request = replace(
+                terms,
+                messages=messages,
+                sampling=_seeded(terms.sampling, first),
+                n=samples,
+                retry_rate_limit=card is models[-1] and not self.plain,  # otherwise the next model is asked
+                unlisted_model=card.name not in self.settings.models,
+                options=self._options(card, terms.quirks),
+            )
+            found = await self._sample(step, card, request, proposed[0], handler, enough)
             new = [failure.error for failure in self.failures[before:]]
             if found or sent or not new or not all(map(_another_may_answer, new)):
                 break
@@ -189,47 +197,25 @@ class Team:
         self,
         step: Step,
         card: ModelCard,
-        samples: int,
-        proposal: Candidate | None,
+        request: Request,
+        proposal: str,
         on_delta: OnDelta | None,
-        first: int,
         enough: Enough | None,
-        *,
-        last: bool,
     ) -> list[Candidate]:
-        """Answers of one model; `last` where no other could be asked in its place."""
-        terms = self.terms(step.role, card)
-        proposed = (proposal.answer, _draft(proposal)) if proposal else ("", "")
-        messages = self.prompts[step].messages(self.query, *proposed)
+        """Answers of one model, as many of `request.n` as fit the limits, until there are `enough`."""
+        wanted = request.n
         try:
-            count = self.ledger.affordable(card, self.read(messages), terms.sampling.max_tokens, samples)
+            count = self.ledger.affordable(card, self.read(request.messages), request.sampling.max_tokens, wanted)
         except BudgetExceeded as error:
             self.failures.append(Failure(step.role, error))
             return []
-        if count < samples:
-            short = BudgetExceeded(f"only {count} of {samples} samples fit the limits")
+        if count < wanted:
+            short = BudgetExceeded(f"only {count} of {wanted} samples fit the limits")
             self.failures.append(Failure(step.role, short))
-        request = Request(
-            model=card.id,
-            messages=messages,
-            sampling=_seeded(terms.sampling, first),
-            n=count,
-            logprobs=terms.logprobs,
-            timeout_s=terms.timeout_s,
-            retry_billed=not self.ledger.limited,
-            retry_rate_limit=last and not self.plain,
-            take_retry=self.ledger.take_retry,
-            unlisted_model=card.name not in self.settings.models,
-            quirks=terms.quirks,
-            options=self._options(card, terms.quirks),
-        )
-        if count == 1:
-            answers = await self._call(step, card, request, on_delta)
-            return [self._candidate(step, card, completion, proposed[0]) for completion in answers]
         candidates: dict[int, Candidate] = {}
-        async with aclosing(self._samples(step, card, request, on_delta)) as found:
+        async with aclosing(self._samples(step, card, replace(request, n=count), on_delta)) as found:
             async for index, completion in found:
-                candidates[index] = self._candidate(step, card, completion, proposed[0])
+                candidates[index] = self._candidate(step, card, completion, proposal)
                 if enough is not None and await enough(list(candidates.values())):
                     break
         return [candidates[index] for index in sorted(candidates)]
@@ -237,8 +223,6 @@ class Team:
     def read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Everything the model is billed for reading: descriptions of tools are part of the prompt."""
         options = self.query.options
-        if not options.tools and options.format is None:
-            return messages
         told = [f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools]
         told += [str(options.format.schema)] if options.format and options.format.schema else []
         return (*messages, Message("system", "\n".join(told))) if told else messages
@@ -249,17 +233,18 @@ class Team:
         if options is NO_OPTIONS:
             return options
         provider = self.settings.providers.get(card.provider)
+        kind = provider.kind if provider else ""
         chosen, note = select_fields(
             options,
-            protocol="anthropic" if provider is not None and provider.kind == "anthropic" else "openai",
-            forward=() if provider is None else provider.forward,
+            protocol="anthropic" if kind == "anthropic" else "openai",
+            forward=provider.forward if provider else (),
             fixed=(*quirks.extra, *quirks.drop),
             priced=self.ledger.limits.cost_usd is not None,
             efforts=card.efforts,
         )
         if note:
             self.notes.append(f"{card.provider}: {note}")
-        if options.tools and provider is not None and provider.kind == "local":
+        if options.tools and kind == "local":
             self.notes.append(f"{card.provider}: models in this process get no tools")
         wished = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
         if refused := [name for name, wish in wished.items() if wish is not None and name in quirks.drop]:
@@ -271,7 +256,7 @@ class Team:
     ) -> AsyncGenerator[tuple[int, Completion]]:
         """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
         # A client that names a model outside the catalogue asks it as it would without ODAR.
-        in_one = card.n or (self.plain and request.unlisted_model)
+        in_one = request.n == 1 or card.n or (self.plain and request.unlisted_model)
         together = await self._call(step, card, request, on_delta) if in_one else []
         for index, completion in enumerate(together):
             yield index, completion
@@ -279,7 +264,8 @@ class Team:
             return
 
         async def alone(index: int) -> list[tuple[int, Completion]]:
-            return [(index, completion) for completion in await self._call(step, card, _single(request, index))]
+            one = replace(request, n=1, sampling=_seeded(request.sampling, index))
+            return [(index, completion) for completion in await self._call(step, card, one)]
 
         tasks = [asyncio.create_task(alone(index)) for index in range(len(together), request.n)]
         try:
@@ -294,70 +280,58 @@ class Team:
     async def _call(
         self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None
     ) -> list[Completion]:
-        """One request on the ledger. A failure is recorded, not raised."""
+        """The usable completions of one request on the ledger. A failure is recorded, not raised."""
         provider = self.providers[card.provider]
-        timeout_s, short = self.ledger.call_timeout(request.timeout_s)
-        if short or timeout_s < request.timeout_s:
-            request = dataclasses.replace(request, timeout_s=timeout_s, short_timeout=short)
-        read = self.read(request.messages)
         try:
-            reply = await billed(
-                self.ledger, step, card, request, read, lambda: provider.complete(request, on_delta)
+            reply = await self.ledger.bill(
+                step, card, request, self.read(request.messages), lambda ask: provider.complete(ask, on_delta)
             )
         except ProviderError as error:
             self.failures.append(Failure(step.role, error))
             return []
-        usable = self._usable(reply.completions[: request.n], step, card)
+        completions = reply.completions[: request.n]
+        # A model that spent all its tokens on thinking has neither text nor a tool call.
+        usable = [c for c in completions if c.text.strip() or c.tool_calls]
+        if len(usable) < len(completions) or not completions:
+            finish = completions[0].finish if completions else "no choice"
+            empty = max(1, len(completions) - len(usable))
+            message = f"{card.name} gave {empty} empty answer(s), finish reason {finish}"
+            message += f"; raise {step.role}.max_tokens" if finish == "length" else ""
+            useless = ProviderProtocolError(message, provider=card.provider)
+            self.failures.append(Failure(step.role, useless))
         if not self.continues or all(completion.finish != "length" for completion in usable):
             return usable
-        return await asyncio.gather(*(self._whole(each, step, card, request, on_delta) for each in usable))
+        return await asyncio.gather(*(self._continued(each, step, card, request, on_delta) for each in usable))
 
-    async def _whole(
+    async def _continued(
         self, completion: Completion, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        if completion.finish != "length":
-            return completion
+        stated = self._candidate(step, card, completion, "").stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
-        stated = self._reading(step, completion.text, completion.finish).stated
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
             return completion
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
         turns = (so_far,) if kind == "local" else (so_far, Message("user", _GO_ON))
-        further = dataclasses.replace(request, messages=(*request.messages, *turns), n=1)
-        limit, length = further.sampling.max_tokens, sum(len(each.text) for each in further.messages)
+        further = replace(request, messages=(*request.messages, *turns), n=1)
+        limit, read = further.sampling.max_tokens, self.read(further.messages)
+        length = sum(len(each.text) for each in further.messages)
         if card.context and length // 3 + (limit or 0) > card.context:
             return completion
-        timeout_s, short = self.ledger.call_timeout(request.timeout_s)
-        further = dataclasses.replace(further, timeout_s=timeout_s, short_timeout=short)
-        read = self.read(further.messages)
+        model = self.providers[card.provider]
         try:
             self.ledger.affordable(card, read, limit, 1)
-            ask = partial(self.providers[card.provider].complete, further, on_delta)
-            rest = (await billed(self.ledger, step, card, further, read, ask)).completions[0]
+            reply = await self.ledger.bill(step, card, further, read, lambda ask: model.complete(ask, on_delta))
+            rest = reply.completions[0]
         except (BudgetExceeded, ProviderError, IndexError):
             return completion  # the answer that exists is used; the trace says that it was cut off
         between = "" if kind == "local" or completion.text[-1:].isspace() else " "
-        return Completion(
-            completion.text + between + rest.text, completion.tokens + rest.tokens, rest.finish, rest.tool_calls
-        )
+        text, tokens = completion.text + between + rest.text, completion.tokens + rest.tokens
+        return Completion(text, tokens, rest.finish, rest.tool_calls)
 
-    def _usable(self, completions: Sequence[Completion], step: Step, card: ModelCard) -> list[Completion]:
-        """Completions with text or a tool call; a model that spent all its tokens on thinking has neither."""
-        usable = [c for c in completions if c.text.strip() or c.tool_calls]
-        empty = len(completions) - len(usable)
-        if empty or not completions:
-            finish = completions[0].finish if completions else "no choice"
-            message = f"{card.name} gave {max(1, empty)} empty answer(s), finish reason {finish}"
-            if finish == "length":
-                message += f"; raise {step.role}.max_tokens"
-            error = ProviderProtocolError(message, provider=card.provider)
-            self.failures.append(Failure(step.role, error))
-        return usable
-
-    def _reading(self, step: Step, text: str, finish: str, calls: Sequence[ToolCall] = ()) -> Reading:
-        """The answer in a text, the verdict of a verifier, and whether the answer was stated as asked."""
-        prompt = self.prompts[step]
+    def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
+        """The answer in a completion, the verdict of a verifier, and whether the answer was stated as asked."""
+        text, calls, prompt = completion.text, completion.tool_calls, self.prompts[step]
         judgment = extract_judgment(text) if step is Step.VERIFY and prompt.judges else None
         if calls:
             found: str | None = "\n".join(map(str, calls))
@@ -367,12 +341,7 @@ class Team:
             found = find_answer(text)
         # A verifier that only says CORRECT has answered: with the proposal.
         stated = found is not None or not prompt.marks or judgment is True
-        stated = stated or (judgment is None and finish != "length" and is_bare_answer(text))
-        return Reading(found, judgment, stated)
-
-    def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
-        text, calls = completion.text, completion.tool_calls
-        found, judgment, stated = self._reading(step, text, completion.finish, calls)
+        stated = stated or (judgment is None and completion.finish != "length" and is_bare_answer(text))
         if found is None:
             found = proposal if judgment else text.strip()
         return Candidate(
@@ -388,14 +357,6 @@ class Team:
             fault=fault_of(text, calls, self.query.options),
             wire=completion.wire,
         )
-
-
-class Reading(NamedTuple):
-    """What was read from a text."""
-
-    answer: str | None
-    judgment: bool | None
-    stated: bool
 
 
 _TOO_LONG = frozenset({"context_length_exceeded", "request_too_large", "exceed_context_size_error"})
@@ -420,119 +381,39 @@ def _draft(candidate: Candidate) -> str:
     return "\n".join(part for part in (candidate.text.strip(), calls) if part)
 
 
-def _single(request: Request, index: int) -> Request:
-    """One of several samples."""
-    return dataclasses.replace(request, n=1, sampling=_seeded(request.sampling, index))
-
-
 def _seeded(sampling: Sampling, index: int) -> Sampling:
     """The sampling of one sample among several: with a seed, each gets its own, or all would be the same."""
-    if sampling.seed is None or index == 0:
-        return sampling
-    return dataclasses.replace(sampling, seed=sampling.seed + index)
+    return sampling if sampling.seed is None or index == 0 else replace(sampling, seed=sampling.seed + index)
 
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Everything about a request except its conversation."""
-
-    sampling: Sampling
-    quirks: Quirks
-    logprobs: bool
-    timeout_s: float
-
-
-def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Terms:
+def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
     """The client's options, else the agent's settings; log-probabilities if the model has them (SPEC 5)."""
+    # Our own limit leaves at least half of a small model's context to the conversation.
+    longest = min(agent.max_tokens, max(1, card.context // 2)) if card.context else agent.max_tokens
     sampling = Sampling(
         temperature=_either(options.temperature, agent.temperature),
         top_p=_either(options.top_p, agent.top_p),
-        max_tokens=_either(options.max_tokens, _fitting(agent.max_tokens, card)),
+        max_tokens=_either(options.max_tokens, longest),
         stop=_either(options.stop, agent.stop),
         seed=_either(options.seed, seed),
     )
     quirks = Quirks(card.max_tokens_field, card.drop, card.extra)
-    return Terms(sampling, quirks, card.logprobs, agent.timeout_s)
+    return Request(card.id, (), sampling, logprobs=card.logprobs, timeout_s=agent.timeout_s, quirks=quirks)
 
 
-def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Terms:
+def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
     """The client's options alone, without what the model refuses; the server chooses the rest.
 
     Where money is limited (`priced`) the length limit goes by the name that this model is known to respect.
     """
     sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
     field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
-    return Terms(sampling, Quirks(field, card.drop), options.top_logprobs is not None, timeout_s)
+    logprobs = options.top_logprobs is not None
+    return Request(card.id, (), sampling, logprobs=logprobs, timeout_s=timeout_s, quirks=Quirks(field, card.drop))
 
 
 def _either(wish: T | None, default: T) -> T:
     return default if wish is None else wish
-
-
-def _fitting(max_tokens: int, card: ModelCard) -> int:
-    """Our own limit leaves at least half of a small model's context to the conversation."""
-    return min(max_tokens, max(1, card.context // 2)) if card.context else max_tokens
-
-
-GRACE_S = 0.5
-"""A provider enforces its own timeout; one that does not is cancelled this much later."""
-
-
-async def billed(
-    ledger: Ledger,
-    step: Step,
-    card: ModelCard,
-    request: Request,
-    read: Sequence[Message],
-    ask: Callable[[], Awaitable[Reply]],
-    *,
-    scoring: bool = False,
-) -> Reply:
-    """Send a request: reserve the most it can cost before, enter its real cost in the ledger after.
-
-    Args:
-        ledger: checked with `affordable` before.
-        step: what the request is for.
-        card: the model.
-        request: the request.
-        read: everything the model is billed for reading.
-        ask: sends the request.
-        scoring: whether a text is scored instead of written.
-
-    Raises:
-        ProviderError: it failed; that is in the ledger too.
-    """
-    held = ledger.reserve(card, read, request.sampling.max_tokens, request.n)
-    started = ledger.seconds()
-
-    def settle(samples: int, usage: Usage, retries: int = 0, error: str | None = None) -> None:
-        cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
-        seconds = ledger.seconds() - started
-        call = Call(step, card.provider, card.name, samples, usage, cost, seconds, retries, error, started, scoring)
-        ledger.settle(held, call)
-
-    try:
-        reply = await _within(card.provider, request.timeout_s, ask)
-    except ProviderError as error:
-        usage = Usage() if error.may_be_billed else NO_USAGE
-        settle(request.n if error.reached else 0, usage, error.retries, one_line(error))
-        raise
-    except BaseException:
-        settle(request.n, Usage(), error=CANCELLED)
-        raise
-    # Some servers send more completions than were asked for.
-    settle(max(1, min(len(reply.completions), request.n)), reply.usage, reply.retries)
-    return reply
-
-
-async def _within(provider: str, timeout_s: float, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-    try:
-        async with asyncio.timeout(timeout_s + GRACE_S):
-            return await ask()
-    except TimeoutError:
-        raise ProviderTimeout(
-            f"{provider} gave no answer within {timeout_s:g} s", provider=provider, retryable=True
-        ) from None

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from odar.agents.team import billed
 from odar.conversation import Options, Wire
 from odar.errors import BudgetExceeded
 from odar.formats import dump_json
@@ -102,17 +101,13 @@ class PassThrough(Endpoint):
             raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, and this request asks for {calls}")
         if ledger.affordable(card, ask.query.messages, wished.max_tokens, wished.n) < wished.n:
             raise BudgetExceeded(f"only a part of the {wished.n} samples fits the limits; lower best_of or n")
-        timeout_s, short = ledger.call_timeout(service.odar.settings.fast.timeout_s)
         request = Request(
             model=card.id,
             messages=ask.query.messages,
             sampling=Sampling(max_tokens=wished.max_tokens),
             n=wished.n,
-            timeout_s=timeout_s,
-            short_timeout=short,
-            retry_billed=not ledger.limited,
+            timeout_s=service.odar.settings.fast.timeout_s,
             retry_rate_limit=False,
-            take_retry=ledger.take_retry,
             unlisted_model=card.name not in service.settings.models,
         )
         sent, note = select_body(
@@ -125,13 +120,12 @@ class PassThrough(Endpoint):
         to = service.odar.providers[card.provider]
         address = f"/{self._protocol.name}"
         with Listening(state.exchange):
-            reply = await billed(
-                ledger,
+            reply = await ledger.bill(
                 Step.ANSWER,
                 card,
                 request,
                 request.messages,
-                lambda: forward_body(to, address, sent, request),
+                lambda request: forward_body(to, address, sent, request),
             )
         await self._respond(state, ask, reply, note)
 
