@@ -94,7 +94,7 @@ def test_what_is_not_there_is_named(odar, sums):
 
 def test_help_lists_every_subcommand(odar):
     out = odar("eval", "--help").out
-    assert all(name in out for name in ("collect", "compare", "list", "replay", "report", "score"))
+    assert all(name in out for name in ("collect", "compare", "list", "replay", "report", "fuse"))
 
 
 def test_what_its_own_harness_grades_is_explained_before_anybody_is_asked(odar, sums, provider, tmp_path):
@@ -204,3 +204,19 @@ def test_how_to_import_results_of_another_harness_is_said_without_the_data(odar,
     assert result.code == 2
     assert "odar eval import --fast" in result.err
     assert f"--set-name {name}" in result.err
+
+
+def test_the_list_names_all(odar):
+    rows = json.loads(odar("eval", "list", "--json").out)
+    assert len(rows) >= 24
+    gpqa = next(row for row in rows if row["name"] == "gpqa")
+    assert gpqa["gated"] and gpqa["size"] == 448 and "Idavidrein/gpqa" in gpqa["source"]
+    text = odar("eval", "list").out
+    assert all(row["name"] in text for row in rows)
+    assert "gated" in text
+
+
+def test_a_folder_without_the_benchmark_says_how_to_get_it(odar, tmp_path):
+    result = odar("eval", "collect", "gsm8k", "--data", str(tmp_path), "--out", str(tmp_path / "r.jsonl"))
+    assert result.code == 2
+    assert "gsm8k is not in" in result.err and "fetch it with `hf download" in result.err

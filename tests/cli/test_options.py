@@ -47,8 +47,6 @@ LINES = {
     "eval compare": ["eval", "compare", "panel.jsonl", NOBODY + "#odar"],
     "eval report": ["eval", "report", NOBODY],
     "eval report --out": ["eval", "report", "panel.jsonl", "--out", NOBODY],
-    "eval report --figures": ["eval", "report", "panel.jsonl", "--figures", NOBODY],
-    "eval score": ["eval", "score", "starter", "--responses", NOBODY],
     "eval fuse": ["eval", "fuse", NOBODY],
     "eval convert": ["eval", "convert", NOBODY, "x.jsonl"],
     "eval import": ["eval", "import", "--fast", NOBODY, "--slow", "x.jsonl"],

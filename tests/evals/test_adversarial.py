@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import UnknownName
-from odar.evals.adversarial import ATTACKS, attack_rows, inject, mask
+from odar.evals.adversarial import ATTACKS, inject, mask
 from odar.evals.benchmarks.base import BENCHMARKS, Task
 from odar.evals.replay.arrays import load_arrays
-from odar.evals.replay.simulate import Setting, odar
+from odar.evals.report.analyses import attacks
+from odar.evals.report.findings import gather
 from odar.types import Query
 from support.panels import synthetic_panel
 
@@ -92,26 +93,25 @@ def test_unknown_names():
         BENCHMARKS["gsm9k+masking"]
 
 
-def attacked_panel(tmp_path, benchmarks):
-    return load_arrays(synthetic_panel(tmp_path, 40, benchmarks=benchmarks))
+def attacked(tmp_path, benchmarks):
+    arrays = load_arrays(synthetic_panel(tmp_path, 40, benchmarks=benchmarks))
+    keys = [key._replace(id=str(i // len(benchmarks))) for i, key in enumerate(arrays.items.keys)]
+    (findings,) = gather({"panel": replace(arrays, items=replace(arrays.items, keys=keys))})
+    (exhibit,) = attacks(findings)
+    return findings, exhibit.records()
 
 
 def test_without_recorded_answers_the_attack_moves_the_router_alone(tmp_path):
-    arrays = attacked_panel(tmp_path, (("alpha", "Mathematics"),))
-    row, masked = attack_rows(arrays)
-    assert (row.attack, masked.attack) == ("injection", "masking")
-    assert (row.benchmark, row.items, row.recorded) == ("alpha", 40, False)
-    assert row.difficulty[1] > row.difficulty[0] + 0.3  # it looks harder
-    assert row.calls[1] > row.calls[0] and row.same_path < 1
-    assert row.change.interval.value == pytest.approx(row.accuracy[1] - row.accuracy[0])
+    _, (row, masked) = attacked(tmp_path, (("alpha", "Mathematics"),))
+    assert (row["benchmark, attack"], masked["benchmark, attack"]) == ("alpha, injection", "alpha, masking")
+    assert (row["items"], row["answers"]) == (40, "routing only")
+    assert row["d attacked"] > row["d"] + 0.3  # it looks harder
+    assert row["attacked calls"] > row["calls"] and row["same path"] < 1
+    assert row["change"] == pytest.approx(row["attacked"] - row["accuracy"])
 
 
 def test_recorded_answers_to_rewritten_questions_are_compared_pair_by_pair(tmp_path):
-    arrays = attacked_panel(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
-    keys = [key._replace(id=str(i // 2)) for i, key in enumerate(arrays.items.keys)]
-    arrays = replace(arrays, items=replace(arrays.items, keys=keys))
-    rerouted, row = attack_rows(arrays)
-    assert (row.items, row.recorded) == (20, True)
-    clean = odar(arrays.rows(arrays.of_set("gsm8k")), Setting.of(arrays.header))
-    assert row.accuracy[0] == pytest.approx(clean.score.mean())
-    assert (rerouted.attack, rerouted.recorded) == ("injection", False)
+    findings, (rerouted, row) = attacked(tmp_path, (("gsm8k", "Mathematics"), ("gsm8k+masking", "Mathematics")))
+    assert (row["items"], row["answers"]) == (20, "recorded")
+    assert row["accuracy"] == pytest.approx(findings.odar.score.mean())
+    assert (rerouted["benchmark, attack"], rerouted["answers"]) == ("gsm8k, injection", "routing only")

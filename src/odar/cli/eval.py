@@ -16,7 +16,6 @@ PLACES = {
     "fuse": "odar.cli.eval_replay:fuse",
     "judge": "odar.cli.eval_judge:command",
     "report": "odar.cli.eval_replay:report",
-    "score": "odar.cli.eval_collect:score_command",
 }
 """Module and function of each subcommand, which is imported when it runs."""
 HELP = {
@@ -29,7 +28,6 @@ HELP = {
     "fuse": "Compare fusion rules on the candidates of a recording.",
     "judge": "Ask a model which of two recorded answers is better.",
     "report": "Write one HTML file with every table and figure.",
-    "score": "Score responses you have already.",
 }
 
 

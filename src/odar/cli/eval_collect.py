@@ -28,10 +28,7 @@ from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
-from odar.evals.benchmarks.base import BENCHMARKS, NAMES, Benchmark
-from odar.evals.benchmarks.verified import SweBench
-from odar.evals.responses import RecordedResponse, Scores, match, read_responses, score_responses
-from odar.evals.scorers.programs import Prediction, extract_patch, write_predictions
+from odar.evals.benchmarks.base import BENCHMARKS, NAMES
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, plan, with_fitting_prompts
 from odar.recording.collect import Job, TaskSet, collect, collect_work, make_items
@@ -47,8 +44,6 @@ from odar.types import Query
 MOST_SAMPLES = 9
 """The longest best-of-N curve of SPEC 7.3."""
 Sets = list[tuple[TaskSet, list[Task]]]
-_FOLDER = UserPath(path_type=Path, exists=True, file_okay=False)
-_FILE = UserPath(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command("collect")
@@ -264,69 +259,3 @@ def list_benchmarks(as_json: bool) -> None:
         )
         if about.note:
             click.echo(f"{'':54}{about.note}")
-
-
-@click.command("score")
-@click.argument("name")
-@click.option(
-    "--responses", required=True, type=_FILE, help="JSONL with response and id or prompt, optionally answer."
-)
-@click.option("--data", type=_FOLDER, help="Folder with the benchmark's files; without it, the hub.")
-@click.option("--report", type=_FILE, help="Report of the SWE-bench harness.")
-@click.option(
-    "--predictions",
-    type=UserPath(path_type=Path, dir_okay=False),
-    help="Write predictions for that harness, and stop.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def score_command(
-    name: str, responses: Path, data: Path | None, report: Path | None, predictions: Path | None, as_json: bool
-) -> None:
-    """Score the recorded responses of any model against a benchmark.
-
-    \b
-    odar eval score ifeval --data DIR --responses responses.jsonl
-    odar eval score swe_bench --responses FILE --predictions predictions.jsonl
-    """
-    benchmark = BENCHMARKS[name]
-    given = read_responses(responses)
-    tasks = list(benchmark.load(data))
-    if predictions is not None:
-        _predict(benchmark, tasks, given, predictions)
-        return
-    if report is not None:
-        benchmark = _with_report(benchmark, report)
-    _show(benchmark, score_responses(benchmark, tasks, given), as_json)
-
-
-def _predict(benchmark: Benchmark, tasks: list[Task], responses: list[RecordedResponse], path: Path) -> None:
-    if benchmark.name != "swe_bench":
-        raise UsageError(f"--predictions is for swe_bench, not {benchmark.name}")
-    found, _ = match(tasks, responses)
-    if not found:
-        raise InputError(f"none of the {len(responses)} responses belongs to a SWE-bench issue")
-    rows = [Prediction(task.gold, extract_patch(found[task.id].text)) for task in tasks if task.id in found]
-    count = write_predictions(path, "odar", rows)
-    click.echo(f"{count} predictions in {path}; now run: python -m swebench.harness.run_evaluation -p {path}")
-
-
-def _with_report(benchmark: Benchmark, report: Path) -> Benchmark:
-    if not isinstance(benchmark, SweBench):
-        raise UsageError(f"--report is for swe_bench, not {benchmark.name}")
-    return benchmark.with_report(report)
-
-
-def _show(benchmark: Benchmark, scores: Scores, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"benchmark": benchmark.name, "metric": benchmark.metric, **asdict(scores)}))
-        return
-    click.echo(f"{benchmark.name}: {benchmark.metric} {100 * scores.mean:.2f} over {scores.count} tasks")
-    for figure, value in scores.figures.items():
-        click.echo(f"  {figure:28} {100 * value:6.2f}")
-    if len(scores.strata) > 1:
-        for stratum, (mean, count) in scores.strata.items():
-            click.echo(f"  {stratum or '(none)':44} {100 * mean:6.2f}  {count:6}")
-    if scores.missing:
-        click.echo(f"{scores.missing} tasks have no response and are left out", err=True)
-    if scores.by_place:
-        click.echo(f"{scores.by_place} responses matched by place: their prompts differ a little", err=True)

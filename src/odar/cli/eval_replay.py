@@ -273,24 +273,14 @@ def _portable(value: float) -> float | str:
 @click.command("report")
 @click.argument("recordings", type=UserPath(), nargs=-1, required=True, metavar="RECORDING...")
 @click.option("--out", type=UserPath(), default="report.html", show_default=True, metavar="FILE", help="The page.")
-@click.option("--figures", type=UserPath(), metavar="DIR", help="Write each figure there too, as PNG and CSV.")
 @_calibration_option
 @_split_option
-@click.option(
-    "--train",
-    default="Mathematics",
-    show_default=True,
-    metavar="NAME",
-    help="Category or benchmark to train on in the out-of-domain study.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print every table as JSON; write no page.")
 def report(
     recordings: tuple[str, ...],
     out: str,
-    figures: str | None,
     calibration: str | None,
     split: str | None,
-    train: str,
     as_json: bool,
 ) -> None:
     """Write one HTML file with every table and figure; it needs no network and no script.
@@ -301,21 +291,21 @@ def report(
     Adversarial rewrites make a question look harder (injection) or easier (masking) than it is. If a recording
     holds BENCHMARK+ATTACK, the answers to the rewritten questions count; otherwise the questions are rewritten and
     routed, and the recorded answers are replayed on the new paths. Out of domain, the difficulty estimator is
-    trained on one domain and routes the others; at least 50 items of each are needed.
+    trained on mathematics and routes the others; at least 50 items of each are needed.
 
     \b
-    odar eval report runs/starter.jsonl --out report.html --figures figures
+    odar eval report runs/starter.jsonl --out report.html
     odar eval report main.jsonl fast-fast.jsonl attacked.jsonl
     """
     from odar.evals.report.findings import gather
-    from odar.evals.report.page import to_json, write_report  # loads matplotlib
+    from odar.evals.report.page import to_json, write_report
 
+    parts = gather(load_panels(recordings, calibration, split or ""))
     if as_json:
-        click.echo(to_json(gather(load_panels(recordings, calibration, split or ""), train)))
+        click.echo(to_json(parts))
         return
     place = Path(out)
-    folder = Path(figures) if figures else None
-    parts = write_report(recordings, place, command_line(), folder, calibration, split or "", train)
+    write_report(parts, place, command_line())
     items = sum(len(findings.arrays) for findings in parts)
     policies = max(len(findings.outcomes) for findings in parts)
     click.echo(f"{place}: {items} items, {policies} policies, {place.stat().st_size / 1000:.0f} kB")

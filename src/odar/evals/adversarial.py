@@ -12,23 +12,14 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
-import numpy as np
-
-from odar.difficulty.base import ESTIMATORS
 from odar.errors import UnknownName
 from odar.evals.benchmarks.base import About, Benchmark, Task
-from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.simulate import Setting, odar
-from odar.evals.statistics import Difference, difference
-from odar.policy.rules import Array
-from odar.types import Query
 
 Rewrite = Callable[[Task], Task]
 
-_WORDING_SCORED = ("ifeval", "livebench")
+WORDING_SCORED = ("ifeval", "livebench")
 """Benchmarks that check the wording of a response."""
 _FRAMES = (
     "The following arises in a graduate seminar on {topic}. Analyze it rigorously, and synthesize the relevant "
@@ -150,86 +141,6 @@ def attacked(benchmark: Benchmark, attack: str) -> Attacked:
         raise UnknownName("attack", attack, ATTACKS)
     name, about = f"{benchmark.name}+{attack}", benchmark.about
     return Attacked(name, benchmark.category, benchmark.metric, about, benchmark, ATTACKS[attack])
-
-
-@dataclass(frozen=True, slots=True)
-class AttackRow:
-    """A benchmark as it is and under attack, on the same items."""
-
-    benchmark: str
-    attack: str
-    items: int
-    recorded: bool
-    """Whether models answered the rewritten questions; if not, their answers to the original ones are replayed on
-    the paths that the rewritten questions take."""
-    difficulty: tuple[float, float]
-    """Mean prior: original, rewritten."""
-    same_path: float
-    """Share of items that keep their path."""
-    calls: tuple[float, float]
-    accuracy: tuple[float, float]
-    change: Difference
-
-
-def attack_rows(arrays: PanelArrays) -> list[AttackRow]:
-    """Compare every benchmark of a recording with itself under each attack (the paper's robustness table)."""
-    found = []
-    for name in arrays.sets():
-        if "+" in name or name in _WORDING_SCORED:
-            continue
-        clean = arrays.rows(arrays.of_set(name))
-        estimate = _estimates(clean)
-        for attack in ATTACKS:
-            disguised = arrays.of_set(f"{name}+{attack}")
-            if disguised.any():
-                pair = _shared(clean, arrays.rows(disguised))
-                if pair is not None:
-                    found.append(_attack_row(name, attack, *pair, recorded=True))
-            elif estimate is not None:
-                plain, changed = (replace(clean.items, prior=estimate(each)) for each in ("", attack))
-                both = replace(clean, items=plain), replace(clean, items=changed)
-                found.append(_attack_row(name, attack, *both, recorded=False))
-    return found
-
-
-def _shared(clean: PanelArrays, disguised: PanelArrays) -> tuple[PanelArrays, PanelArrays] | None:
-    """The items of both, in the same order."""
-    names = [{(key.id, key.seed): i for i, key in enumerate(each.items.keys)} for each in (clean, disguised)]
-    shared = [name for name in names[0] if name in names[1]]
-    first, second = (np.array([index[name] for name in shared], dtype=int) for index in names)
-    return (clean.rows(first), disguised.rows(second)) if shared else None
-
-
-def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
-    """The difficulty of the questions, as they are or under an attack; None if texts or estimator are unknown."""
-    name = Setting.of(clean.header).estimator
-    if not all(clean.items.query) or name not in ESTIMATORS.names():
-        return None
-    estimator = ESTIMATORS[name]()
-    tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.items.keys, clean.items.query, strict=True)]
-
-    @cache
-    def estimate(attack: str) -> Array:
-        asked = [ATTACKS[attack](task) for task in tasks] if attack else tasks
-        return np.array([estimator.estimate(task.query).difficulty for task in asked])
-
-    return estimate
-
-
-def _attack_row(name: str, attack: str, clean: PanelArrays, attacked: PanelArrays, *, recorded: bool) -> AttackRow:
-    setting = Setting.of(clean.header)
-    before, after = odar(clean, setting), odar(attacked, setting)
-    return AttackRow(
-        benchmark=name,
-        attack=attack,
-        items=len(clean),
-        recorded=recorded,
-        difficulty=(float(clean.items.prior.mean()), float(attacked.items.prior.mean())),
-        same_path=float((before.path == after.path).mean()),
-        calls=(float(before.calls.mean()), float(after.calls.mean())),
-        accuracy=(float(before.score.mean()), float(after.score.mean())),
-        change=difference(after.score, before.score),
-    )
 
 
 def _rewritten(task: Task, text: str, attack: str) -> Task:

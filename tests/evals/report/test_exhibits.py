@@ -12,9 +12,8 @@ from odar.errors import InputError
 from odar.evals.replay.arrays import load_arrays, load_panels
 from odar.evals.report import analyses, results
 from odar.evals.report.draw import Column, label, to_svg
-from odar.evals.report.findings import Routers, facets, frontier, gather, macro
+from odar.evals.report.findings import gather
 from odar.evals.report.page import cell, exhibits, heat, number
-from odar.evals.router_quality import apgr
 from support.panels import handmade_panel, synthetic_panel
 
 ANSWERS = [
@@ -56,7 +55,7 @@ def test_odar_takes_the_paths_it_should(findings):
 
 
 def test_the_main_table_has_a_row_per_benchmark_means_of_categories_and_all(several):
-    exhibit = results.main_table(several)
+    exhibit = results.main_table(several)[0]
     assert [row[0] for row in exhibit.rows] == [
         "gamma", "alpha", "beta", "mean of Mathematics", "mean of benchmarks",
     ]  # fmt: skip
@@ -75,10 +74,10 @@ def test_the_main_table_has_a_row_per_benchmark_means_of_categories_and_all(seve
 def test_the_mean_over_benchmarks_has_an_interval_only_if_each_has_items_enough():
     rng = np.random.default_rng(0)
     parts = [(rng.random(400) < share).astype(float) for share in (0.9, 0.5)]
-    found = macro(parts)
+    found = results.macro(parts)
     half = 1.96 * np.sqrt(0.9 * 0.1 / 400 + 0.5 * 0.5 / 400) / 2
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.004)
-    assert np.isnan(macro([parts[0], parts[1][:9]]).low)
+    assert np.isnan(results.macro([parts[0], parts[1][:9]]).low)
 
 
 def test_accuracy_against_calls_and_money_with_odars_own_curve(findings):
@@ -102,25 +101,17 @@ def test_without_prices_tokens_take_the_place_of_money(findings):
 
 
 def test_paths_and_accuracy_by_benchmark(findings):
-    rows = by_name(results.mix_figure(findings))
+    rows = by_name(results.mix_figure(findings)[0])
     assert list(rows) == ["all", "hand"]
     assert [rows["hand"][path] for path in results.PATHS] == pytest.approx([0.6, 0.2, 0.2])
-    assert by_name(results.accuracy_figure(findings))["hand"] == {
+    assert by_name(results.accuracy_figure(findings)[0])["hand"] == {
         "benchmark": "hand", "ODAR": 0.8, "single fast": 0.4, "single slow": 0.4, "always hard": 0.4,
     }  # fmt: skip
 
 
 def test_benchmarks_are_sorted_by_how_hard_they_are_for_the_fast_agent(findings):
-    rows = by_name(results.strata_table(findings))
+    rows = by_name(results.strata_table(findings)[0])
     assert rows["below 70%"]["gain"] == pytest.approx(0.4) and "70 to 90%" not in rows
-
-
-def test_subjects_and_levels_come_on_demand(several):
-    assert facets(["Algebra, Level 5", "Geometry, Level 1"]) == [["Algebra", "Geometry"], ["Level 5", "Level 1"]]
-    assert facets(["a, b", "c"]) == [["a, b", "c"]]
-    found = results.details(several)
-    assert [each.folded for each in found] == [True] * 3
-    assert sum(row[1] for row in found[0].rows) == 30
 
 
 def test_an_ablation_is_a_change_against_odar(findings):
@@ -138,9 +129,9 @@ def test_recordings_of_the_same_items_are_ablations_and_others_parts(tmp_path):
     other = handmade_panel(tmp_path / "other", worse, [[0.5, 0.1, *[0.2] * 3]] * 5, difficulty=DIFFICULTY)
     more = synthetic_panel(tmp_path / "more", 12, benchmarks=(("alpha", "Mathematics"),))
     first, second = gather(load_panels([main, other, more]))
-    assert [each.change.interval.value for each in first.variants] == [pytest.approx(-0.8)]
-    assert first.variants[0].name == "samples = 3" and second.variants == []
-    assert "samples = 3 (5 items)" in by_name(analyses.ablations(first)[0])
+    assert len(first.others) == 1 and second.others == []
+    row = by_name(analyses.ablations(first)[0])["samples = 3 (5 items)"]
+    assert row["change of accuracy"].value == pytest.approx(-0.8)
 
 
 def test_the_same_recording_twice_counts_once(tmp_path):
@@ -157,7 +148,7 @@ def test_attacked_questions_are_never_pooled_with_their_benchmark(tmp_path):
 
 
 def test_more_samples_and_sweeps(findings):
-    rows = analyses.curve_figure(findings).rows
+    rows = analyses.curve_figure(findings)[0].rows
     assert [row[0] for row in rows] == [1, 3, 5]
     assert all(row[2:] == [0.4, 0.4] for row in rows)
     beta, lam, tau = analyses.sweeps(findings)
@@ -170,32 +161,29 @@ def test_times_and_errors(findings):
     assert (rows["all"]["items"], rows["Simple"]["p50, s"]) == (5, 1.0)
     unknown = replace(findings.odar, seconds=np.full(5, np.nan))
     assert analyses.latency(replace(findings, outcomes={**findings.outcomes, "odar": unknown})) == []
-    assert [row[1] for row in analyses.errors_figure(findings).rows] == [0, 0, 0, 0, 0, 1]
+    assert [row[1] for row in analyses.errors_figure(findings)[0].rows] == [0, 0, 0, 0, 0, 1]
 
 
 def test_the_oracle_gap_and_the_worst_item(findings):
-    row = analyses.oracle_table(findings).rows[0]
+    row = analyses.oracle_table(findings)[0].rows[0]
     assert row[:6] == ["all", 0.8, 0.8, 0.0, 1.0, 0.8]
-    stability = by_name(analyses.stability_table(findings))
+    stability = by_name(analyses.stability_table(findings)[0])
     assert stability["single fast"]["calls, max"] == 1.0
     assert stability["ODAR"]["calls, max"] == findings.odar.calls.max()
 
 
 def test_no_gap_is_no_router_figure_and_a_gap_is_measured_as_the_field_does(findings, several):
-    assert isinstance(findings.routers, str)  # samples alone are no better than the fast agent here
-    assert analyses.routers(findings) == []
-    routers = several.routers
-    assert isinstance(routers, Routers)
-    rows = {row.router: row for row in routers.rows}
-    for name, score in routers.scores.items():
-        assert rows[name].apgr.value == apgr(score, routers.weak, routers.strong_score)
-    recovered = analyses.routers(several)[1].rows
-    assert recovered[0][1:] == pytest.approx([0.0] * len(routers.scores), abs=1e-9)
-    assert recovered[-1][1:] == pytest.approx([1.0] * len(routers.scores))
+    with pytest.raises(InputError, match="no gap that a router could recover"):
+        analyses.routers(findings)  # samples alone are no better than the fast agent here
+    quality, recovered = analyses.routers(several)
+    rows = by_name(quality)
+    assert rows["oracle"]["APGR"].value == max(row["APGR"].value for row in rows.values())
+    assert recovered.rows[0][1:] == pytest.approx([0.0] * len(rows), abs=1e-9)
+    assert recovered.rows[-1][1:] == pytest.approx([1.0] * len(rows))
 
 
 def test_it_says_how_many_items_would_be_needed(several):
-    text = by_name(analyses.sureness_table(several))[
+    text = by_name(analyses.sureness_table(several)[0])[
         "items needed to show a gain on single fast of so many points"
     ]["ODAR"]
     assert text.endswith(" for 10") and " for 2, " in text and " for 5, " in text
@@ -212,14 +200,14 @@ def test_a_recording_without_verifications_can_be_replayed(tmp_path):
     assert "always-medium" in found.left_out
     full = load_arrays(tmp_path / "recording.parquet")
     assert found.outcomes["single-slow"].score.mean() == full.answers.score[:, 2].mean()
-    assert exhibits(found)
+    assert exhibits(found)[0]
 
 
 def test_figures_need_matplotlib(findings, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    drawn = analyses.errors_figure(findings)
+    drawn = analyses.errors_figure(findings)[0]
     with pytest.raises(InputError, match=r"figures need matplotlib; install odar\[evals\]"):
         to_svg(drawn.draw, drawn.size, "x")
 
@@ -263,12 +251,4 @@ def test_cells_as_they_are_read():
 
 
 def test_frontier_by_hand():
-    assert frontier([(1, 0.5), (1, 0.6), (2, 0.6), (3, 0.7)]) == [1, 3]
-
-
-def test_labels_of_close_points_do_not_lie_on_one_another():
-    spots = [(100.0, 100.0), (103.0, 101.0), (101.0, 99.0)]
-    placed = results.place_labels(spots, ["random matched", "length adaptive", "ODAR"])
-    heights = [(side, y + dy) for (_, y), (_, dy, side) in zip(spots, placed, strict=True)]
-    for i, (side, y) in enumerate(heights):
-        assert all(side != other or abs(y - there) >= 8 for other, there in heights[i + 1 :])
+    assert results.frontier([(1, 0.5), (1, 0.6), (2, 0.6), (3, 0.7)]) == [(1, 0.6), (3, 0.7)]

@@ -30,7 +30,6 @@ SCORERS = {
     "grids": partial(texts.grid_match, [[1]]),
     "boxed": partial(last_boxed, bare=True),
     "program": programs.extract_program,
-    "patch": programs.extract_patch,
     "grade": lambda text: mathematics.read_grade(text, 3),
     "proof": lambda text: mathematics.proof_prompt("P", ["claim"], text),
     **{f"ifeval {name}": partial(ifeval.follow, [name], [ARGUMENTS]) for name in ifeval.CHECKS},

@@ -6,12 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from odar.evals.benchmarks.base import BENCHMARKS
-from odar.evals.responses import read_responses, score_responses
-from odar.evals.scorers.ifeval import CHECKS, follow, variants
+from odar.evals.benchmarks.base import BENCHMARKS, read_rows
+from odar.evals.scorers.ifeval import CHECKS, follow
 
 CASES = [
     ("keywords:existence", {"keywords": ["Mom", "tea"]}, "My mom drinks TEA.", True),
@@ -110,7 +107,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "given", "response", "followed"), CASES)
 def test_each_instruction(name, given, response, followed):
-    assert follow([name], [given], response).strict == (followed,)
+    assert follow([name], [given], response) == (followed,)
 
 
 def test_every_instruction_has_cases_for_and_against():
@@ -119,51 +116,23 @@ def test_every_instruction_has_cases_for_and_against():
     assert {name for name, *_, followed in CASES if not followed} == set(CHECKS)
 
 
-def test_loose_forgives_what_stands_around():
-    response = 'Sure, here it is:\n"All of it."\nAnything else, just ask'
-    assert follow(["startend:quotation"], [{}], response) == ((False,), (True,))
-    assert follow(["punctuation:no_comma"], [{}], response) == ((False,), (True,))
-    assert len(variants(response)) == 8
-
-
 def test_an_empty_response_follows_nothing():
-    assert follow(["punctuation:no_comma", "change_case:english_lowercase"], [{}, {}], " \n").loose == (
-        False,
-        False,
-    )
+    assert not any(follow(["punctuation:no_comma", "change_case:english_lowercase"], [{}, {}], " \n"))
 
 
 def test_the_hubs_absent_arguments_are_none():
     given = {"num_words": 2, "relation": "at least", "keywords": None, "letter": None}
-    assert follow(["length_constraints:number_words"], [given], "two words").strict == (True,)
-
-
-@given(st.text(max_size=200))
-def test_what_is_followed_strictly_is_followed_loosely(response):
-    names = [
-        "punctuation:no_comma",
-        "startend:quotation",
-        "detectable_format:json_format",
-        "detectable_format:title",
-    ]
-    followed = follow(names, [{}] * 4, response)
-    assert all(loose or not strict for strict, loose in zip(followed.strict, followed.loose, strict=True))
+    assert follow(["length_constraints:number_words"], [given], "two words") == (True,)
 
 
 DATA = Path(os.environ.get("ODAR_TEST_DATA", "../shared/data"))
 RECORDED = DATA / "ifeval" / "input_response_data_gpt4_20231107_145030.jsonl"
-PUBLISHED = {
-    "prompt-level strict": 76.89,
-    "instruction-level strict": 83.57,
-    "prompt-level loose": 79.30,
-    "instruction-level loose": 85.37,
-}
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason=f"GPT-4's responses are not in {DATA} (set ODAR_TEST_DATA)")
 def test_gpt4_scores_what_was_published():
     benchmark = BENCHMARKS["ifeval"]
-    scores = score_responses(benchmark, benchmark.load(DATA), read_responses(RECORDED))
-    assert (scores.count, scores.by_place) == (541, 1)  # one prompt was edited since
-    for name, published in PUBLISHED.items():
-        assert 100 * scores.figures[name] == pytest.approx(published, abs=2.0)
+    responses = {row["prompt"]: row["response"] for row in read_rows(RECORDED)}
+    scores = [benchmark.score(task, responses.get(task.query.text, ""), "") for task in benchmark.load(DATA)]
+    assert len(scores) == 541
+    assert 100 * sum(scores) / len(scores) == pytest.approx(76.89, abs=2.0)

@@ -30,18 +30,8 @@ pytest.importorskip("math_verify", reason="the evals extra is not installed: pip
         ("AMPS_Hard", "\\frac{x}{2}", "so $\\boxed{2x}$", 0.0),
         ("olympiad", "1,2,3,4", "<solution>1,3,2,4</solution>", 0.5),
         ("olympiad", "1,2,3,4", "I do not know", 0.0),
-        ("tablejoin", "{'a': 'x', 'b': 'y'}", "```python\n{'a': 'x', 'b': 'z'}\n```", 0.5),
-        ("tablejoin", "{'a': 'x'}", "no mapping", 0.0),
-        ("tablereformat", '[{"a": 1, "b": "x"}]', "```csv\na,b\n1.0,x\n```", 1.0),
-        ("tablereformat", '{"0": {"a": 1, "b": "x"}}', "| a | b |\n|---|---|\n| 1 | x |", 1.0),
-        ("tablereformat", "a\tb\n1\tx", '{"a": 1, "b": "y"}', 0.0),
-        (
-            "tablereformat",
-            '[{"a": 1, "b": "x"}]',
-            '```json\n{"a": 1, "b": "x"}\n```',
-            1.0,
-        ),  # one line of JSON lines
-        ("tablereformat", "a\tb\n1\tx", "a,b\r1,x", 0.0),  # what the csv module calls an error of its own
+        ("tablereformat", "a,b\n1,x", "Here:\n```csv\na,b\n1,x\n```\nDone.", 1.0),
+        ("tablejoin", "{'a': 'x'}", "{'a': 'y'}", 0.9),
         ("a_task_of_tomorrow", "abcd", "abcx", 0.75),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import string
 from collections.abc import Callable
@@ -296,49 +294,3 @@ def test_groups_of_four_are_sets(first, second):
     wanted = {frozenset(first[:4]), frozenset(first[4:])}
     found = {frozenset(second[:4]), frozenset(second[4:])}
     assert livebench("connections", gold, f"<solution>{told}</solution>", "") == len(wanted & found) / 2
-
-
-cells = st.one_of(words, st.integers(0, 999).map(str))
-tables = st.integers(2, 4).flatmap(
-    lambda width: st.tuples(
-        st.lists(words, min_size=width, max_size=width, unique=True),
-        st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1, max_size=4),
-    )
-)
-
-
-def written(names: list[str], rows: list[list[str]], form: str) -> str:
-    table = [dict(zip(names, row, strict=True)) for row in rows]
-    match form:
-        case "json":
-            return json.dumps(table)
-        case "index":
-            return json.dumps({str(i): row for i, row in enumerate(table)})
-        case "lines":
-            return "\n".join(map(json.dumps, table))
-        case "markdown":
-            lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
-            return "\n".join(lines)
-    text = io.StringIO()
-    csv.writer(text, delimiter={"csv": ",", "tsv": "\t"}[form], lineterminator="\n").writerows([names, *rows])
-    return text.getvalue()
-
-
-FORMS = ("json", "index", "lines", "csv", "tsv", "markdown")
-
-
-@given(tables, st.sampled_from(FORMS), st.sampled_from(FORMS))
-def test_a_table_is_the_same_in_every_format(table, asked, given_):
-    names, rows = table
-    gold, told = written(names, rows, asked), written(names, rows, given_)
-    assert livebench("tablereformat", gold, f"Here it is:\n```\n{told}\n```", "") == 1.0
-    other = written(names, [*rows[:-1], [*rows[-1][:-1], "another"]], given_)
-    assert livebench("tablereformat", gold, f"```\n{other}\n```", "") == 0.0
-
-
-@given(st.dictionaries(words, words, min_size=1, max_size=5), st.dictionaries(words, words, min_size=1, max_size=5))
-def test_joins_are_scored_the_same_from_either_side(first, second):
-    there = livebench("tablejoin", repr(first), f"```python\n{second!r}\n```", "")
-    back = livebench("tablejoin", repr(second), f"```python\n{first!r}\n```", "")
-    assert there == pytest.approx(back)
-    assert (there == 1.0) == (first == second)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
@@ -215,8 +215,6 @@ class Place(NamedTuple):
 
 Decoder = Callable[[Row, Place], Iterator[Task]]
 Scorer = Callable[[Task, str, str], float]
-Figures = Callable[[Task, str, str], Mapping[str, Sequence[float]]]
-"""Further figures of a response, each some scores that are pooled over all responses."""
 
 
 def by_answer(compare: Callable[[Any, str], float]) -> Scorer:
@@ -250,11 +248,9 @@ class Dataset:
     """As in `About`."""
     elsewhere: str = ""
     """How results that were graded elsewhere are imported; empty if answers can be scored here."""
-    figures: Figures | None = None
-    """What is published beside the main metric."""
 
     @classmethod
-    def named(cls, name: str, tasks: Decoder, scorer: Scorer | None = None, figures: Figures | None = None) -> Self:
+    def named(cls, name: str, tasks: Decoder, scorer: Scorer | None = None) -> Self:
         """Return the benchmark of this name, with what benchmarks.toml says about it."""
         row: dict[str, Any] = {}
         for key, value in TABLE[name].items():
@@ -262,7 +258,7 @@ class Dataset:
         hub = Hub(row["hub"], **{key: row[key] for key in ("configs", "splits", "files", "gated") if key in row})
         names = ("local", "size", "licence", "needs", "note", "plain", "elsewhere")
         about = {key: row[key] for key in names if key in row}
-        return cls(name, row["category"], row["metric"], hub, tasks, scorer, **about, figures=figures)
+        return cls(name, row["category"], row["metric"], hub, tasks, scorer, **about)
 
     @property
     def about(self) -> About:

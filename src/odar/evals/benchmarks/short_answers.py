@@ -31,11 +31,6 @@ def read_and_ask(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
 
 
-def match_figures(task: Task, response: str, answer: str) -> dict[str, tuple[float, ...]]:
-    """Exact match and F1, as both sets publish them."""
-    return {"EM": (exact_match(task.gold, answer),), "F1": (f1(task.gold, answer),)}
-
-
 def _boolq_tasks(row: Row, place: Place) -> Iterator[Task]:
     text = f"{row['passage'].strip()}\n\nQuestion: {row['question'].strip().rstrip('?')}?\n\nAnswer with yes or no."
     gold = bool(row["answer"])
@@ -73,7 +68,7 @@ def _hotpotqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-HOTPOTQA = Dataset.named("hotpotqa", _hotpotqa_tasks, by_answer(f1), figures=match_figures)
+HOTPOTQA = Dataset.named("hotpotqa", _hotpotqa_tasks, by_answer(f1))
 
 
 def _musique_tasks(row: Row, place: Place) -> Iterator[Task]:
@@ -88,7 +83,7 @@ def _musique_tasks(row: Row, place: Place) -> Iterator[Task]:
     )
 
 
-MUSIQUE = Dataset.named("musique", _musique_tasks, by_answer(f1), figures=match_figures)
+MUSIQUE = Dataset.named("musique", _musique_tasks, by_answer(f1))
 
 
 def _truthfulqa_text_tasks(row: Row, place: Place) -> Iterator[Task]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from odar.evals.benchmarks.base import About, Dataset, Hub, Place, Row, Task
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.livebench import instruction_score, livebench, program_score
-from odar.evals.scorers.programs import Report, read_report
 from odar.types import Query
 
 
@@ -27,20 +25,10 @@ def _ifeval_tasks(row: Row, place: Place) -> Iterator[Task]:
 
 def _ifeval_score(task: Task, response: str, answer: str) -> float:
     """Prompt-level strict, of the whole response."""
-    return float(all(follow(task.gold["instructions"], task.gold["arguments"], response).strict))
+    return float(all(follow(task.gold["instructions"], task.gold["arguments"], response)))
 
 
-def _ifeval_figures(task: Task, response: str, answer: str) -> dict[str, tuple[bool, ...]]:
-    followed = follow(task.gold["instructions"], task.gold["arguments"], response)
-    return {
-        "prompt-level strict": (all(followed.strict),),
-        "instruction-level strict": followed.strict,
-        "prompt-level loose": (all(followed.loose),),
-        "instruction-level loose": followed.loose,
-    }
-
-
-IFEVAL = Dataset.named("ifeval", _ifeval_tasks, _ifeval_score, figures=_ifeval_figures)
+IFEVAL = Dataset.named("ifeval", _ifeval_tasks, _ifeval_score)
 
 
 _LIVEBENCH_CATEGORIES = ("coding", "math", "reasoning", "language", "data_analysis", "instruction_following")
@@ -122,17 +110,4 @@ def _swe_bench_tasks(row: Row, place: Place) -> Iterator[Task]:
     yield Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-@dataclass(frozen=True, slots=True)
-class SweBench(Dataset):
-    """Issues whose score is read from the harness's report."""
-
-    def with_report(self, path: Path) -> SweBench:
-        """Return the same benchmark, scored by a report of the harness; InputError for issues it does not name."""
-        return self.scored_by(partial(_swe_bench_resolved, read_report(path)))
-
-
-def _swe_bench_resolved(report: Report, task: Task, response: str, answer: str) -> float:
-    return report.passed(task.gold)
-
-
-SWE_BENCH = SweBench.named("swe_bench", _swe_bench_tasks)
+SWE_BENCH = Dataset.named("swe_bench", _swe_bench_tasks)

@@ -1,21 +1,39 @@
-"""Why ODAR did so: ablations, settings, robustness, cost, errors, router quality, and how sure all that is."""
+"""Why ODAR did so: ablations, settings, attacks, cost, errors, router quality, and how sure all that is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from odar.calibration.bootstrap import Interval
-from odar.evals.replay.policies import POSTERIOR, SIZES
-from odar.evals.replay.simulate import always
+from odar.difficulty.base import ESTIMATORS
+from odar.errors import InputError
+from odar.evals.adversarial import ATTACKS, WORDING_SCORED
+from odar.evals.benchmarks.base import Task
+from odar.evals.replay.arrays import PanelArrays
+from odar.evals.replay.policies import POSTERIOR, SIZES, run
+from odar.evals.replay.simulate import Setting, always, odar, prior_of, route
 from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, columns_of, label, line_chart, name_rows
-from odar.evals.report.findings import KINDS, Findings, Routers
+from odar.evals.report.findings import KINDS, Findings, error_kinds
 from odar.evals.report.results import PATHS, RADAR
-from odar.evals.router_quality import gap_recovered
-from odar.evals.statistics import known_mean, show_p
+from odar.evals.router_quality import gap_recovered, oracle_score, router_row
+from odar.evals.statistics import (
+    difference,
+    item_names,
+    known_mean,
+    label_free,
+    paired,
+    show_p,
+    strata_of,
+)
 from odar.policy.path import HARD
+from odar.policy.rules import Array
+from odar.recording.header import changed_facts
+from odar.types import Query
 
 ABLATIONS = {
     "always-hard": "no estimator: always Hard",
@@ -36,18 +54,18 @@ ABLATIONS = {
 
 def ablations(findings: Findings) -> list[Exhibit]:
     """What each part of ODAR is worth: over all items, and by benchmark (SPEC 7.3)."""
-    odar = findings.odar
-    base = np.array(findings.means(odar))
+    ours = findings.odar
+    base, ours_calls = np.array(findings.means(ours)), float(ours.calls.mean())
     rows: list[list[Any]] = []
     by_benchmark: list[list[Any]] = []
     for outcome in findings.suite("ablations"):
-        change = findings.gain(outcome, odar).interval
+        change = findings.gain(outcome, ours).interval
         calls, name = float(outcome.calls.mean()), ABLATIONS.get(outcome.name, outcome.name)
-        rows.append([name, change, calls, calls / float(odar.calls.mean())])
+        rows.append([name, change, calls, calls / ours_calls])
         by_benchmark.append([name, *(100 * (np.array(findings.means(outcome)) - base)).tolist(), calls])
-    for each in findings.variants:
-        ratio = each.calls / float(odar.calls.mean())
-        rows.append([f"{each.name} ({each.items} items)", each.change.interval, each.calls, ratio])
+    for other in findings.others:
+        name, change, calls = _variant(findings, other)
+        rows.append([name, change, calls, calls / ours_calls])
 
     def draw(canvas: Any, palette: Palette) -> None:
         axes = canvas.subplots()
@@ -63,13 +81,9 @@ def ablations(findings: Findings) -> list[Exhibit]:
         axes.set_xlabel("points of accuracy; right: calls, ODAR = 1")
 
     columns = columns_of("ablation |; change of accuracy | +.3f; calls | .2f; calls, ODAR = 1 | .2f")
-    found = [
-        Exhibit(
-            "ablations", "What each part is worth",
-            "Change of accuracy against ODAR with its 95% interval, and calls as a multiple of ODAR's.",
-            columns, rows, draw=draw, size=(4.9, 1.2 + 0.27 * len(rows)),
-        )
-    ]  # fmt: skip
+    caption = "Change of accuracy against ODAR with its 95% interval, and calls as a multiple of ODAR's."
+    size = (4.9, 1.2 + 0.27 * len(rows))
+    found = [Exhibit("ablations", "What each part is worth", caption, columns, rows, draw=draw, size=size)]
     if len(findings.benchmarks) > 1:
         heat = [Column("ablation", ""), *(Column(name, "+.1f", heat=True) for name in findings.benchmarks)]
         caption = "Change of accuracy against ODAR in points."
@@ -77,51 +91,48 @@ def ablations(findings: Findings) -> list[Exhibit]:
     return found
 
 
-def fusion_table(findings: Findings) -> Exhibit:
+def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, float]:
+    """What differs in another recording of the same items, how much that changes ODAR's accuracy, and its calls."""
+    arrays, theirs = findings.arrays, run(other, "odar")
+    rows = {key: i for i, key in enumerate(other.items.keys)}
+    shared = [i for i, key in enumerate(arrays.items.keys) if key in rows]
+    picked = [rows[arrays.items.keys[i]] for i in shared]
+    names, strata = item_names(arrays), strata_of(arrays)
+    scores = theirs.score[picked], findings.odar.score[shared]
+    change = paired(*scores, [names[i] for i in shared], [strata[i] for i in shared])
+    facts = changed_facts(other.header.facts, arrays.header.facts)
+    name = ", ".join(f"{fact} = {value}" for fact, value in facts) or "other settings"
+    return f"{name} ({len(shared)} items)", change.interval, float(theirs.calls[picked].mean())
+
+
+def fusion_table(findings: Findings) -> list[Exhibit]:
     """ODAR's routing with each fusion rule (SPEC 5.9)."""
     rows: list[list[Any]] = []
     for outcome in findings.suite("fusion-rules"):
-        hard = outcome.path == 2
+        rule, hard = outcome.name.partition("=")[2], outcome.path == HARD
+        forced = always(findings.arrays, replace(findings.setting, rule=rule), HARD)
         within = float(outcome.score[hard].mean()) if hard.any() else None
-        rows.append([outcome.name.partition("=")[2], float(outcome.score.mean()), within])
-    for row in rows:
-        forced = always(findings.arrays, replace(findings.setting, rule=row[0]), HARD)
-        row.append(float(forced.score.mean()))
+        rows.append([rule, float(outcome.score.mean()), within, float(forced.score.mean())])
     marked = [i for i, row in enumerate(rows) if row[0] == findings.setting.rule]
     columns = columns_of("fusion rule |; accuracy; on the Hard path; Hard path for all")
     caption = (
         "ODAR with another rule, over all items, on those that took the Hard path, and with the Hard path for all."
     )
-    return Exhibit("fusion", "Fusion rules", caption, columns, rows, marked)
+    return [Exhibit("fusion", "Fusion rules", caption, columns, rows, marked)]
 
 
-def features(findings: Findings) -> list[Exhibit]:
-    """The estimator trained again without each group of features."""
-    if isinstance(findings.features, str):
-        return []
-    rows = [[row.name, row.pearson, row.routing_accuracy, row.accuracy, row.calls] for row in findings.features]
-    columns = columns_of("estimator |; r with d* | .2f; routing accuracy | .1%; accuracy; calls | .2f")
-    caption = (
-        "Routing by the question alone. Each estimator is trained on the other folds of this recording, starting "
-        "from the shipped one. Routing accuracy: share of items on the cheapest path that answers best."
-    )
-    return [Exhibit("features", "Groups of features", caption, columns, rows, [0])]
-
-
-def curve_figure(findings: Findings) -> Exhibit:
+def curve_figure(findings: Findings) -> list[Exhibit]:
     """Accuracy by the number of slow samples."""
     names = {"ODAR": "odar:n", "self-consistency": "self-consistency:k", "best of n": "best-of-n:n"}
     sizes = [n for n in SIZES if n <= findings.arrays.samples]
-    rows = [
-        [n, *(each.score.mean() for each in (findings.outcomes[f"{spec}={n}"] for spec in names.values()))]
-        for n in sizes
-    ]
-
+    rows = [[n, *(findings.outcomes[f"{spec}={n}"].score.mean() for spec in names.values())] for n in sizes]
     colours = ("accent", "medium", "hard")
     lines = {name: ([row[i + 1] for row in rows], colours[i], "-") for i, name in enumerate(names)}
     draw = line_chart("slow samples, n", "accuracy", sizes, lines)
     columns = [*columns_of("n | d"), *(Column(name) for name in names)]
-    return Exhibit("best-of-n", "More samples", "Accuracy by the number of slow samples.", columns, rows, draw=draw)
+    return [
+        Exhibit("best-of-n", "More samples", "Accuracy by the number of slow samples.", columns, rows, draw=draw)
+    ]
 
 
 def sweeps(findings: Findings) -> list[Exhibit]:
@@ -134,35 +145,35 @@ def sweeps(findings: Findings) -> list[Exhibit]:
             value = outcome.name.partition(":")[2].replace(",mode=prior,statistics=panel", "").replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
-        caption = (
-            "By prior routing, with the recording's own μ and σ."
-            if sweep == "lambda"
-            else "All other settings unchanged."
-        )
+        own = sweep == "lambda"
+        caption = "By prior routing, with the recording's own μ and σ." if own else "All other settings unchanged."
         columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
-        drawn = (
-            None
-            if sweep == "tau"
-            else line_chart(
-                title, "accuracy", [row[0] for row in rows], {title: ([row[1] for row in rows], "accent", "-")}
-            )
-        )
+        values, scores = [row[0] for row in rows], [row[1] for row in rows]
+        drawn = None if sweep == "tau" else line_chart(title, "accuracy", values, {title: (scores, "accent", "-")})
         found.append(Exhibit(f"sweep-{sweep}", title, caption, columns, rows, draw=drawn, size=(4.9, 2.7)))
     return found
 
 
 def attacks(findings: Findings) -> list[Exhibit]:
-    """Benchmarks under complexity injection and simplicity masking."""
-    rows = [
-        [
-            f"{row.benchmark}, {row.attack}", row.items, "recorded" if row.recorded else "routing only",
-            *row.difficulty, row.same_path, *row.accuracy, row.change.interval, *row.calls,
-            row.calls[1] / row.calls[0] - 1,
-        ]
-        for row in findings.attacks
-    ]  # fmt: skip
-    if not rows:
-        return []
+    """Every benchmark beside itself under complexity injection and simplicity masking, on the same items."""
+    rows = []
+    for name in findings.recorded.sets():
+        if "+" in name or name in WORDING_SCORED:
+            continue
+        clean = findings.recorded.rows(findings.recorded.of_set(name))
+        estimate = _estimates(clean)
+        for attack in ATTACKS:
+            disguised = findings.recorded.of_set(f"{name}+{attack}")
+            if disguised.any():
+                pair = _shared(clean, findings.recorded.rows(disguised))
+            elif estimate is not None:
+                plain, changed = (replace(clean.items, prior=estimate(each)) for each in ("", attack))
+                pair = replace(clean, items=plain), replace(clean, items=changed)
+            else:
+                continue
+            if len(pair[0]):
+                kind = "recorded" if disguised.any() else "routing only"
+                rows.append([f"{name}, {attack}", len(pair[0]), kind, *_changes(*pair)])
     columns = columns_of(
         "benchmark, attack |; items | d; answers |; d | .2f; d attacked | .2f; same path | .0%; accuracy; "
         "attacked; change | +.3f; calls | .2f; attacked calls | .2f; cost | +.0%"
@@ -171,63 +182,82 @@ def attacks(findings: Findings) -> list[Exhibit]:
         "Injection makes a question look hard, masking makes it look easy. Routing only: the rewritten questions "
         "were not asked; the recorded answers are replayed on the paths that the rewritten questions take."
     )
-    return [Exhibit("attacks", "Adversarial rewrites", caption, columns, rows)]
+    return [Exhibit("attacks", "Adversarial rewrites", caption, columns, rows)] if rows else []
 
 
-def transfer(findings: Findings) -> list[Exhibit]:
-    """An estimator of one domain on the others."""
-    if isinstance(findings.transfer, str):
-        return []
-    rows = [
-        [
-            f"{row.trained_on} → {row.applied_to}", row.items, row.own, row.transferred, row.retained,
-            row.own_auroc, row.transferred_auroc,
-        ]
-        for row in findings.transfer
-    ]  # fmt: skip
-    columns = columns_of(
-        "trained → applied |; items | d; own routing acc. | .1%; transferred | .1%; retained | .0%; own AUROC; "
-        "transferred AUROC"
+def _shared(clean: PanelArrays, disguised: PanelArrays) -> tuple[PanelArrays, PanelArrays]:
+    """The items of both, in the same order."""
+    names = [{(key.id, key.seed): i for i, key in enumerate(each.items.keys)} for each in (clean, disguised)]
+    shared = [name for name in names[0] if name in names[1]]
+    first, second = (np.array([index[name] for name in shared], dtype=int) for index in names)
+    return clean.rows(first), disguised.rows(second)
+
+
+def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
+    """The difficulty of the questions, as they are or under an attack; None if texts or estimator are unknown."""
+    name = Setting.of(clean.header).estimator
+    if not all(clean.items.query) or name not in ESTIMATORS.names():
+        return None
+    estimator = ESTIMATORS[name]()
+    tasks = [Task(key.id, Query(text), None) for key, text in zip(clean.items.keys, clean.items.query, strict=True)]
+
+    @cache
+    def estimate(attack: str) -> Array:
+        asked = [ATTACKS[attack](task) for task in tasks] if attack else tasks
+        return np.array([estimator.estimate(task.query).difficulty for task in asked])
+
+    return estimate
+
+
+def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
+    """Difficulty, share of kept paths, accuracy and calls, before and after."""
+    setting = Setting.of(clean.header)
+    before, after = odar(clean, setting), odar(attacked, setting)
+    difficulty, accuracy, calls = (
+        [float(each.mean()) for each in pair]
+        for pair in (
+            (clean.items.prior, attacked.items.prior),
+            (before.score, after.score),
+            (before.calls, after.calls),
+        )
     )
-    caption = "Own: an estimator that was trained on other items of the domain it routes. By the question alone."
-    return [Exhibit("transfer", "Out of domain", caption, columns, rows)]
+    same_path, change = float((before.path == after.path).mean()), difference(after.score, before.score)
+    return [*difficulty, same_path, *accuracy, change.interval, *calls, calls[1] / calls[0] - 1]
 
 
-def stability_table(findings: Findings) -> Exhibit:
+def stability_table(findings: Findings) -> list[Exhibit]:
     """Mean, 95th percentile and worst case of an item."""
     rows = []
     for name in (name for name in RADAR if name in findings.outcomes):
         cells: list[Any] = [label(name)]
         for values in (findings.outcomes[name].calls, findings.outcomes[name].tokens):
             known = known_mean(values) is not None
-            cells += (
-                [float(values.mean()), float(np.percentile(values, 95)), float(values.max())]
-                if known
-                else [None] * 3
-            )
+            cells += [
+                float(f(values)) if known else None for f in (np.mean, lambda x: np.percentile(x, 95), np.max)
+            ]
         rows.append(cells)
     names = ("calls, mean", "calls, 95%", "calls, max", "tokens, mean", "tokens, 95%", "tokens, max")
     columns = [*columns_of("policy |"), *(Column(name, ".1f") for name in names)]
-    return Exhibit("stability", "Cost stability", "What one item may cost.", columns, rows, [0])
+    return [Exhibit("stability", "Cost stability", "What one item may cost.", columns, rows, [0])]
 
 
 def latency(findings: Findings) -> list[Exhibit]:
     """How long answers take, by path; nothing where it was not recorded."""
-    odar = findings.odar
-    if np.isnan(odar.seconds).any():
+    ours = findings.odar
+    if np.isnan(ours.seconds).any():
         return []
-    rows: list[list[Any]] = []
-    for number, name in [(None, "all"), *enumerate(PATHS)]:
-        seconds = odar.seconds if number is None else odar.seconds[odar.path == number]
-        if len(seconds):
-            rows.append([name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())])
+    parts = [ours.seconds[ours.path == path] for path in range(len(PATHS))]
+    rows: list[list[Any]] = [
+        [name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())]
+        for name, seconds in zip(("all", *PATHS), (ours.seconds, *parts), strict=True)
+        if len(seconds)
+    ]
 
     def draw(canvas: Any, palette: Palette) -> None:
-        axes = canvas.subplots()
-        edges = np.linspace(0, max(float(odar.seconds.max()), 0.1), 31)
-        parts = [odar.seconds[odar.path == path] for path in range(3)]
-        axes.hist(parts, bins=edges, stacked=True, color=[palette.simple, palette.medium, palette.hard])
-        median, tail = np.percentile(odar.seconds, [50, 95])
+        axes, colours = canvas.subplots(), [palette.simple, palette.medium, palette.hard]
+        edges = np.linspace(0, max(float(ours.seconds.max()), 0.1), 31)
+        axes.hist(parts, bins=edges, stacked=True, color=colours)
+        median, tail = np.percentile(ours.seconds, [50, 95])
         for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
             axes.axvline(value, color=palette.ink, linewidth=1, linestyle=(0, (3, 2)))
             place = {"xycoords": ("data", "axes fraction"), "xytext": (4, down), "textcoords": "offset points"}
@@ -235,34 +265,35 @@ def latency(findings: Findings) -> list[Exhibit]:
         axes.set(xlabel="seconds", ylabel="items")
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.grid(axis="x", visible=False)
-        colour_legend(canvas, [palette.simple, palette.medium, palette.hard], PATHS)
+        colour_legend(canvas, colours, PATHS)
 
     columns = columns_of("path |; items | d; p50, s | .1f; p95, s | .1f; max, s | .1f")
     caption = "As recorded at collection; a request for several samples counts with the time of all."
     return [Exhibit("latency", "How long an answer takes", caption, columns, rows, [0], draw)]
 
 
-def oracle_table(findings: Findings) -> Exhibit:
+def oracle_table(findings: Findings) -> list[Exhibit]:
     """How far ODAR is from what hindsight could do, and what its caution costs."""
-    odar, best, bound = findings.odar, findings.outcomes["oracle-router"], findings.outcomes["oracle"]
+    ours, best, bound = findings.odar, findings.outcomes["oracle-router"], findings.outcomes["oracle"]
     rows = []
     everything = np.ones(len(findings.arrays), dtype=bool)
     for name, mask in [("all", everything), *findings.benchmarks.items()]:
-        ours, router, any_right = (float(each.score[mask].mean()) for each in (odar, best, bound))
-        calls, least = (float(each.calls[mask].mean()) for each in (odar, best))
-        ratio = ours / router if router else None
-        rows.append([name, ours, router, router - ours, ratio, any_right, calls, least, calls - least])
+        accuracy, router, any_right = (float(each.score[mask].mean()) for each in (ours, best, bound))
+        calls, least = (float(each.calls[mask].mean()) for each in (ours, best))
+        ratio = accuracy / router if router else None
+        rows.append([name, accuracy, router, router - accuracy, ratio, any_right, calls, least, calls - least])
     columns = columns_of(
         "benchmark |; ODAR; oracle router; gap; optimality | .1%; any answer right; calls | .2f; oracle's | .2f; "
         "safety tax | +.2f"
     )
     caption = "The oracle router takes the cheapest path that answers best, with ODAR's fusion."
-    return Exhibit("oracle", "Oracle gap", caption, columns, rows, [0])
+    return [Exhibit("oracle", "Oracle gap", caption, columns, rows, [0])]
 
 
-def errors_figure(findings: Findings) -> Exhibit:
+def errors_figure(findings: Findings) -> list[Exhibit]:
     """How many errors of each kind, E1 to E6."""
-    counts = findings.errors.counts
+    kinds = error_kinds(findings.arrays, findings.setting, findings.odar)
+    counts = {kind: kinds.count(kind) for kind in KINDS}
     total = max(1, sum(counts.values()))
     rows = [[f"{kind} {KINDS[kind]}", count, count / total] for kind, count in counts.items()]
 
@@ -280,19 +311,39 @@ def errors_figure(findings: Findings) -> Exhibit:
 
     columns = columns_of("kind |; errors | d; share | .0%")
     caption = "Every error once, by what went wrong first; by rule, not by reading."
-    return Exhibit("errors", "Errors by kind", caption, columns, rows, draw=draw)
+    return [Exhibit("errors", "Errors by kind", caption, columns, rows, draw=draw)]
 
 
 def routers(findings: Findings) -> list[Exhibit]:
-    """How well difficulty tells which questions need more (SPEC 7.6)."""
-    found = findings.routers
-    if not isinstance(found, Routers):
-        return []
-    shares = np.linspace(0, 1, 11)
-    curves = {
-        name: gap_recovered(score, found.weak, found.strong_score, shares) for name, score in found.scores.items()
-    }
+    """How well difficulty tells which questions need more, beside random, length and an oracle (SPEC 7.6).
 
+    Raises:
+        InputError: there is no gap between the fast agent and the strong side, or too few items.
+    """
+    arrays, setting = findings.arrays, findings.setting
+    weak, slow, hard = (findings.outcomes[name] for name in ("single-fast", "single-slow", "always-hard"))
+    strong = max((slow, hard), key=lambda each: float(each.score.mean()))
+    if strong.score.mean() <= weak.score.mean():
+        raise InputError(
+            f"The strong side ({strong.name}, {strong.score.mean():.3f}) is no better than the fast agent "
+            f"({weak.score.mean():.3f}): there is no gap that a router could recover."
+        )
+    rng, prior = np.random.default_rng(42), prior_of(arrays, setting)
+    scores: dict[str, Array] = {
+        "random": rng.random(len(arrays)),
+        "length": np.array([len(text) for text in arrays.items.query], dtype=np.float64),
+        "difficulty, prior": prior,
+        "difficulty, posterior": route(arrays, setting.changed({"mode": "posterior"})).difficulty,
+        "oracle": oracle_score(weak.score, strong.score),
+    }
+    if (scores["difficulty, posterior"] == prior).all():
+        del scores["difficulty, posterior"]
+    try:
+        quality = [router_row(name, score, weak.score, strong.score, rng) for name, score in scores.items()]
+    except InputError as error:
+        raise InputError(f"Router quality cannot be measured here: {error}.") from None
+    shares = np.linspace(0, 1, 11)
+    curves = {name: gap_recovered(score, weak.score, strong.score, shares) for name, score in scores.items()}
     styles: dict[str, tuple[str, Any]] = {
         "random": ("muted", (0, (1, 3))),
         "length": ("other", (0, (4, 2))),
@@ -301,14 +352,14 @@ def routers(findings: Findings) -> list[Exhibit]:
     }
     lines = {name: (values.tolist(), *styles.get(name, ("hard", "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
-    rows = [[row.router, row.apgr, row.cpt50, row.cpt80, row.auroc] for row in found.rows]
+    rows = [[row.router, row.apgr, row.cpt50, row.cpt80, row.auroc] for row in quality]
     columns = columns_of("router |; APGR; CPT(50%) | .0%; CPT(80%) | .0%; AUROC")
     caption = (
-        f"Weak is the fast agent, strong is {label(found.strong)}. APGR is the area under "
+        f"Weak is the fast agent, strong is {label(strong.name)}. APGR is the area under "
         "the gap recovered, CPT the share of strong calls that recovers so much of it, as RouteLLM defines them; "
         "AUROC is for telling the fast agent's failures."
     )
-    points = [[float(share), *(float(values[i]) for values in curves.values())] for i, share in enumerate(shares)]
+    points = np.column_stack([shares, *curves.values()]).tolist()
     heads = [*columns_of("share | .1f"), *(Column(name, ".2f") for name in curves)]
     return [
         Exhibit("routers", "Routers", caption, columns, rows),
@@ -316,26 +367,27 @@ def routers(findings: Findings) -> list[Exhibit]:
     ]
 
 
-def sureness_table(findings: Findings) -> Exhibit:
+def sureness_table(findings: Findings) -> list[Exhibit]:
     """The same figures with other intervals, and how many items would show a difference."""
-    drawn, other = findings.restratified
-    ours, consistency = findings.main[0], findings.outcomes[findings.consistency]
-    against = findings.gain(findings.odar, consistency)
-    other_name = label(findings.consistency)
+    arrays, ours, fast = findings.arrays, findings.main[0], findings.outcomes["single-fast"]
+    drawn = findings.gain(findings.odar, fast)
+    restratified = paired(findings.odar.score, fast.score, item_names(arrays), label_free(arrays))
+    against = findings.gain(findings.odar, findings.outcomes[findings.consistency])
+    other = label(findings.consistency)
     needed = ", ".join(f"{drawn.items_needed(points):,} for {points}" for points in (2, 5, 10))
     rows: list[list[Any]] = [
         ["accuracy, stratified bootstrap over items", ours.accuracy],
         ["accuracy, t over folds", ours.folds],
         ["accuracy, deviation between seeds", "one seed only" if np.isnan(ours.seeds) else f"{ours.seeds:.3f}"],
         ["gain on single fast, strata as drawn", _signed(drawn.interval)],
-        ["gain on single fast, label-free strata", _signed(other.interval)],
+        ["gain on single fast, label-free strata", _signed(restratified.interval)],
         [f"p of that gain, {drawn.test}", show_p(drawn.p)],
-        [f"gain on {other_name}", _signed(against.interval)],
-        [f"p of the gain on {other_name}, {against.test}", show_p(against.p)],
+        [f"gain on {other}", _signed(against.interval)],
+        [f"p of the gain on {other}, {against.test}", show_p(against.p)],
         ["items needed to show a gain on single fast of so many points", needed],
     ]
     caption = "Needed items are for p < 0.05 with 80% power."
-    return Exhibit("sureness", "How sure", caption, columns_of("by |; ODAR"), rows)
+    return [Exhibit("sureness", "How sure", caption, columns_of("by |; ODAR"), rows)]
 
 
 def _signed(value: Interval) -> str:

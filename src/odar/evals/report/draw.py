@@ -1,4 +1,4 @@
-"""Exhibits, and how they are drawn: by matplotlib, without its global state, as SVG and PNG.
+"""Exhibits, and how they are drawn: by matplotlib, without its global state, as SVG.
 
 A figure is drawn once with placeholders for colours; its SVG then follows the page from light to dark to paper.
 """
@@ -9,7 +9,6 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +49,19 @@ NIGHT = Palette(
     simple="#bfe3f5", medium="#5ea8dc", hard="#3570ad", good="#5cc5a0", bad="#f0808c",
 )  # fmt: skip
 _PLACEHOLDERS = Palette(**{field.name: f"#0101{i:02x}" for i, field in enumerate(fields(Palette), start=16)})
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), _PLACEHOLDERS.grid),
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _PLACEHOLDERS.muted),
+    **dict.fromkeys(("axes.titlecolor", "text.color", "legend.labelcolor"), _PLACEHOLDERS.ink),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.axisbelow", "axes.grid"), True),
+    "axes.facecolor": "none",
+    "grid.linewidth": 0.8,
+    "legend.fontsize": 9,
+}
 Draw = Callable[[Any, Palette], None]
 """Draws on a matplotlib figure."""
 Line = tuple[Sequence[float], str, Any]
@@ -100,20 +112,24 @@ class Exhibit:
     folded: bool = False
     """Shown on demand."""
 
-    def csv_rows(self) -> list[list[Any]]:
-        """The numbers, with a column for each bound of an interval."""
+    def records(self) -> list[dict[str, Any]]:
+        """The rows by column name, with a column for each bound of an interval; unknown is an empty text."""
         wide = [any(isinstance(row[i], Interval) for row in self.rows) for i in range(len(self.columns))]
-        names = [
-            [c.name, f"{c.name} low", f"{c.name} high"][: 3 if w else 1]
-            for c, w in zip(self.columns, wide, strict=True)
+        return [
+            {
+                key: item
+                for cell in zip(self.columns, row, wide, strict=True)
+                for key, item in _record(*cell).items()
+            }
+            for row in self.rows
         ]
-        body = [[cell for value, w in zip(row, wide, strict=True) for cell in _flat(value, w)] for row in self.rows]
-        return [[name for group in names for name in group], *body]
 
 
-def _flat(value: Any, wide: bool) -> list[Any]:
-    cells = list(value) if isinstance(value, Interval) else [value, *[None] * 2] if wide else [value]
-    return ["" if each is None or (isinstance(each, float) and np.isnan(each)) else each for each in cells]
+def _record(column: Column, value: Any, wide: bool) -> dict[str, Any]:
+    names = (column.name, f"{column.name} low", f"{column.name} high") if wide else (column.name,)
+    cells = list(value) if isinstance(value, Interval) else [value, None, None][: len(names)]
+    known = ["" if each is None or (isinstance(each, float) and np.isnan(each)) else each for each in cells]
+    return dict(zip(names, known, strict=True))
 
 
 def label(spec: str) -> str:
@@ -131,18 +147,17 @@ def label(spec: str) -> str:
 
 
 def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
-    """Return a figure as an SVG element with the colours and fonts of the page.
-
-    Args:
-        draw: draws it.
-        size: inches.
-        name: the id of the element that names the figure.
-    """
+    """Return a figure as an SVG element with the colours and fonts of the page; `name` is the id of its title."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("figures need matplotlib; install odar[evals]") from None
     buffer = io.StringIO()
-    with _style(_PLACEHOLDERS, name):
-        _drawn(draw, size, _PLACEHOLDERS).savefig(
-            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-        )
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        canvas = Figure(figsize=size, layout="constrained")
+        draw(canvas, _PLACEHOLDERS)
+        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
@@ -155,53 +170,6 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
     for field in fields(Palette):
         svg = svg.replace(getattr(_PLACEHOLDERS, field.name), f"var(--{field.name})")
     return svg
-
-
-def to_png(draw: Draw, size: tuple[float, float], path: Path) -> None:
-    """Write a figure as a PNG file, in the colours of the day."""
-    with _style(DAY, path.stem):
-        _drawn(draw, size, DAY).savefig(path, format="png", dpi=160, facecolor=DAY.surface)
-
-
-def _drawn(draw: Draw, size: tuple[float, float], palette: Palette) -> Any:
-    from matplotlib.figure import Figure
-
-    canvas = Figure(figsize=size, layout="constrained")
-    draw(canvas, palette)
-    return canvas
-
-
-def _style(palette: Palette, salt: str) -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("figures need matplotlib; install odar[evals]") from None
-    return matplotlib.rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": salt,
-            "font.family": "DejaVu Sans",
-            "font.size": 9.5,
-            "axes.edgecolor": palette.grid,
-            "axes.labelcolor": palette.muted,
-            "axes.titlecolor": palette.ink,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.axisbelow": True,
-            "axes.grid": True,
-            "axes.facecolor": "none",
-            "grid.color": palette.grid,
-            "grid.linewidth": 0.8,
-            "text.color": palette.ink,
-            "xtick.color": palette.grid,
-            "ytick.color": palette.grid,
-            "xtick.labelcolor": palette.muted,
-            "ytick.labelcolor": palette.muted,
-            "legend.frameon": False,
-            "legend.labelcolor": palette.ink,
-            "legend.fontsize": 9,
-        }
-    )
 
 
 def name_rows(axes: Any, palette: Palette, names: Sequence[str]) -> None:
@@ -221,27 +189,13 @@ def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> 
 
 
 def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:
-    """Return what draws lines over the same points, with a legend if there are several.
-
-    Args:
-        x: name of the horizontal axis.
-        y: name of the vertical axis.
-        points: numbers, or texts at even distances.
-        lines: by name.
-    """
+    """Return what draws lines by name over the same numbers or texts, with a legend if there are several."""
 
     def draw(canvas: Any, palette: Palette) -> None:
         axes = canvas.subplots()
         for name, (values, colour, style) in lines.items():
-            axes.plot(
-                points,
-                values,
-                color=getattr(palette, colour),
-                linestyle=style,
-                marker="o",
-                markersize=4,
-                label=name,
-            )
+            marks = {"linestyle": style, "marker": "o", "markersize": 4, "label": name}
+            axes.plot(points, values, color=getattr(palette, colour), **marks)
         if not isinstance(points[0], float):
             axes.set_xticks(points)
         axes.set(xlabel=x, ylabel=y)

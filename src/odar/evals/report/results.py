@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from odar.calibration.bootstrap import Interval, resampled_means
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, columns_of, label, name_rows
-from odar.evals.report.findings import STRATA, Findings, facets, frontier, macro
+from odar.evals.report.findings import Findings
 from odar.evals.router_quality import pearson
-from odar.evals.statistics import known_mean
+from odar.evals.statistics import LEAST_ITEMS, known_mean
 from odar.policy.path import path_shares
 from odar.policy.rules import Array, Bools
 
@@ -23,113 +24,98 @@ PUBLISHED = (
 )
 """MATH, BBH, MMLU-Pro and cost as the paper prints them: methods whose weights are not available (SPEC 7.2)."""
 RADAR = ("odar", "single-fast", "single-slow", "always-hard")
-MOST_SPOKES = 12
-"""Benchmarks in a radar chart; bars if there are more, or fewer than three."""
+STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
+"""Difficulty of a benchmark by the accuracy of the fast agent on it, as the paper stratifies them."""
+HINDSIGHT = "oracle-router"
+"""Shown, but not part of the frontier: it needs the scores."""
 
 
-def main_table(findings: Findings) -> Exhibit:
+def main_table(findings: Findings) -> list[Exhibit]:
     """A row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
     names = ["single-fast", "single-slow", "length-adaptive", findings.consistency, "odar"]
     columns = columns_of("benchmark |; category |; items | d")
-    columns += [Column(label(name), ".3f") for name in names]
-    columns += [Column("gain on fast", "+.3f"), Column(f"gain on {label(findings.consistency)}", "+.3f")]
-    columns += [Column("calls", ".2f"), Column("S / M / H", "")]
-    masks = findings.benchmarks
-    rows: list[list[Any]] = [_benchmark_row(findings, names, [name], [mask]) for name, mask in masks.items()]
-    marked: list[int] = []
-    if len(masks) > 1:
-        categories: dict[str, list[str]] = {}
-        for name in masks:
-            categories.setdefault(findings.category(name), []).append(name)
-        ordered: list[list[Any]] = []
-        for category, members in categories.items():
-            ordered += [row for row in rows if row[0] in members]
-            if len(members) > 1:
-                marked.append(len(ordered))
-                ordered.append(
-                    _benchmark_row(findings, names, [f"mean of {category}"], [masks[m] for m in members])
-                )
-        marked.append(len(ordered))
-        rows = [*ordered, _benchmark_row(findings, names, ["mean of benchmarks"], list(masks.values()))]
+    columns += [Column(label(name)) for name in names]
+    columns += columns_of(
+        f"gain on fast | +.3f; gain on {label(findings.consistency)} | +.3f; calls | .2f; S / M / H |"
+    )
+    masks, rows, marked = findings.benchmarks, list[list[Any]](), list[int]()
+
+    def add_mean(name: str, members: Sequence[str]) -> None:
+        if len(members) > 1:
+            marked.append(len(rows))
+            rows.append(_benchmark_row(findings, names, name, [masks[member] for member in members]))
+
+    for category in dict.fromkeys(map(findings.category, masks)):
+        members = [name for name in masks if findings.category(name) == category]
+        rows += [_benchmark_row(findings, names, name, [masks[name]], category) for name in members]
+        add_mean(f"mean of {category}", members)
+    add_mean("mean of benchmarks", list(masks))
     caption = (
         "Accuracy of the fast and the slow agent alone, of other ways to use them, and of ODAR, with 95% intervals "
         "of the gains. Means are over benchmarks, each counting the same. Fewer than 10 items support no interval."
     )
-    return Exhibit("main", "Every benchmark", caption, columns, rows, marked)
+    return [Exhibit("main", "Every benchmark", caption, columns, rows, marked)]
 
 
 def _benchmark_row(
-    findings: Findings, names: Sequence[str], name: Sequence[str], masks: Sequence[Bools]
+    findings: Findings, policies: Sequence[str], name: str, masks: Sequence[Bools], category: str = ""
 ) -> list[Any]:
-    odar, single = findings.odar, len(masks) == 1 and not name[0].startswith("mean of")
-    scores = [[findings.outcomes[each].score[mask] for mask in masks] for each in names]
-    means = [float(np.mean([part.mean() for part in parts])) for parts in scores]
+    odar = findings.odar
+    means = [float(np.mean([findings.outcomes[each].score[mask].mean() for mask in masks])) for each in policies]
     gains = []
     for other in (findings.outcomes["single-fast"], findings.outcomes[findings.consistency]):
-        if single:
-            gains.append(findings.gain(odar, other, masks[0]).interval)
-        else:
-            gains.append(macro([odar.score[mask] - other.score[mask] for mask in masks]))
-    together = np.logical_or.reduce(masks)
+        apart = [odar.score[mask] - other.score[mask] for mask in masks]
+        gains.append(findings.gain(odar, other, masks[0]).interval if len(masks) == 1 else macro(apart))
     mix = np.mean([path_shares(odar.path[mask]) for mask in masks], axis=0)
     calls = float(np.mean([odar.calls[mask].mean() for mask in masks]))
-    category = findings.category(name[0]) if single else ""
-    return [name[0], category, int(together.sum()), *means, *gains, calls, _mix(mix)]
+    return [name, category, int(np.sum(masks)), *means, *gains, calls, _mix(mix)]
 
 
 def _mix(shares: Iterable[float]) -> str:
     return " / ".join(f"{100 * share:.0f}" for share in shares)
 
 
-def policy_table(findings: Findings) -> Exhibit:
+def macro(values: Sequence[Array]) -> Interval:
+    """The unweighted mean over benchmarks with its interval; without one if a benchmark has too few items."""
+    mean = float(np.mean([each.mean() for each in values]))
+    if min(map(len, values)) < LEAST_ITEMS:
+        return Interval(mean, float("nan"), float("nan"))
+    draws = np.mean([resampled_means(each, seed, 4000) for seed, each in enumerate(values)], axis=0)
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return Interval(mean, float(low), float(high))
+
+
+def policy_table(findings: Findings) -> list[Exhibit]:
     """Every baseline beside ODAR, over all items."""
     money = any(row.cost_usd for row in findings.main)
     columns = columns_of("policy |; accuracy; gain on ODAR | +.3f; p, BH | p; calls | .2f; tokens | .0f")
     columns += columns_of("$/1000; " * money + "p50, s | .1f; p95, s | .1f; efficiency | +.2f; S / M / H |")
-    rows = []
+    rows: list[list[Any]] = []
     for row in findings.main:
         price = [None if row.cost_usd is None else 1000 * row.cost_usd] if money else []
         gain = None if row.gain is None else row.gain.interval
         mix = "–" if np.isnan(row.mix[0]) else _mix(row.mix)
-        rows.append(
-            [
-                label(row.name), row.accuracy, gain, row.adjusted, row.calls, row.tokens, *price, row.median_s,
-                row.tail_s, row.efficiency, mix,
-            ]
-        )  # fmt: skip
+        figures = [row.accuracy, gain, row.adjusted, row.calls, row.tokens, *price, row.median_s, row.tail_s]
+        rows.append([label(row.name), *figures, row.efficiency, mix])
     notes = [f"{label(row.name)}: {row.note}." for row in findings.main if row.note]
     caption = (
         "Over all items. p-values are adjusted together (Benjamini-Hochberg); efficiency is points of accuracy "
         "above the fast agent for each call."
     )
-    return Exhibit("policies", "Every policy", caption, columns, rows, [0], notes=notes)
-
-
-HINDSIGHT = "oracle-router"
-"""Shown, but not part of the frontier: it needs the scores."""
-AREA = (270.0, 205.0)
-"""Typographic points that a plot takes up, roughly: only for placing labels."""
-OFFSETS = [
-    (reach * dx, dy, side)
-    for reach in (7, 9)
-    for dy in (6, -7, 15, -16, 24, -25)
-    for dx, side in ((1, "left"), (-1, "right"))
-]
-"""Where a label may stand beside its point, the best places first."""
+    return [Exhibit("policies", "Every policy", caption, columns, rows, [0], notes=notes)]
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
     """Accuracy against calls, and against money, or tokens where nothing costs or prices are unknown."""
     shown = [row.name for row in findings.main if row.name not in ("oracle", "cot")]
-    prices: list[tuple[str, str, Callable[[PolicyOutcome], Array]]] = [
-        ("calls", "calls an item", lambda o: o.calls)
-    ]
+    found = [_pareto(findings, shown, "calls", "calls an item", lambda outcome: outcome.calls)]
     money = [known_mean(findings.outcomes[name].cost) for name in shown]
     if None not in money and any(money):
-        prices.append(("money", "US$ per 1,000 items", lambda o: 1000 * o.cost))
+        found.append(_pareto(findings, shown, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost))
     elif None not in [known_mean(findings.outcomes[name].tokens) for name in shown]:
-        prices.append(("tokens", "generated tokens an item", lambda o: o.tokens))
-    return [_pareto(findings, shown, *price) for price in prices]
+        axis = "generated tokens an item"
+        found.append(_pareto(findings, shown, "tokens", axis, lambda outcome: outcome.tokens))
+    return found
 
 
 def _pareto(
@@ -138,154 +124,102 @@ def _pareto(
     def place(outcome: PolicyOutcome) -> tuple[float, float]:
         return float(price(outcome).mean()), float(outcome.score.mean())
 
-    points = [place(findings.outcomes[name]) for name in shown]
+    points = {name: place(findings.outcomes[name]) for name in shown}
     curve = sorted({place(outcome) for outcome in findings.suite("curve")})
-    rows = [[label(name), y, x] for name, (x, y) in zip(shown, points, strict=True)]
+    rows = [[label(name), y, x] for name, (x, y) in points.items()]
     rows += [["ODAR, other τ", y, x] for x, y in curve]
 
     def draw(canvas: Any, palette: Palette) -> None:
         axes = canvas.subplots()
-        real = [point for name, point in zip(shown, points, strict=True) if name != HINDSIGHT]
-        best = [real[i] for i in frontier(real)]
-        right = 1.12 * max(x for x, _ in points)
-        edge = [*best, (right, best[-1][1])]
+        best = frontier([point for name, point in points.items() if name != HINDSIGHT])
+        edge = [*best, (1.12 * max(x for x, _ in points.values()), best[-1][1])]
         axes.step(*zip(*edge, strict=True), where="post", color=palette.grid, linewidth=2.5, zorder=1)
         axes.plot(*zip(*curve, strict=True), color=palette.accent, linewidth=1.5, alpha=0.7, zorder=2)
-        for name, (x, y) in zip(shown, points, strict=True):
-            ours, hollow = name == "odar", name == HINDSIGHT
-            colour = palette.accent if ours else palette.other
-            axes.scatter(x, y, s=70 if ours else 30, color="none" if hollow else colour, edgecolor=colour, zorder=3)
-        low, high = min(y for _, y in points), max(y for _, y in points)
-        bottom, top = low - 0.12 * (high - low) - 0.01, high + 0.12 * (high - low) + 0.01
-
-        def scaled(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-            return [(AREA[0] * x / right, AREA[1] * (y - bottom) / (top - bottom)) for x, y in places]
-
-        members: dict[tuple[int, int], list[int]] = {}
-        for i, (x, y) in enumerate(scaled(points)):
-            members.setdefault((round(x / 4), round(y / 4)), []).append(i)
-        firsts = [points[own[0]] for own in members.values()]
-        texts = [_shared_label([label(shown[i]) for i in own]) for own in members.values()]
-        for own, text, (dx, dy, side) in zip(
-            members.values(), texts, place_labels(scaled(firsts), texts, scaled(curve)), strict=True
-        ):
-            ours, point = "odar" in [shown[i] for i in own], points[own[0]]
-            axes.annotate(
-                text, point, xytext=(dx, dy), textcoords="offset points", ha=side, va="center", fontsize=8.5,
-                color=palette.accent if ours else palette.ink, fontweight="bold" if ours else "normal",
+        for number, (name, point) in enumerate(points.items()):
+            ours, colour = name == "odar", palette.accent if name == "odar" else palette.other
+            filled = "none" if name == HINDSIGHT else colour
+            text = "ODAR" if ours else label(name)
+            axes.scatter(
+                *point, s=70 if ours else 40, color=filled, edgecolor=colour, marker=MARKERS[number % len(MARKERS)],
+                label=text, zorder=4 if ours else 3,
             )  # fmt: skip
-        axes.set(xlabel=axis, ylabel="accuracy", xlim=(0, right), ylim=(bottom, top))
+        axes.set(xlabel=axis, ylabel="accuracy")
+        axes.set_xlim(left=0)
+        axes.margins(y=0.12)
+        canvas.legend(loc="outside lower center", ncols=3)
 
     caption = (
         "The grey line joins what nothing cheaper matches; the thin line is ODAR with other thresholds, from "
-        "Simple for all to Hard for all. CoT is the slow agent alone; the oracle router knows the scores. "
-        "Policies at the same point share a label."
+        "Simple for all to Hard for all. CoT is the slow agent alone; the oracle router knows the scores."
     )
-    columns = [*columns_of("policy |; accuracy"), Column(key, ".3f")]
-    return Exhibit(f"pareto-{key}", f"Accuracy against {key}", caption, columns, rows, [0], draw)
+    columns = [*columns_of("policy |; accuracy"), Column(key)]
+    title = f"Accuracy against {key}"
+    return Exhibit(f"pareto-{key}", title, caption, columns, rows, [0], draw, size=(4.9, 4.4))
 
 
-def _shared_label(names: Sequence[str]) -> str:
-    """Return the label of policies at the same point.
+MARKERS = "osD^v<>pP*XhdH"
+"""Shapes of the points, in the order of the policies."""
 
-    >>> _shared_label(["ODAR"]), _shared_label(["ODAR", "always hard"]), _shared_label(["a", "b", "c"])
-    ('ODAR', 'ODAR = always hard', 'a and 2 more')
+
+def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the Pareto-optimal (cost, accuracy) points, the cheapest first.
+
+    >>> frontier([(1, 0.5), (2, 0.4), (3, 0.7)])
+    [(1, 0.5), (3, 0.7)]
     """
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 2 else " = ".join(names)
+    kept: list[tuple[float, float]] = []
+    for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not kept or accuracy > kept[-1][1]:
+            kept.append((cost, accuracy))
+    return kept
 
 
-def place_labels(
-    points: Sequence[tuple[float, float]], names: Iterable[str], line: Sequence[tuple[float, float]] = ()
-) -> list[tuple[float, float, str]]:
-    """Offset and side of each label, such that as few as possible lie on one another, on a point or on a line.
-
-    Args:
-        points: in typographic points.
-        names: the labels.
-        line: the corners of a line, from left to right.
-    """
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
-    if line:
-        steps = np.linspace(line[0][0], line[-1][0], 60)
-        heights = np.interp(steps, [x for x, _ in line], [y for _, y in line])
-        taken += [(x - 3, y - 1, x + 3, y + 1) for x, y in zip(steps.tolist(), heights.tolist(), strict=True)]
-    found = []
-    for (x, y), name in zip(points, names, strict=True):
-        width = 5.2 * len(name)
-        best: tuple[float, tuple[float, float, str], tuple[float, float, float, float]] | None = None
-        for dx, dy, side in OFFSETS:
-            start = x + dx - {"left": 0.0, "right": width}[side]
-            box = (start, y + dy - 5, start + width, y + dy + 5)
-            outside = max(0.0, -box[0]) + max(0.0, box[2] - AREA[0])
-            cost = sum(_overlap(box, other) for other in taken) + 10 * outside + 0.1 * abs(dy)
-            if best is None or cost < best[0]:
-                best = cost, (dx, dy, side), box
-        assert best is not None
-        found.append(best[1])
-        taken.append(best[2])
-    return found
-
-
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    return max(0.0, width) * max(0.0, height)
-
-
-def published() -> Exhibit:
+def published(_: Findings) -> list[Exhibit]:
     """What only others have measured."""
-    columns = [*columns_of("published only |"), *(Column(n, "") for n in ("MATH", "BBH", "MMLU-Pro", "cost"))]
+    columns = columns_of("published only |; MATH |; BBH |; MMLU-Pro |; cost |")
     caption = (
         "As the paper prints them: trained methods whose weights are not available, with other models than here."
     )
-    return Exhibit("published", "Published figures", caption, columns, PUBLISHED, folded=True)
+    return [Exhibit("published", "Published figures", caption, columns, PUBLISHED, folded=True)]
 
 
-def accuracy_figure(findings: Findings) -> Exhibit:
-    """Accuracy by benchmark; a radar chart if there are a few of them."""
+def accuracy_figure(findings: Findings) -> list[Exhibit]:
+    """Accuracy by benchmark; a radar chart if there are three or more of them."""
     names, shown = list(findings.benchmarks), [name for name in RADAR if name in findings.outcomes]
     values = {name: findings.means(findings.outcomes[name]) for name in shown}
     rows = [[name, *(values[policy][i] for policy in shown)] for i, name in enumerate(names)]
 
     def draw(canvas: Any, palette: Palette) -> None:
         colours = dict(zip(RADAR, (palette.accent, palette.other, palette.medium, palette.hard), strict=True))
-        if not 3 <= len(names) <= MOST_SPOKES:
-            axes, count = canvas.subplots(), len(shown)
-            for i, policy in enumerate(shown):
-                places = np.arange(len(names)) + 0.8 * (i - (count - 1) / 2) / count
-                axes.barh(places, values[policy], 0.7 / count, color=colours[policy], label=label(policy))
-            name_rows(axes, palette, names)
-            axes.set_xlabel("accuracy")
-        else:
-            axes = canvas.add_subplot(projection="polar")
-            turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
-            for policy in reversed(shown):
-                ours, around = policy == "odar", ([*turns, turns[0]], [*values[policy], values[policy][0]])
-                style: Any = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}.get(policy, "-")
-                width = 2.2 if ours else 1.4
-                axes.plot(*around, color=colours[policy], linewidth=width, linestyle=style, label=label(policy))
-                if ours:
-                    axes.fill(*around, color=colours[policy], alpha=0.12, linewidth=0)
-            axes.set_xticks(turns, names)
-            axes.tick_params(axis="x", labelcolor=palette.ink, pad=6)
-            for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
-                side = round(float(np.sin(turn)), 6)  # names grow away from the circle
-                text.set_horizontalalignment("left" if side > 0 else "right" if side < 0 else "center")
-            most = max(max(each) for each in values.values())
-            top = next(limit for limit in (0.25, 0.5, 0.75, 1.0) if most <= limit)
-            axes.set_ylim(0, top)
-            axes.set_yticks([top / 2, top], [f"{top / 2:g}", f"{top:g}"])
-            axes.spines["polar"].set_color(palette.grid)
-            axes.set_theta_offset(np.pi / 2)
-            axes.set_theta_direction(-1)
+        styles: dict[str, Any] = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}
+        axes = canvas.add_subplot(projection="polar")
+        turns = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
+        for policy in reversed(shown):
+            ours, around = policy == "odar", ([*turns, turns[0]], [*values[policy], values[policy][0]])
+            line = {"linewidth": 2.2 if ours else 1.4, "linestyle": styles.get(policy, "-"), "label": label(policy)}
+            axes.plot(*around, color=colours[policy], **line)
+            if ours:
+                axes.fill(*around, color=colours[policy], alpha=0.12, linewidth=0)
+        axes.set_xticks(turns, names)
+        axes.tick_params(axis="x", labelcolor=palette.ink, pad=6)
+        for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
+            side = round(float(np.sin(turn)), 6)  # names grow away from the circle
+            text.set_horizontalalignment("left" if side > 0 else "right" if side < 0 else "center")
+        most = max(0.1, *map(max, values.values()))
+        axes.set_ylim(0, most)
+        axes.set_yticks([most / 2, most], [f"{most / 2:.2f}", f"{most:.2f}"])
+        axes.spines["polar"].set_color(palette.grid)
+        axes.set_theta_offset(np.pi / 2)
+        axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
 
     columns = [*columns_of("benchmark |"), *(Column(label(policy)) for policy in shown)]
     caption = "ODAR beside its two agents alone and the Hard path for all."
-    height = 4.4 if 3 <= len(names) <= MOST_SPOKES else 1.5 + 0.5 * len(names)
-    return Exhibit("accuracy", "Accuracy by benchmark", caption, columns, rows, draw=draw, size=(4.9, height))
+    drawn = draw if len(names) >= 3 else None
+    return [Exhibit("accuracy", "Accuracy by benchmark", caption, columns, rows, draw=drawn, size=(4.9, 4.4))]
 
 
-def mix_figure(findings: Findings) -> Exhibit:
+def mix_figure(findings: Findings) -> list[Exhibit]:
     """The share of each path by benchmark, and how it follows difficulty."""
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
@@ -300,9 +234,8 @@ def mix_figure(findings: Findings) -> Exhibit:
             for share, colour, ink in zip(row[1:4], colours, inks, strict=True):
                 axes.barh(y, share, 0.62, left=start, color=colour)
                 if share >= 0.1:
-                    axes.text(
-                        start + share / 2, y, f"{share:.0%}", ha="center", va="center", fontsize=8.5, color=ink
-                    )
+                    place = {"ha": "center", "va": "center", "fontsize": 8.5, "color": ink}
+                    axes.text(start + share / 2, y, f"{share:.0%}", **place)
                 start += share
         name_rows(axes, palette, [row[0] for row in rows])
         axes.set_xlim(0, 1)
@@ -312,64 +245,27 @@ def mix_figure(findings: Findings) -> Exhibit:
 
     notes = []
     if len(masks) > 2:
-        failed = [1 - float(findings.outcomes["single-fast"].score[mask].mean()) for mask in masks.values()]
-        hard, calls = [row[3] for row in rows[1:]], [row[4] for row in rows[1:]]
-        by_hard, by_calls = pearson(failed, hard), pearson(failed, calls)
+        failed = [1 - mean for mean in findings.means(findings.outcomes["single-fast"])]
+        by_hard, by_calls = (pearson(failed, [row[i] for row in rows[1:]]) for i in (3, 4))
         notes = [
             f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard:.2f}, "
             f"and with calls {by_calls:.2f}."
         ]
     columns = [*columns_of("benchmark |"), *(Column(path, ".0%") for path in PATHS), *columns_of("calls | .2f")]
-    return Exhibit(
-        "mix", "Paths by benchmark", "What share of each benchmark took which path.", columns, rows, [0], draw,
-        (4.9, 1.3 + 0.32 * len(rows)), notes,
-    )  # fmt: skip
+    caption, size = "What share of each benchmark took which path.", (4.9, 1.3 + 0.32 * len(rows))
+    return [Exhibit("mix", "Paths by benchmark", caption, columns, rows, [0], draw, size, notes)]
 
 
-def strata_table(findings: Findings) -> Exhibit:
+def strata_table(findings: Findings) -> list[Exhibit]:
     """Benchmarks by how often the fast agent is right on them (the paper's difficulty strata)."""
-    fast, odar = findings.means(findings.outcomes["single-fast"]), findings.means(findings.odar)
+    means = np.array([findings.means(findings.outcomes["single-fast"]), findings.means(findings.odar)])
     rows: list[list[Any]] = []
-    for name, low, high in STRATA:
-        places = [i for i, value in enumerate(fast) if low <= value < high]
-        if places:
-            base, ours = (float(np.mean([values[i] for i in places])) for values in (fast, odar))
-            rows.append([name, len(places), base, ours, ours - base])
-    base, ours = float(np.mean(fast)), float(np.mean(odar))
-    rows.append(["all", len(fast), base, ours, ours - base])
+    for name, low, high in (*STRATA, ("all", 0.0, 1.01)):
+        own = means[:, (means[0] >= low) & (means[0] < high)]
+        if own.size:
+            fast, ours = own.mean(axis=1).tolist()
+            rows.append([name, own.shape[1], fast, ours, ours - fast])
     columns = columns_of("fast agent right |; benchmarks | d; fast; ODAR; gain | +.3f")
     caption = "Benchmarks by the accuracy of the fast agent, each counting the same."
-    return Exhibit("strata", "By difficulty", caption, columns, rows, [len(rows) - 1], folded=len(fast) < 2)
-
-
-def details(findings: Findings) -> list[Exhibit]:
-    """Each benchmark by its own subjects or levels, on demand."""
-    found = []
-    for name, mask in findings.benchmarks.items():
-        strata = [stratum for stratum, own in zip(findings.arrays.items.stratum, mask, strict=True) if own]
-        for number, column in enumerate(facets(strata)):
-            values = sorted(set(column))
-            if len(values) < 2:
-                continue
-            rows = []
-            for value in values:
-                places = np.flatnonzero(mask)[[each == value for each in column]]
-                means = [
-                    float(findings.outcomes[p].score[places].mean()) for p in ("single-fast", "single-slow", "odar")
-                ]
-                mix = path_shares(findings.odar.path[places])
-                rows.append([value, len(places), *means, float(findings.odar.calls[places].mean()), _mix(mix)])
-            columns = [Column(name, ""), Column("items", "d"), Column("fast"), Column("slow"), Column("ODAR")]
-            columns += [Column("calls", ".2f"), Column("S / M / H", "")]
-            kind = f"{name}-{number + 1}"
-            found.append(
-                Exhibit(
-                    f"by-{kind}",
-                    f"{name}, {len(values)} groups",
-                    "By subject or level.",
-                    columns,
-                    rows,
-                    folded=True,
-                )
-            )
-    return found
+    folded = means.shape[1] < 2
+    return [Exhibit("strata", "By difficulty", caption, columns, rows, [len(rows) - 1], folded=folded)]

@@ -1,4 +1,4 @@
-"""IFEval: 25 instructions that a program can check, strictly or loosely.
+"""IFEval: 25 instructions that a program can check.
 
 Written from the description of the instructions in the paper (Zhou et al. 2023, "Instruction-Following Evaluation
 for Large Language Models"). GPT-4's published responses score within one point of the published figures
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 Arguments = Mapping[str, Any]
 """An instruction's arguments by their published names, `section_spliter` spelt as it is."""
@@ -50,47 +50,17 @@ _CLOSING = "\"')]*_”’"
 _MARKS = ".!?"
 
 
-class Followed(NamedTuple):
-    """Which of a prompt's instructions a response followed."""
+def follow(instructions: Sequence[str], arguments: Sequence[Arguments], response: str) -> tuple[bool, ...]:
+    """Return which of a prompt's instructions a response follows as it is (strict); an empty one follows none.
 
-    strict: tuple[bool, ...]
-    loose: tuple[bool, ...]
-
-
-def follow(instructions: Sequence[str], arguments: Sequence[Arguments], response: str) -> Followed:
-    """Check a response against its prompt's instructions.
-
-    Strict takes the response as it is. Loose forgives what models add around it: an instruction counts as followed
-    if it is in any of eight versions, without the first line, the last, or both, each with and without asterisks.
-    An empty response follows no instruction. Arguments that are None are absent: the hub's
-    file has every argument for every instruction.
+    Arguments that are None are absent: the hub's file has every argument for every instruction.
 
     Raises:
         KeyError: an instruction that is not one of the 25.
     """
-    pairs = [
-        (CHECKS[name], {key: value for key, value in (given or {}).items() if value is not None})
-        for name, given in zip(instructions, arguments, strict=True)
-    ]
-    strict = tuple(_passes(check, response, given) for check, given in pairs)
-    versions = variants(response)
-    loose = tuple(any(_passes(check, version, given) for version in versions) for check, given in pairs)
-    return Followed(strict, loose)
-
-
-def variants(response: str) -> list[str]:
-    """The eight versions of a response that loose checking accepts.
-
-    >>> variants("Sure!\\none *two*\\nBye")[3]
-    'one *two*'
-    """
-    lines = response.split("\n")
-    cuts = [response, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
-    return cuts + [cut.replace("*", "") for cut in cuts]
-
-
-def _passes(check: Check, response: str, given: Arguments) -> bool:
-    return bool(response.strip()) and check(response, given)
+    given = [{key: value for key, value in (each or {}).items() if value is not None} for each in arguments]
+    pairs = zip(instructions, given, strict=True)
+    return tuple(bool(response.strip()) and CHECKS[name](response, each) for name, each in pairs)
 
 
 def _compared(count: int, relation: str | None, bound: int) -> bool:

@@ -1,10 +1,7 @@
-"""LiveBench: one scorer a task, each by the task's published rule; similarity for what has none here."""
+"""LiveBench: by the published rule of a task, or by similarity to the ground truth (tables, and what is new)."""
 
 from __future__ import annotations
 
-import ast
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -28,14 +25,14 @@ _boxed = partial(last_boxed, bare=True)  # what its answers are written in is La
 def livebench(task: str, gold: str, response: str, answer: str) -> float:
     """The score of a response to a question with a written ground truth.
 
-    The final answer is what stands in the last <solution> tags, else what ODAR parsed. Tasks of the coding and the
-    instruction-following category have no such truth: see `program_score` and `instruction_score`.
+    The final answer is what stands in the last <solution> tags or fenced block, else what ODAR parsed. Tasks of
+    the coding and the instruction-following category have no such truth: see `program_score`, `instruction_score`.
 
     >>> livebench("typos", "their dog", "I fixed it. <solution>So their dog barked.</solution>", "")
     1.0
     """
-    tagged = _SOLUTION.findall(response)
-    final = (tagged[-1] if tagged else answer or response).strip()
+    stated = _SOLUTION.findall(response) or _FENCED.findall(response) or [answer or response]
+    final = stated[-1].strip()
     return _SCORERS.get(task, _similar)(gold, final, response)
 
 
@@ -60,7 +57,7 @@ def instruction_score(names: list[str], arguments: list[dict[str, Any]], respons
     known = [(name, given) for name, given in zip(names, arguments, strict=True) if name in CHECKS]
     if not known:
         return 0.0
-    followed = follow([name for name, _ in known], [given for _, given in known], response).strict
+    followed = follow([name for name, _ in known], [given for _, given in known], response)
     return (all(followed) + sum(followed) / len(followed)) / 2
 
 
@@ -91,114 +88,42 @@ def _groups(text: str) -> set[frozenset[str]]:
 
 
 def _words(gold: str, final: str, response: str) -> float:
-    """A short answer or a list of them, in the final answer or in the last bold text."""
-    wanted = _plain(gold)
+    """A short answer or a list of them, in the final answer, the last bold text or the last box."""
     bold = _BOLD.findall(response)
-    return float(wanted in (_plain(text) for text in (final, *bold[-1:], _boxed(response) or "")))
+    return float(_plain(gold) in (_plain(text) for text in (final, *bold[-1:], _boxed(response) or "")))
 
 
 def _plain(text: str) -> str:
     return re.sub(r"[^\w,]+", " ", text.lower()).replace(" ,", ",").replace(", ", ",").strip()
 
 
-def _exact(gold: str, final: str, response: str) -> float:
-    tail = re.sub(r"[\s*.\"'`]+", " ", (_boxed(response) or final)).strip().lower()
-    return float(tail == gold.strip().lower() or tail.endswith(f" {gold.strip().lower()}"))
-
-
 def _competition(gold: str, final: str, response: str) -> float:
     """A letter written several times over (AMC), or a number at the end (AIME)."""
-    if re.fullmatch(r"[A-E]", gold.strip()):
+    gold = gold.strip()
+    if re.fullmatch(r"[A-E]", gold):
         repeated = _REPEATED.findall(response)
-        letter = repeated[-1] if repeated else (_boxed(response) or final).strip("()*. ")
-        return float(letter == gold.strip())
-    return float(
-        math_equal(gold, final) or re.search(rf"(?<!\d){re.escape(gold.strip())}(?!\d)", response[-50:]) is not None
-    )
+        return float((repeated[-1] if repeated else (_boxed(response) or final).strip("()*. ")) == gold)
+    stated = re.search(rf"(?<!\d){re.escape(gold)}(?!\d)", response[-50:]) is not None
+    return float(stated or math_equal(gold, final))
 
 
 def _algebra(gold: str, final: str, response: str) -> float:
     return math_equal(gold.strip("$"), (_boxed(response) or final).strip("$"))
 
 
-def _rearranged(gold: str, final: str, response: str) -> float:
+def _rearranged(gold: str, final: str, _: str) -> float:
     """The order of a proof's expressions: edit similarity of two lists of numbers."""
     wanted, given = ([int(number) for number in re.findall(r"\d{1,9}", text)] for text in (gold, final))
     return similarity(wanted, given) if given else 0.0
-
-
-def _table_join(gold: str, final: str, response: str) -> float:
-    """F1 of the pairs of a mapping from column to column."""
-    wanted, given = _mapping(gold), _mapping((_FENCED.findall(response) or [final])[-1])
-    common = sum(wanted.get(key) == value for key, value in given.items())
-    return 2 * common / (len(wanted) + len(given)) if wanted and given else 0.0
-
-
-def _mapping(text: str) -> dict[Any, Any]:
-    try:
-        value = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _table(gold: str, final: str, response: str) -> float:
-    """The same rows and columns, whichever of JSON, JSON lines, CSV, TSV and Markdown they are written in."""
-    wanted, given = _cells(gold), _cells((_FENCED.findall(response) or [final])[-1])
-    return float(bool(wanted) and wanted == given)
-
-
-def _cells(text: str) -> list[dict[str, str]]:
-    text = text.strip()
-    for read in (_cells_json, _cells_lines):
-        try:
-            rows = read(text)
-        except (ValueError, AttributeError, TypeError, RecursionError, csv.Error):
-            continue
-        if rows:
-            return [{str(k).strip(): _cell(v) for k, v in row.items()} for row in rows]
-    return []
-
-
-def _cells_json(text: str) -> list[dict[str, Any]]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = [json.loads(line) for line in text.split("\n") if line.strip()]
-    if isinstance(value, dict):  # rows by their number, or a single line of JSON lines
-        value = list(value.values()) if all(isinstance(row, dict) for row in value.values()) else [value]
-    return [dict(row) for row in value]
-
-
-def _cells_lines(text: str) -> list[dict[str, Any]]:
-    lines = [
-        line.strip().strip("|") for line in text.split("\n") if line.strip() and not re.fullmatch(r"[|\s:-]+", line)
-    ]
-    separator = next((mark for mark in ("|", "\t", ",") if mark in lines[0]), ",") if lines else ","
-    return list(csv.DictReader(io.StringIO("\n".join(lines)), delimiter=separator))
-
-
-def _cell(value: Any) -> str:
-    text = "" if value is None else str(value).strip()
-    try:
-        return repr(float(text))
-    except ValueError:
-        return text
 
 
 _SCORERS: dict[str, Callable[[str, str, str], float]] = {
     "typos": _typos,
     "plot_unscrambling": _plot,
     "connections": _connections,
-    "web_of_lies_v2": _words,
-    "web_of_lies_v3": _words,
-    "zebra_puzzle": _words,
-    "spatial": _words,
-    "cta": _exact,
+    **dict.fromkeys(("web_of_lies_v2", "web_of_lies_v3", "zebra_puzzle", "spatial", "cta"), _words),
     "math_comp": _competition,
     "AMPS_Hard": _algebra,
     "olympiad": _rearranged,
-    "tablejoin": _table_join,
-    "tablereformat": _table,
 }
-"""LiveBench's tasks with a written ground truth."""
+"""LiveBench's tasks whose published rule is not similarity."""

@@ -1,13 +1,10 @@
 """Untrusted programs: run with limits in a temporary folder, without network, killed with everything they started.
 
-SandboxLimits hold for each process and, in memory, processes and disk, for the run as a whole.
-
 This protects a measurement from what a model writes by mistake: loops, fork bombs, floods of output, writes to your
 files. Against an attacker who wants to break out, run the evaluation in a container or virtual machine of its own.
 
-Resource limits count per process and per file: 32 processes of 1 GiB each are within them. Where cgroup v2 is
-available the kernel limits memory and processes of the run together; everywhere else on Linux, and for the disk, a
-thread checks every 50 ms and kills a run that is over its limits.
+Resource limits of the kernel count per process and per file; a thread checks memory, processes and disk of the run
+as a whole every 50 ms and kills a run that is over its limits.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from odar.errors import InputError
 
 _EVERY_S = 0.05
 _PROC = Path("/proc")
-_CGROUPS = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _SMALLEST_FILE = 4096
 """What every file and folder counts at least, so that a million empty files are not free."""
@@ -87,55 +83,6 @@ class Watcher(threading.Thread):
         """The run has ended: stop looking."""
         self._ended.set()
         self.join()
-
-
-class Cgroup:
-    """A cgroup v2 of one run: the kernel keeps the limits on memory and processes for all of its processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @classmethod
-    def create(cls, memory: int, processes: int, parent: Path | None = None) -> Cgroup | None:
-        """A new cgroup with these limits; None where this user may not make one or the controllers are missing."""
-        parent = parent or _own_cgroup()
-        if parent is None:
-            return None
-        try:
-            path = Path(tempfile.mkdtemp(prefix="odar-sandbox-", dir=parent))
-        except OSError:
-            return None
-        group = cls(path)
-        try:
-            (path / "memory.max").write_text(str(memory))
-            (path / "pids.max").write_text(str(processes))
-        except OSError:
-            group.remove()
-            return None
-        with contextlib.suppress(OSError):  # a machine without swap has no such file
-            (path / "memory.swap.max").write_text("0")
-        return group
-
-    def open(self) -> int:
-        """A handle to `cgroup.procs`: the process that writes 0 to it joins the cgroup."""
-        return os.open(self._path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-
-    @property
-    def exceeded(self) -> str:
-        """`memory` where the kernel killed a process for it, `processes` where it refused one, else empty."""
-        for name, file, event in (("memory", "memory.events", "oom_kill"), ("processes", "pids.events", "max")):
-            with contextlib.suppress(OSError, ValueError):
-                counts = dict(line.split() for line in (self._path / file).read_text().splitlines())
-                if int(counts.get(event, 0)):
-                    return name
-        return ""
-
-    def remove(self) -> None:
-        """Kill what is left in it, then remove it."""
-        with contextlib.suppress(OSError):
-            (self._path / "cgroup.kill").write_text("1")
-        with contextlib.suppress(OSError):
-            self._path.rmdir()
 
 
 def descendants(root: int) -> Iterator[int]:
@@ -195,19 +142,6 @@ def _unlinked(processes: list[int]) -> dict[tuple[int, int], int]:
                     if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
                         found[status.st_dev, status.st_ino] = status.st_blocks * 512
     return found
-
-
-def _own_cgroup() -> Path | None:
-    """The cgroup v2 that this process is in, where it has one with the controllers for its children."""
-    with contextlib.suppress(OSError):
-        for line in (_PROC / "self" / "cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                path = _CGROUPS / line[3:].lstrip("/")
-                for place in (path, path.parent):
-                    file = place / "cgroup.subtree_control"
-                    if file.exists() and {"memory", "pids"} <= set(file.read_text().split()):
-                        return place
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +208,7 @@ def run_python(
         command = [*isolation(), sys.executable, "-I", "-B", "-u", str(_START)]
         alone = int("--user" in isolation())  # a user namespace counts its processes by itself
         given = (int(limits.seconds) + 1, limits.memory, limits.file_size, limits.files, limits.processes, alone)
-        group = Cgroup.create(limits.run_memory, limits.processes + _OWN_PROCESSES)
-        try:
-            return _run([*command, *map(str, given), main], place, stdin, limits, group)
-        finally:
-            if group is not None:
-                group.remove()
+        return _run([*command, *map(str, given), main], place, stdin, limits)
 
 
 @cache
@@ -294,13 +223,8 @@ def isolation() -> tuple[str, ...]:
     return command if trial.returncode == 0 else ()
 
 
-def _run(
-    command: Sequence[str], place: Path, stdin: str, limits: SandboxLimits, group: Cgroup | None
-) -> ProgramResult:
+def _run(command: Sequence[str], place: Path, stdin: str, limits: SandboxLimits) -> ProgramResult:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(place), "TMPDIR": str(place), "LANG": "C.UTF-8"}
-    handle = -1 if group is None else group.open()
-    if handle >= 0:
-        environment["ODAR_SANDBOX_CGROUP"] = str(handle)
     process = subprocess.Popen(
         command,
         cwd=place,
@@ -309,20 +233,14 @@ def _run(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        pass_fds=() if handle < 0 else (handle,),
     )
-    if handle >= 0:
-        os.close(handle)
     assert process.stdin
     assert process.stdout
     assert process.stderr
     readers = [_Reader(pipe, limits.output, process) for pipe in (process.stdout, process.stderr)]
     feeder = threading.Thread(target=_feed, args=(process.stdin, stdin.encode()), daemon=True)
     feeder.start()
-    # The kernel keeps a cgroup's limits itself; nothing but this thread keeps the disk's.
     most = ResourceUsage(limits.run_memory, limits.processes + _OWN_PROCESSES, limits.disk)
-    if group is not None:
-        most = ResourceUsage(0, 0, limits.disk)
     watcher = Watcher(process.pid, place, most, lambda: _kill(process))
     timed_out = False
     try:
@@ -335,9 +253,8 @@ def _run(
     for thread in (feeder, *readers):
         thread.join()
     out, err = (reader.text for reader in readers)
-    exceeded = watcher.exceeded or (group.exceeded if group is not None else "")
     flooded = any(reader.flooded for reader in readers)
-    return ProgramResult(process.returncode, out, err, timed_out, flooded, exceeded)
+    return ProgramResult(process.returncode, out, err, timed_out, flooded, watcher.exceeded)
 
 
 class _Reader(threading.Thread):

@@ -29,7 +29,6 @@ def main(arguments: list[str]) -> None:
     """Give up rights, then run the file."""
     seconds, memory, file_size, files, processes, alone = map(int, arguments[:6])
     file = arguments[6]
-    join_cgroup()
     root = os.geteuid() == 0
     running = 0 if root or alone else _running()
     restrict_files(Path.cwd())
@@ -57,14 +56,6 @@ def limit(seconds: int, memory: int, file_size: int, files: int, processes: int 
     for kind, most in wanted:
         with contextlib.suppress(ValueError, OSError):  # a system that lacks one still has the others
             resource.setrlimit(kind, (most, most))
-
-
-def join_cgroup() -> None:
-    """Join the run's cgroup, where it has one; whatever starts later is in it, too."""
-    handle = os.environ.pop("ODAR_SANDBOX_CGROUP", "")
-    if handle:
-        os.write(int(handle), b"0")
-        os.close(int(handle))
 
 
 def restrict_files(place: Path) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
+import itertools
 import math
 import re
 import string
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -21,8 +21,7 @@ _WRAPPED = re.compile(r"\\?(?:boxed|text|texttt)\{(.*)\}", re.DOTALL)
 _OPTION = re.compile(r"\(?([a-z])\)(?:[.:]?\s.*)?", re.DOTALL)
 Grid = list[list[int]]
 ATTEMPTS = 2
-_LIST = re.compile(r"\[[\d\s,\[\]]*")
-_ROW = re.compile(r"[ \t]*\[?((?:\d[ \t,]*)+)\]?,?[ \t]*")
+_ROW = re.compile(r"[ \t]*\[?(?:\d[ \t,]*)+\]?,?[ \t]*")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WHOLE = re.compile(r"(?:option |choice |answer )?[(\[{]?([A-Za-z])[)\]}]?[.:]?", re.IGNORECASE)
 _LEADING = re.compile(r"[(\[]([A-Za-z])[)\]][.:,]?\s|([A-Z])[.):,]\s|([A-Z]) (?:is|because|since|[-–—]) ")
@@ -222,63 +221,18 @@ def grid_match(gold: Grid, response: str) -> float:
 
 
 def grids(text: str) -> list[Grid]:
-    """Every grid in a text, in its order.
+    """Every grid in a text, in its order; lines of unequal length are not a grid.
 
     >>> grids("[[0, 1]]\\nthen\\n12\\n34")
     [[[0, 1]], [[1, 2], [3, 4]]]
     """
-    found: list[tuple[int, Grid]] = []
-    rest, reached = [], 0
-    for start, end in _nested(text):
-        if (grid := _parse(text[start:end])) is not None:
-            found.append((start, grid))
-            rest += [text[reached:start], re.sub(r"[^\n]", "#", text[start:end])]  # so that places stay
-            reached = end
-    found += _drawn("".join([*rest, text[reached:]]))
-    return [grid for _, grid in sorted(found, key=lambda item: item[0])]
-
-
-def _nested(text: str) -> Iterator[tuple[int, int]]:
-    """Where lists of lists begin and end; one pass, whatever the text."""
-    for run in _LIST.finditer(text):
-        waiting: list[int] = []
-        deepest = 0
-        for match in re.finditer(r"[\[\]]", run[0]):
-            if match[0] == "[":
-                waiting.append(run.start() + match.start())
-                deepest = max(deepest, len(waiting))
-            elif waiting:
-                start = waiting.pop()
-                if not waiting:
-                    if deepest == 2:
-                        yield start, run.start() + match.end()
-                    deepest = 0
-
-
-def _parse(text: str) -> Grid | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    rows = value if isinstance(value, list) else []
-    flat = all(isinstance(row, list) and row and all(isinstance(cell, int) for cell in row) for row in rows)
-    return value if rows and flat else None
-
-
-def _drawn(text: str) -> list[tuple[int, Grid]]:
-    """Grids written as lines of digits; lines of unequal length are not a grid."""
-    found: list[tuple[int, Grid]] = []
-    start, rows, position = 0, Grid(), 0
-    for line in [*text.split("\n"), ""]:
-        match = _ROW.fullmatch(line)
-        if match:
-            start = start if rows else position
-            rows.append([int(digit) for digit in re.findall(r"\d", match[1])])
-        else:
-            if rows and len({len(row) for row in rows}) == 1:
-                found.append((start, rows))
-            rows = []
-        position += len(line) + 1
+    for pattern, new in ((r"\[\s*\[|\]\s*\]", "\n#\n"), (r"\]\s*(?:,\s*)?\[", "\n")):
+        text = re.sub(pattern, new, text)  # JSON lists become lines of digits
+    found: list[Grid] = []
+    for whole, part in itertools.groupby(map(_ROW.fullmatch, text.split("\n")), bool):
+        rows = [[int(digit) for digit in re.findall(r"\d", match[0])] for match in part if match]
+        if whole and len({len(row) for row in rows}) == 1:
+            found.append(rows)
     return found
 
 

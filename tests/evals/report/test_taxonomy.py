@@ -8,7 +8,7 @@ import pytest
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
 from odar.evals.replay.simulate import Setting
-from odar.evals.report.findings import KINDS, fields_of, taxonomy
+from odar.evals.report.findings import KINDS, error_kinds, fields_of
 from odar.policy.fusion import VERIFY
 from support.panels import synthetic_panel
 
@@ -19,18 +19,17 @@ def arrays(tmp_path_factory):
 
 
 def sorted_errors(arrays):
-    return taxonomy(arrays, Setting.of(arrays.header), run(arrays, "odar"))
+    return error_kinds(arrays, Setting.of(arrays.header), run(arrays, "odar"))
 
 
 def test_every_error_has_one_kind_and_nothing_else_has(arrays):
     found, outcome = sorted_errors(arrays), run(arrays, "odar")
-    assert [kind in KINDS for kind in found.kinds] == (outcome.score < 0.5).tolist()
-    assert sum(found.counts.values()) == (outcome.score < 0.5).sum()
-    assert {"E1", "E3", "E4", "E5", "E6"} <= {kind for kind, count in found.counts.items() if count}
+    assert [kind in KINDS for kind in found] == (outcome.score < 0.5).tolist()
+    assert {"E1", "E3", "E4", "E5", "E6"} <= set(found)
 
 
 def test_each_kind_means_what_it_says(arrays):
-    found, outcome = np.array(sorted_errors(arrays).kinds), run(arrays, "odar")
+    found, outcome = np.array(sorted_errors(arrays)), run(arrays, "odar")
     assert (outcome.best[found == "E4"] == 1).all()
     assert (outcome.best[np.isin(found, ["E1", "E3", "E5", "E6"])] == 0).all()
     assert (arrays.answers.judgment[found == "E3", VERIFY] == 1).all()
@@ -44,10 +43,10 @@ def test_each_kind_means_what_it_says(arrays):
 
 
 def test_experts_count_only_where_they_choose_a_model(arrays):
-    assert sorted_errors(arrays).counts["E2"] == 0
+    assert "E2" not in sorted_errors(arrays)
     models = {**arrays.header.models, "slow": ["deep", "deeper"]}
     with_choice = replace(arrays, header=replace(arrays.header, models=models))
-    found = np.array(sorted_errors(with_choice).kinds)
+    found = np.array(sorted_errors(with_choice))
     assert set(np.array(arrays.items.category)[found == "E2"]) == {"Knowledge", "Coding"}  # all were sent to math
 
 

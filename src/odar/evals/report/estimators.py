@@ -1,0 +1,109 @@
+"""Ablations of the difficulty estimator, by training it again on a recording (SPEC 7.3).
+
+It is trained without a group of features, or on one domain to route another. Every estimate is made by a fit that
+has not seen the item. Routing is by the question alone, as in the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from odar.difficulty.estimator import LearnedEstimator
+from odar.difficulty.features import GROUPS
+from odar.difficulty.training import EPOCHS, STEPS, cross_predict
+from odar.errors import InputError
+from odar.evals.replay.policies import SEEDS, oracle_router, random_matched
+from odar.evals.replay.simulate import prior_of, route, simulate_paths, targets_of
+from odar.evals.report.draw import Exhibit, columns_of
+from odar.evals.report.findings import Findings
+from odar.evals.router_quality import auroc, pearson
+from odar.policy.fusion import FAST
+from odar.policy.path import HARD, MEDIUM, Thresholds
+from odar.policy.rules import Array, Bools
+
+TRAINED_ON = "Mathematics"
+"""The domain whose estimator routes the others, as in the paper."""
+LEAST_ROWS = 50
+"""Items of a domain below which no estimator is trained on it, and none is judged on it."""
+_NO_FIELD = ("Imported", "Own questions")
+"""Categories that do not name a field: each set counts as a domain."""
+
+
+def features(findings: Findings) -> list[Exhibit]:
+    """The shipped estimator beside one trained again on all features, and without each group.
+
+    Raises:
+        InputError: too few items.
+    """
+    arrays, setting = findings.arrays, findings.setting.changed({"mode": "prior"})
+    target, best = targets_of(arrays), oracle_router(arrays, setting).path
+    names = {"": "as shipped", "none": "all 24, trained again", **{group: f"without {group}" for group in GROUPS}}
+    rows: list[list[Any]] = []
+    for without, name in names.items():
+        prior = prior_of(arrays, setting.changed({"without": without}))
+        outcome = simulate_paths(arrays, setting, route(arrays, setting, prior))
+        figures = (outcome.path == best, outcome.score, outcome.calls)
+        rows.append([name, pearson(prior, target), *(float(each.mean()) for each in figures)])
+    chance, paths = random_matched(arrays, setting), route(arrays, setting).path
+    by_chance = np.mean([np.random.default_rng(seed).permutation(paths) == best for seed in SEEDS])
+    shares = [float(each.mean()) for each in (by_chance, chance.score, chance.calls)]
+    rows.append(["at random, same mix of paths", 0.0, *shares])
+    columns = columns_of("estimator |; r with d* | .2f; routing accuracy | .1%; accuracy; calls | .2f")
+    caption = (
+        "Routing by the question alone. Each estimator is trained on the other folds of this recording, starting "
+        "from the shipped one. Routing accuracy: share of items on the cheapest path that answers best."
+    )
+    return [Exhibit("features", "Groups of features", caption, columns, rows, [0])]
+
+
+def transfer(findings: Findings) -> list[Exhibit]:
+    """Train on one domain and route every other category.
+
+    Raises:
+        InputError: too few items to train on, no other domain, or no texts.
+    """
+    arrays, setting = findings.arrays, findings.setting.changed({"mode": "prior"})
+    pairs = zip(arrays.items.keys, arrays.items.category, strict=True)
+    names = np.array([key.set if category in _NO_FIELD else category for key, category in pairs])
+    source, features = names == TRAINED_ON, arrays.items.features
+    if source.sum() < LEAST_ROWS or not features.shape[1]:
+        raise InputError(
+            f"{source.sum()} items of {TRAINED_ON} cannot teach an estimator; at least {LEAST_ROWS} are needed"
+        )
+    others = [
+        name for name in dict.fromkeys(names.tolist()) if name != TRAINED_ON and (names == name).sum() >= LEAST_ROWS
+    ]
+    if not others:
+        raise InputError(f"no other domain than {TRAINED_ON} has {LEAST_ROWS} items")
+    target, wrong = targets_of(arrays), 1 - arrays.answers.score[:, FAST] >= 0.5
+    best, thresholds = oracle_router(arrays, setting).path, Thresholds(setting.tau1, setting.tau2)
+    epochs = _epochs(int(source.sum()))
+    model = LearnedEstimator(epochs=epochs, seeds=SEEDS[:1]).fit(features[source], target[source])
+
+    def figures(difficulty: Array, own: Bools) -> tuple[float, float]:
+        """Routing accuracy, and AUROC of telling what the fast agent gets wrong; NaN if that is all or nothing."""
+        path = thresholds.paths(difficulty)
+        taken = path if arrays.verified else np.where(path == MEDIUM, HARD, path)
+        both = 0 < wrong[own].mean() < 1
+        return float((taken == best[own]).mean()), auroc(difficulty, wrong[own]) if both else float("nan")
+
+    rows = []
+    for name in others:
+        own = names == name
+        trained = cross_predict(features[own], target[own], epochs=_epochs(int(own.sum())))
+        (accuracy, area), (moved, moved_area) = figures(trained, own), figures(model.predict(features[own]), own)
+        retained = moved / accuracy if accuracy else float("nan")
+        rows.append([f"{TRAINED_ON} → {name}", int(own.sum()), accuracy, moved, retained, area, moved_area])
+    columns = columns_of(
+        "trained → applied |; items | d; own routing acc. | .1%; transferred | .1%; retained | .0%; own AUROC; "
+        "transferred AUROC"
+    )
+    caption = "Own: an estimator that was trained on other items of the domain it routes. By the question alone."
+    return [Exhibit("transfer", "Out of domain", caption, columns, rows)]
+
+
+def _epochs(rows: int) -> int:
+    """Passes over few rows: a quarter of the steps of a full training, or the paper's 50."""
+    return max(EPOCHS, int(np.ceil(STEPS * 32 / rows / 4)))

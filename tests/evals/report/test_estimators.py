@@ -1,0 +1,61 @@
+"""Estimators trained again on a recording: without groups of features, and on one domain for another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from odar.errors import InputError
+from odar.evals.replay.arrays import load_arrays
+from odar.evals.report.estimators import features, transfer
+from odar.evals.report.findings import gather
+from odar.policy.fusion import FAST
+from support.panels import synthetic_panel
+
+BENCHMARKS = (("alpha", "Mathematics"), ("beta", "Coding"))
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory):
+    """240 items whose fast answer fails if the first semantic feature is high, in both domains."""
+    arrays = load_arrays(synthetic_panel(tmp_path_factory.mktemp("study"), 240, benchmarks=BENCHMARKS))
+    rng, phi = np.random.default_rng(0), arrays.items.features.copy()
+    phi[:, 14] = 8 * rng.random(240)  # tf-idf of mathematics
+    score = arrays.answers.score.copy()
+    score[:, FAST] = phi[:, 14] < 4
+    changed = replace(
+        arrays, items=replace(arrays.items, features=phi), answers=replace(arrays.answers, score=score)
+    )
+    (found,) = gather({"study": changed})
+    return found
+
+
+def test_the_group_that_tells_is_missed(findings):
+    (exhibit,) = features(findings)
+    rows = {row["estimator"]: row for row in exhibit.records()}
+    assert next(iter(rows)) == "as shipped"
+    full = rows["all 24, trained again"]["r with d*"]
+    assert full > 0.5 > rows["without semantic"]["r with d*"] + 0.2
+    assert full == pytest.approx(rows["without structural"]["r with d*"], abs=0.15)
+    assert all(0 <= row["routing accuracy"] <= 1 <= row["calls"] for row in rows.values())
+
+
+def test_what_is_learned_on_one_domain_serves_another(findings):
+    (exhibit,) = transfer(findings)
+    (row,) = exhibit.records()
+    assert (row["trained → applied"], row["items"]) == ("Mathematics → Coding", 120)
+    assert row["transferred AUROC"] > 0.9 and row["own AUROC"] > 0.8
+    assert row["retained"] == pytest.approx(row["transferred"] / row["own routing acc."])
+
+
+def test_too_few_items_are_said(findings):
+    arrays = findings.arrays
+    small = replace(findings, arrays=arrays.rows(np.arange(240) < 30))
+    with pytest.raises(InputError, match="30 rows cannot teach an estimator"):
+        features(small)
+    with pytest.raises(InputError, match="15 items of Mathematics cannot teach"):
+        transfer(small)
+    with pytest.raises(InputError, match="no other domain than Mathematics has 50 items"):
+        transfer(replace(findings, arrays=arrays.rows(arrays.of_set("alpha"))))
