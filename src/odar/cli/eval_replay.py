@@ -275,12 +275,14 @@ def _portable(value: float) -> float | str:
 @click.option("--out", type=UserPath(), default="report.html", show_default=True, metavar="FILE", help="The page.")
 @_calibration_option
 @_split_option
+@click.option("--train", default="Mathematics", show_default=True, help="What to train on, out of domain.")
 @click.option("--json", "as_json", is_flag=True, help="Print every table as JSON; write no page.")
 def report(
     recordings: tuple[str, ...],
     out: str,
     calibration: str | None,
     split: str | None,
+    train: str,
     as_json: bool,
 ) -> None:
     """Write one HTML file with every table and figure; it needs no network and no script.
@@ -291,7 +293,7 @@ def report(
     Adversarial rewrites make a question look harder (injection) or easier (masking) than it is. If a recording
     holds BENCHMARK+ATTACK, the answers to the rewritten questions count; otherwise the questions are rewritten and
     routed, and the recorded answers are replayed on the new paths. Out of domain, the difficulty estimator is
-    trained on mathematics and routes the others; at least 50 items of each are needed.
+    trained on one category or benchmark and routes the others; at least 50 items of each are needed.
 
     \b
     odar eval report runs/starter.jsonl --out report.html
@@ -300,7 +302,7 @@ def report(
     from odar.evals.report.findings import gather
     from odar.evals.report.page import to_json, write_report
 
-    parts = gather(load_panels(recordings, calibration, split or ""))
+    parts = gather(load_panels(recordings, calibration, split or ""), train)
     if as_json:
         click.echo(to_json(parts))
         return

@@ -47,6 +47,8 @@ def test_what_is_learned_on_one_domain_serves_another(findings):
     (row,) = exhibit.records()
     assert (row["trained → applied"], row["items"]) == ("Mathematics → Coding", 120)
     assert row["transferred AUROC"] > 0.9 and row["own AUROC"] > 0.8
+    (by_set,) = transfer(replace(findings, train="beta"))[0].records()
+    assert by_set["trained → applied"] == "beta → Mathematics"
     assert row["retained"] == pytest.approx(row["transferred"] / row["own routing acc."])
 
 

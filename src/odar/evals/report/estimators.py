@@ -23,8 +23,6 @@ from odar.policy.fusion import FAST
 from odar.policy.path import HARD, MEDIUM, Thresholds
 from odar.policy.rules import Array, Bools
 
-TRAINED_ON = "Mathematics"
-"""The domain whose estimator routes the others, as in the paper."""
 LEAST_ROWS = 50
 """Items of a domain below which no estimator is trained on it, and none is judged on it."""
 _NO_FIELD = ("Imported", "Own questions")
@@ -59,24 +57,26 @@ def features(findings: Findings) -> list[Exhibit]:
 
 
 def transfer(findings: Findings) -> list[Exhibit]:
-    """Train on one domain and route every other category.
+    """Train on one domain, a category or a benchmark, and route every other category.
 
     Raises:
         InputError: too few items to train on, no other domain, or no texts.
     """
-    arrays, setting = findings.arrays, findings.setting.changed({"mode": "prior"})
+    arrays, setting, train = findings.arrays, findings.setting.changed({"mode": "prior"}), findings.train
     pairs = zip(arrays.items.keys, arrays.items.category, strict=True)
-    names = np.array([key.set if category in _NO_FIELD else category for key, category in pairs])
-    source, features = names == TRAINED_ON, arrays.items.features
+    names = np.array(
+        [key.set if key.set == train or category in _NO_FIELD else category for key, category in pairs]
+    )
+    source, features = names == train, arrays.items.features
     if source.sum() < LEAST_ROWS or not features.shape[1]:
         raise InputError(
-            f"{source.sum()} items of {TRAINED_ON} cannot teach an estimator; at least {LEAST_ROWS} are needed"
+            f"{source.sum()} items of {train} cannot teach an estimator; at least {LEAST_ROWS} are needed"
         )
     others = [
-        name for name in dict.fromkeys(names.tolist()) if name != TRAINED_ON and (names == name).sum() >= LEAST_ROWS
+        name for name in dict.fromkeys(names.tolist()) if name != train and (names == name).sum() >= LEAST_ROWS
     ]
     if not others:
-        raise InputError(f"no other domain than {TRAINED_ON} has {LEAST_ROWS} items")
+        raise InputError(f"no other domain than {train} has {LEAST_ROWS} items")
     target, wrong = targets_of(arrays), 1 - arrays.answers.score[:, FAST] >= 0.5
     best, thresholds = oracle_router(arrays, setting).path, Thresholds(setting.tau1, setting.tau2)
     epochs = _epochs(int(source.sum()))
@@ -95,7 +95,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
         trained = cross_predict(features[own], target[own], epochs=_epochs(int(own.sum())))
         (accuracy, area), (moved, moved_area) = figures(trained, own), figures(model.predict(features[own]), own)
         retained = moved / accuracy if accuracy else float("nan")
-        rows.append([f"{TRAINED_ON} → {name}", int(own.sum()), accuracy, moved, retained, area, moved_area])
+        rows.append([f"{train} → {name}", int(own.sum()), accuracy, moved, retained, area, moved_area])
     columns = columns_of(
         "trained → applied |; items | d; own routing acc. | .1%; transferred | .1%; retained | .0%; own AUROC; "
         "transferred AUROC"

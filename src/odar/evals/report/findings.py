@@ -64,6 +64,8 @@ class Findings:
     main: list[Standing]
     others: list[PanelArrays]
     """Recordings of the same questions with other models or prompts."""
+    train: str
+    """The category or benchmark whose estimator routes the others in the out-of-domain study."""
 
     @property
     def odar(self) -> PolicyOutcome:
@@ -102,7 +104,7 @@ class Findings:
         return f"self-consistency:k={min(5, self.arrays.samples)}"
 
 
-def gather(panels: Mapping[str, PanelArrays]) -> list[Findings]:
+def gather(panels: Mapping[str, PanelArrays], train: str = "Mathematics") -> list[Findings]:
     """Replay everything: a part for each pair of models, ablations that were recorded within it."""
     parts: dict[str, PanelArrays] = {}
     others: dict[str, list[PanelArrays]] = {}
@@ -113,10 +115,10 @@ def gather(panels: Mapping[str, PanelArrays]) -> list[Findings]:
             parts[name] = arrays
         else:
             others.setdefault(base, []).append(arrays)
-    return [_replayed(name, arrays, others.get(name, [])) for name, arrays in parts.items()]
+    return [_replayed(name, arrays, others.get(name, []), train) for name, arrays in parts.items()]
 
 
-def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays]) -> Findings:
+def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays], train: str) -> Findings:
     clean = np.array(["+" not in key.set for key in recorded.items.keys])
     arrays = recorded.rows(clean) if clean.any() else recorded
     outcomes: dict[str, PolicyOutcome] = {}
@@ -131,7 +133,7 @@ def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays]) -> Fi
             outcomes[spec] = found
     main = [outcomes[spec] for spec in ("odar", *suites(arrays)["baselines"]) if spec in outcomes]
     rows = standings(arrays, main, outcomes["odar"])
-    return Findings(name, recorded, arrays, Setting.of(arrays.header), outcomes, left_out, rows, others)
+    return Findings(name, recorded, arrays, Setting.of(arrays.header), outcomes, left_out, rows, others, train)
 
 
 def missing_commands(findings: Findings) -> list[tuple[str, str]]:
