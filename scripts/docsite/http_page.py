@@ -70,11 +70,12 @@ def _extras() -> str:
 
 
 def _value(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a field's value where the field can also be null."""
-    match schema:
-        case {"anyOf": [value, {"type": "null"}]}:
-            return dict(value)
-    return schema
+    """The schema of a field's value where the field can also be null, or is defined elsewhere."""
+    values = [each for each in schema.get("anyOf", [schema]) if each != {"type": "null"}]
+    if len(values) > 1:
+        return {"anyOf": values}
+    name = values[0].get("$ref", "").rpartition("/")[2]
+    return dict(description()["components"]["schemas"][name] if name else values[0])
 
 
 def _kind(name: str, schema: dict[str, Any]) -> str:
@@ -84,9 +85,10 @@ def _kind(name: str, schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " · ".join(f"`{value}`" for value in schema["enum"])
     if "anyOf" in schema:
-        return " or ".join(_kind("", each) for each in schema["anyOf"])
+        return " or ".join(_kind("", _value(each)) for each in schema["anyOf"])
     if schema.get("type") == "array":
-        return f"list of {_kind('', schema['items'])}s" if "type" in schema["items"] else "list"
+        item = _value(schema["items"])
+        return f"list of {_kind('', item)}s" if "type" in item else "list"
     low = schema.get("minimum", schema.get("exclusiveMinimum"))
     high = schema.get("maximum")
     bounds = "" if low is None or abs(low) >= 2**53 else f" {'>' if 'exclusiveMinimum' in schema else '≥'} {low}"

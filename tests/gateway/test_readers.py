@@ -12,6 +12,7 @@ from odar.conversation import ToolChoice
 from odar.gateway.chat import read_chat
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError
+from odar.gateway.fields import read_json
 from odar.gateway.messages import read_messages
 from odar.gateway.responses import read_responses
 
@@ -162,7 +163,7 @@ def test_what_an_assistant_said_thought_and_called():
         ({"system": 7}, "system"),
         ({"system": [{"type": "text"}]}, "system[0].text"),
         ({"temperature": 1.5}, "temperature"),
-        ({"stop_sequences": [1]}, "stop_sequences"),
+        ({"stop_sequences": [1]}, "stop_sequences[0]"),
         ({"tools": [{"type": "custom"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "all"}}, "tool_choice.type"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
@@ -300,7 +301,7 @@ def test_responses_name_the_field_that_is_wrong(fields, param):
         (said({"type": "image_url"}), "messages[0].content[0].image_url"),
         (said({"type": "image_url", "image_url": {"url": 7}}), "messages[0].content[0].image_url.url"),
         (said({"type": "image_url", "image_url": {"url": "data:text/html;base64,AA=="}}), "messages[0].content[0].image_url.url"),
-        (said({"type": "image_url", "image_url": "data:image/png;base64,?"}), "messages[0].content[0].image_url.url"),
+        (said({"type": "image_url", "image_url": "data:image/png;base64,?"}), "messages[0].content[0].image_url"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice"),
@@ -333,6 +334,48 @@ def test_a_developer_is_the_system_by_another_name():
     ask = chat(messages=[{"role": "developer", "content": "Be brief."}, TURN])
     assert [turn.role for turn in ask.query.messages] == ["system", "user"]
     assert ask.query.messages[0].wire.value["role"] == "developer"
+
+
+# ── what a refusal says ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": None}, "model: is missing"),
+        ({"n": "s3cret"}, "n: must be an integer, not a string"),
+        ({"n": 1.5}, "n: must be an integer, not a fraction"),
+        ({"n": 129}, "n: must be an integer <= 128"),
+        ({"stop": 7}, "stop: must be a string or a list, not an integer"),
+        ({"messages": []}, "messages: must be a list of length >= 1"),
+        (
+            {"messages": [{"role": "s3cret", "content": "x"}]},
+            "messages[0].role: is not one of: assistant, developer, system, tool, user",
+        ),
+        ({"tool_choice": "s3cret"}, "tool_choice: is not one of: auto, none, required"),
+        (
+            {"odar": {"paths": "s3cret"}},
+            "odar.paths: is unknown; known are path, max_calls, max_cost, deadline_s, explain, target",
+        ),
+        ({"odar": {"target": {"calls": 2, "cost_usd": 1}}}, "odar.target: a target is either calls or cost_usd, not both"),
+        ({"odar": {"target": {"calls": 0.5}}}, "odar.target.calls: must be a number >= 1.0"),
+        ({"odar": []}, "odar: must be a JSON object, not a list"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_what_is_allowed_and_never_what_was_sent(fields, message):
+    with pytest.raises(ApiError) as refused:
+        chat(**fields)
+    assert refused.value.message == message
+
+
+def test_a_body_that_is_no_object_is_refused():
+    with pytest.raises(ApiError, match="body: must be a JSON object, not a list"):
+        read_chat([])
+
+
+def test_whole_numbers_may_have_a_point():
+    assert read_json(b'{"n": 2.0, "t": 2.5, "big": 1e300}') == {"n": 2, "t": 2.5, "big": 1e300}
+    assert isinstance(read_json(b"2.0"), int)
 
 
 # ── whatever is sent ────────────────────────────────────────────────────────────────────────────────────────

@@ -4,150 +4,170 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from odar.conversation import NO_OPTIONS, Format, Image, Message, Options, Tool, ToolCall, Wire
+from msgspec import Meta, Struct
+
+from odar.conversation import NO_OPTIONS, Format, Message, Options, Tool, ToolCall, Wire
 from odar.formats import dump_json
 from odar.gateway.chat_request import (
     ChatRequest,
-    read_image,
-    read_model,
+    Content,
+    Function,
+    RequestBody,
+    ToolMode,
+    further_fields,
+    read_content,
     read_schema,
-    read_tool,
     read_tool_choice,
-    take_extras,
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
-from odar.gateway.fields import Fields
+from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, extras_of, pieces, thinking_of
 from odar.providers.base import Delta
 from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
 from odar.types import Answer, Candidate, Query, Spend
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-_PLAIN = frozenset({"role", "content", "tool_calls", "tool_call_id"})
+
+class CalledFunction(Struct):
+    """The function that a model called."""
+
+    name: str
+    arguments: str | None = None
+
+
+class Call(Struct):
+    """A call of a tool in a turn of the assistant."""
+
+    id: str
+    function: CalledFunction
+
+
+class Turn(Struct):
+    """One turn of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    tool_calls: list[Call] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatTool(Struct):
+    """A tool; only functions can be compared between models."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class JsonSchema(Struct):
+    """A named schema for the answer."""
+
+    name: str
+    schema: dict[str, Any] | None = None
+
+
+class ResponseFormat(Struct):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class ChatBody(RequestBody, kw_only=True):
+    """The body of a request; of further fields, `odar.forwarding` lists those that are sent on."""
+
+    messages: Annotated[list[Turn], Meta(min_length=1)]
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: list[ChatTool] | None = None
+    tool_choice: ToolMode | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: str | None = None
+    user: str | None = None
+    stream_options: dict[str, Any] | None = None
+
+
+_KNOWN = frozenset(ChatBody.__struct_fields__)
+_WITHOUT_OPTIONS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
+_PLAIN = frozenset(Turn.__struct_fields__)
 
 
 def read_chat(body: Any) -> ChatRequest:
     """A chat-completions request; fields nobody here knows go into `options.extra`."""
-    fields = Fields(body)
-    model = read_model(fields)
-    listed = fields.needed("messages", fields.items("messages"))
-    turns = tuple(_turn(turn, f"messages[{i}]") for i, turn in enumerate(listed))
-    if not turns:
-        raise fields.bad("messages", "is empty; put at least one turn into it")
-    stream = fields.flag("stream") or False
-    stream_options = fields.table("stream_options") or {}
-    extras = take_extras(fields)
-    return ChatRequest(
-        model, Query.of(turns, _options(fields)), extras, stream, stream_options.get("include_usage") is True
+    request = convert(body, ChatBody)
+    turns = tuple(
+        _turn(turn, raw, i) for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True))
     )
+    # Most clients say no more than whom they ask, and what.
+    options = NO_OPTIONS if body.keys() <= _WITHOUT_OPTIONS else _options(request, body)
+    usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
+    return ChatRequest.of(request, Query.of(turns, options), include_usage=usage)
 
 
-def _options(fields: Fields) -> Options:
-    if not fields.rest():  # most clients say no more than whom they ask, and what
-        return NO_OPTIONS
-    named = "max_completion_tokens"
-    newer, older = fields.integer(named, at_least=1), fields.integer("max_tokens", at_least=1)
-    wanted, top = fields.flag("logprobs"), fields.integer("top_logprobs", at_most=20)
-    if top is not None and not wanted:
-        raise fields.bad("top_logprobs", "needs logprobs to be true")
+def _options(request: ChatBody, body: Mapping[str, Any]) -> Options:
+    newer, older = request.max_completion_tokens, request.max_tokens
+    if request.top_logprobs is not None and not request.logprobs:
+        raise bad_field("top_logprobs", "needs logprobs to be true")
+    stop = request.stop
     return Options(
-        temperature=fields.number("temperature", at_most=2),
-        top_p=fields.number("top_p", at_most=1),
+        temperature=request.temperature,
+        top_p=request.top_p,
         max_tokens=older if newer is None else newer,
-        max_tokens_field=named if newer is not None else "max_tokens" if older is not None else "",
-        stop=fields.texts("stop"),
-        seed=fields.integer("seed", at_least=-(2**63), at_most=2**63 - 1),
-        n=fields.integer("n", at_least=1, at_most=128) or 1,
-        top_logprobs=(top or 0) if wanted else None,
-        tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(fields.items("tools") or ())),
-        tool_choice=read_tool_choice(fields.any("tool_choice"), fields),
-        parallel_tools=fields.flag("parallel_tool_calls"),
-        format=_format(fields.table("response_format")),
-        user=fields.text("user"),
-        effort=fields.text("reasoning_effort"),
-        extra=fields.rest(),
+        max_tokens_field="max_completion_tokens" if newer else "max_tokens" if older else "",
+        stop=None if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        seed=request.seed,
+        n=request.n or 1,
+        top_logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        tools=tuple(
+            Tool(tool.function.name, tool.function.description or "", tool.function.parameters, Wire(PROTOCOL, raw))
+            for tool, raw in zip(request.tools or (), body.get("tools") or (), strict=True)
+        ),
+        tool_choice=read_tool_choice(request.tool_choice),
+        parallel_tools=request.parallel_tool_calls,
+        format=_format(request.response_format, body.get("response_format")),
+        user=request.user,
+        effort=request.reasoning_effort,
+        extra=further_fields(body, _KNOWN),
     )
 
 
-def _turn(turn: Any, where: str) -> Message:
-    fields = Fields(turn, where)
-    role = fields.needed("role", fields.choice("role", _ROLES))
-    content = fields.any("content")
-    calls = tuple(
-        _call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(fields.items("tool_calls") or ())
-    )
-    call_id = fields.text("tool_call_id")
-    if role == "tool" and call_id is None:
-        raise fields.bad("tool_call_id", "is missing: which call is this the result of?")
-    text, images, foreign = _content(content, f"{where}.content")
+def _turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
+    role, content = turn.role, turn.content
+    if role == "tool" and turn.tool_call_id is None:
+        raise bad_field(f"messages[{index}].tool_call_id", "is missing: which call is this the result of?")
     if content is None and role != "assistant":
-        raise fields.bad("content", "is missing")
-    plain = isinstance(content, str | None) and role != "developer" and not turn.keys() - _PLAIN
+        raise bad_field(f"messages[{index}].content", "is missing")
+    text, images, foreign = read_content(content, f"messages[{index}].content")
+    plain = isinstance(content, str | None) and role != "developer" and raw.keys() <= _PLAIN
     return Message(
         role="system" if role == "developer" else role,
         text=text,
         images=images,
-        tool_calls=calls,
-        tool_call_id=call_id,
-        wire=None if plain else Wire(PROTOCOL, turn),
+        tool_calls=tuple(
+            ToolCall(call.id, call.function.name, call.function.arguments or "") for call in turn.tool_calls or ()
+        ),
+        tool_call_id=turn.tool_call_id,
+        wire=None if plain else Wire(PROTOCOL, raw),
         untranslated=foreign,
     )
 
 
-def _content(content: Any, where: str) -> tuple[str, tuple[Image, ...], tuple[str, ...]]:
-    """The text and the images in it, and the kinds of content that are neither."""
-    if content is None or isinstance(content, str):
-        return content or "", (), ()
-    if not isinstance(content, list):
-        raise bad_field(where, "must be a string or a list of parts")
-    texts: list[str] = []
-    images: list[Image] = []
-    foreign: list[str] = []
-    for i, part in enumerate(content):
-        fields = Fields(part, f"{where}[{i}]")
-        kind = fields.needed("type", fields.text("type"))
-        if kind in ("text", "refusal"):
-            texts.append(fields.needed(kind, fields.text(kind)))
-        elif kind == "image_url":
-            address = fields.needed("image_url", fields.any("image_url"))
-            url = address.get("url") if isinstance(address, dict) else address
-            images.append(read_image(url, f"{where}[{i}].image_url.url"))
-        else:
-            foreign.append(kind)
-    return "\n".join(texts), tuple(images), tuple(foreign)
-
-
-def _call(call: Any, where: str) -> ToolCall:
-    fields = Fields(call, where)
-    call_id = fields.needed("id", fields.text("id"))
-    function = Fields(fields.needed("function", fields.table("function")), f"{where}.function")
-    name = function.needed("name", function.text("name"))
-    return ToolCall(call_id, name, function.text("arguments") or "")
-
-
-def _tool(tool: Any, where: str) -> Tool:
-    fields = Fields(tool, where)
-    if (kind := fields.text("type")) != "function":
-        raise fields.bad("type", f"{kind!r} is not supported; only function tools can be compared between models")
-    function = fields.needed("function", fields.table("function"))
-    return read_tool(Fields(function, f"{where}.function"), "parameters", Wire(PROTOCOL, tool))
-
-
-def _format(body: dict[str, Any] | None) -> Format | None:
-    if body is None:
+def _format(form: ResponseFormat | None, raw: Any) -> Format | None:
+    if form is None or form.type == "text":
         return None
-    fields = Fields(body, "response_format")
-    match fields.needed("type", fields.choice("type", ("text", "json_object", "json_schema"))):
-        case "json_object":
-            return Format(wire=Wire(PROTOCOL, body))
-        case "json_schema":
-            inner = Fields(fields.needed("json_schema", fields.table("json_schema")), "response_format.json_schema")
-            name = inner.needed("name", inner.text("name"))
-            where = "response_format.json_schema.schema"
-            return read_schema(inner.any("schema") or {}, where, name, Wire(PROTOCOL, body))
-    return None
+    if form.type == "json_object":
+        return Format(wire=Wire(PROTOCOL, raw))
+    named = needed(form.json_schema, "response_format.json_schema")
+    where = "response_format.json_schema.schema"
+    return read_schema(named.schema or {}, where, named.name, Wire(PROTOCOL, raw))
 
 
 DONE = b"data: [DONE]\n\n"

@@ -1,4 +1,4 @@
-"""A parsed request, the same for every protocol: the question, the model, limits, pictures, tools and formats.
+"""A request of any protocol: what all bodies have in common, and the question, the limits and the images in it.
 
 The gateway fetches nothing. But a model server that is handed `http://169.254.169.254/…` as an image may, from a
 network that the client cannot reach. An address that shows this is refused here; a public name that leads to an
@@ -13,22 +13,23 @@ import dataclasses
 import ipaddress
 import socket
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from odar.conversation import Format, Image, Message, Tool, ToolChoice, Wire
+import msgspec
+from msgspec import Meta, Struct
+
+from odar.conversation import Format, Image, Message, ToolChoice, Wire
 from odar.errors import InputError
 from odar.gateway.errors import ApiError, bad_field
-from odar.gateway.fields import Fields
+from odar.gateway.fields import Count, convert, needed, read_number
 from odar.inputs import MAX_BYTES
 from odar.policy.response_format import schema_fault
 from odar.policy.target import Target
-from odar.types import Path, Query
+from odar.types import Query
 
-MODEL_CHARACTERS = 256
-"""The longest name of a model."""
 MAX_BETAS = 50
 _HEADERS = {
     b"anthropic-beta": "betas",
@@ -41,16 +42,86 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
-    """The `odar` object of a request: limits tighten the configured ones, never loosen them."""
+class TargetField(Struct, frozen=True, forbid_unknown_fields=True):
+    """Mean calls or US dollars that requests with this target meet together; one of the two."""
 
-    path: str | None = None
-    max_calls: int | None = None
-    max_cost: float | None = None
-    deadline_s: float | None = None
-    explain: bool = False
-    target: Target | None = None
+    calls: Annotated[float, Meta(ge=1)] | None = None
+    cost_usd: Annotated[float, Meta(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            Target.of(calls=self.calls, cost_usd=self.cost_usd)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+
+class Extras(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits and wishes for ODAR; they tighten the configured limits, never loosen them."""
+
+    path: Annotated[Literal["simple", "medium", "hard"], Meta(description="Path, with model odar.")] | None = None
+    max_calls: Count | None = None
+    max_cost: Annotated[float, Meta(ge=0, description="US dollars.")] | None = None
+    deadline_s: Annotated[float, Meta(gt=0)] | None = None
+    explain: Annotated[bool, Meta(description="Return candidates, energies and the ledger too.")] | None = None
+    mean: TargetField | None = msgspec.field(default=None, name="target")
+
+    @property
+    def target(self) -> Target | None:
+        """The mean that the request must meet together with others."""
+        return Target.of(calls=self.mean.calls, cost_usd=self.mean.cost_usd) if self.mean is not None else None
+
+
+NO_EXTRAS = Extras()
+
+
+class RequestBody(Struct, kw_only=True):
+    """What the body of every question has."""
+
+    model: Annotated[str, Meta(max_length=256)]
+    stream: bool | None = None
+    odar: Extras | None = None
+
+
+class ImageAddress(Struct):
+    """An image in a chat completion."""
+
+    url: str
+
+
+class ImageSource(Struct):
+    """An image in a message of Anthropic's."""
+
+    type: Literal["base64", "url"]
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+
+class Part(Struct):
+    """A part of a message's content; each type has some of the fields, and unknown types may have others."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | ImageAddress | None = None
+    source: Any = None
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+    tool_use_id: str | None = None
+    content: Any = None
+
+
+Content = str | list[Part]
+ToolMode = Literal["auto", "none", "required"]
+
+
+class Function(Struct):
+    """A function that a model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,42 +130,17 @@ class ChatRequest:
 
     model: str
     query: Query
-    extras: Extras = Extras()
+    extras: Extras = NO_EXTRAS
     stream: bool = False
     include_usage: bool = False
     """Usage in the last chunk of a chat-completions stream."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     """What the protocol wants repeated in the answer."""
 
-
-def read_model(fields: Fields) -> str:
-    """The name of the model that is asked for."""
-    model: str = fields.needed("model", fields.text("model"))
-    if len(model) > MODEL_CHARACTERS:
-        raise fields.bad("model", f"is longer than {MODEL_CHARACTERS} characters; GET /v1/models lists the names")
-    return model
-
-
-def take_extras(fields: Fields, where: str = "odar") -> Extras:
-    """The `odar` object of a request; a field in it that nobody knows is a mistake, and named."""
-    body = fields.table("odar")
-    if body is None:
-        return Extras()
-    own = Fields(body, where)
-    deadline = own.number("deadline_s")
-    if deadline == 0:
-        raise own.bad("deadline_s", "0 leaves no time; leave it out for the configured deadline")
-    extras = Extras(
-        path=own.choice("path", tuple(Path)),
-        max_calls=own.integer("max_calls", at_least=1),
-        max_cost=own.number("max_cost"),
-        deadline_s=deadline,
-        explain=own.flag("explain") or False,
-        target=_take_target(own),
-    )
-    for name in own.rest():
-        raise own.bad(name, "is unknown; known are path, max_calls, max_cost, deadline_s, explain, target")
-    return extras
+    @classmethod
+    def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
+        """The request that a body makes."""
+        return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
 
 
 def with_headers(ask: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
@@ -120,71 +166,97 @@ def with_headers(ask: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> Ch
             body.setdefault("target", {})[name] = value
         else:
             body[name] = value
-    told = take_extras(Fields({"odar": body}), "header x-odar")
-    extras = {f.name: getattr(ask.extras, f.name) or getattr(told, f.name) for f in dataclasses.fields(Extras)}
+    told = convert(body, Extras, "header x-odar")
+    extras = {name: getattr(ask.extras, name) or getattr(told, name) for name in Extras.__struct_fields__}
     return dataclasses.replace(ask, extras=Extras(**extras))
 
 
 def _number(header: str, text: str) -> float:
     try:
-        return float(text)
+        return read_number(text)
     except ValueError:
         raise bad_field(f"header {header}", "is not a number") from None
 
 
-def _take_target(own: Fields) -> Target | None:
-    """Mean calls or dollars to meet: {"calls": 1.8} or {"cost_usd": 0.002}."""
-    body = own.table("target")
-    if body is None:
-        return None
-    fields = Fields(body, "odar.target")
-    calls, cost = fields.number("calls"), fields.number("cost_usd")
-    for name in fields.rest():
-        raise fields.bad(name, "is unknown; known are calls, cost_usd")
-    try:
-        return Target.of(calls=calls, cost_usd=cost)
-    except InputError as error:
-        raise own.bad("target", str(error)) from None
+def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The fields of a body that its definition does not have; null counts as left out."""
+    return {name: value for name, value in body.items() if name not in known and value is not None}
 
 
-def read_image(url: Any, where: str) -> Image:
+def to_content(value: Any, where: str) -> Content:
+    """Convert content that only some types of parts or items have."""
+    kind: Any = Content
+    content: Content = convert(value, kind, where)
+    return content
+
+
+def read_content(
+    content: Content | None, where: str, skip: Collection[str] = ()
+) -> tuple[str, tuple[Image, ...], tuple[str, ...]]:
+    """The text and the images of a message in any protocol, and the types of parts that are neither.
+
+    >>> read_content([Part("text", text="See"), Part("file")], "content")
+    ('See', (), ('file',))
+    """
+    if content is None or isinstance(content, str):
+        return content or "", (), ()
+    texts: list[str] = []
+    images: list[Image] = []
+    foreign: list[str] = []
+    for i, part in enumerate(content):
+        match part.type:
+            case "text" | "input_text" | "output_text":
+                texts.append(needed(part.text, f"{where}[{i}].text"))
+            case "refusal":
+                texts.append(needed(part.refusal, f"{where}[{i}].refusal"))
+            case "image_url" | "input_image" | "image":
+                images.append(_image(part, f"{where}[{i}]"))
+            case kind if kind not in skip:
+                foreign.append(kind)
+    return "\n".join(texts), tuple(images), tuple(foreign)
+
+
+def _image(part: Part, where: str) -> Image:
+    if part.type != "image":
+        if isinstance(part.image_url, ImageAddress):
+            return read_image(part.image_url.url, f"{where}.image_url.url")
+        return read_image(needed(part.image_url, f"{where}.image_url"), f"{where}.image_url")
+    source = convert(needed(part.source, f"{where}.source"), ImageSource, f"{where}.source")
+    if source.type == "url":
+        return read_image(needed(source.url, f"{where}.source.url"), f"{where}.source.url")
+    media_type = needed(source.media_type, f"{where}.source.media_type")
+    return Image(media_type, _decode(needed(source.data, f"{where}.source.data"), f"{where}.source.data"))
+
+
+def read_image(url: str, where: str) -> Image:
     """An image by its address: http(s), or data: with the bytes in it.
 
     >>> read_image("data:image/png;base64,Li4u", "image").data
     b'...'
     """
-    if not isinstance(url, str):
-        raise bad_field(where, "must be the address of an image")
     if url.startswith(("http://", "https://")):
         return Image("image/*", url=url)
     head, comma, data = url.partition(",")
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
         raise bad_field(where, "must be an http(s) address or data:image/…;base64,…")
-    return Image(media_type, decode(data, where))
+    return Image(media_type, _decode(data, where))
 
 
-def decode(data: Any, where: str) -> bytes:
-    """A picture in base64 as bytes."""
+def _decode(data: str, where: str) -> bytes:
     try:
         picture = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError, TypeError):
+    except (binascii.Error, ValueError):
         raise bad_field(where, "is not valid base64") from None
     if len(picture) > MAX_BYTES:
         raise ApiError(413, f"{where}: a picture may have {MAX_BYTES // 1024**2} MB", "image_too_large", where)
     return picture
 
 
-def read_tool(fields: Fields, schema_name: str, wire: Wire | None) -> Tool:
-    """A function of the client's."""
-    name = fields.needed("name", fields.text("name"))
-    return Tool(name, fields.text("description") or "", fields.table(schema_name), wire)
-
-
-def read_tool_choice(choice: Any, fields: Fields) -> ToolChoice | None:
+def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
     """OpenAI's `tool_choice`; chat completions and responses name a function in two ways.
 
-    >>> read_tool_choice({"type": "function", "function": {"name": "f"}}, Fields({}))
+    >>> read_tool_choice({"type": "function", "function": {"name": "f"}})
     ToolChoice(mode='tool', name='f')
     """
     match choice:
@@ -194,13 +266,11 @@ def read_tool_choice(choice: Any, fields: Fields) -> ToolChoice | None:
             return ToolChoice(choice)
         case {"type": "function", "function": {"name": str(name)}} | {"type": "function", "name": str(name)}:
             return ToolChoice("tool", name)
-    raise fields.bad("tool_choice", 'must be "auto", "none", "required" or a function by name')
+    raise bad_field("tool_choice", 'must be "auto", "none", "required" or a function by name')
 
 
-def read_schema(schema: Any, where: str, name: str, wire: Wire | None) -> Format:
+def read_schema(schema: dict[str, Any], where: str, name: str, wire: Wire | None) -> Format:
     """A response format with a schema, refused where the schema itself is wrong."""
-    if not isinstance(schema, dict):
-        raise bad_field(where, "must be a JSON schema")
     if fault := schema_fault(schema):
         raise bad_field(where, f"is not a usable JSON schema: {fault}")
     return Format(schema, name, wire)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -28,7 +29,7 @@ from odar.gateway.chat_request import ChatRequest
 from odar.gateway.endpoint import Endpoint, WireProtocol
 from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
 from odar.gateway.exchange import JsonResponse
-from odar.gateway.fields import Fields
+from odar.gateway.fields import convert
 from odar.gateway.records import ApiKey
 from odar.gateway.service import Service
 from odar.store.document import to_document
@@ -331,17 +332,23 @@ def _breakers(service: Service) -> dict[str, dict[str, Any]]:
     }
 
 
+class Question(Struct, forbid_unknown_fields=True):
+    """A question that is asked on the dashboard."""
+
+    question: str
+    model: str | None = None
+    path: str | None = None
+    max_cost: float | None = None
+
+
 def read_question(body: Any) -> ChatRequest:
     """Read a question with a path and a limit as a chat of one turn."""
-    fields = Fields(body)
-    question = fields.needed("question", fields.text("question"))
-    if not question.strip():
-        raise fields.bad("question", "is empty")
-    model = fields.text("model") or "odar"
-    limits = {"path": fields.text("path"), "max_cost": fields.number("max_cost")}
-    for name in fields.rest():
-        raise fields.bad(name, "is unknown; known are question, model, path, max_cost")
-    return read_chat({"model": model, "messages": [{"role": "user", "content": question}], "odar": limits})
+    asked = convert(body, Question)
+    if not asked.question.strip():
+        raise bad_field("question", "is empty")
+    limits = {"path": asked.path, "max_cost": asked.max_cost}
+    turn = {"role": "user", "content": asked.question}
+    return read_chat({"model": asked.model or "odar", "messages": [turn], "odar": limits})
 
 
 def write_document(answer: Answer, ask: ChatRequest) -> dict[str, Any]:

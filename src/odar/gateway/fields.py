@@ -1,17 +1,17 @@
-"""A request's JSON: how much it may hold, and its fields, each taken once, checked, and named where it is wrong.
+"""A request body: JSON of limited size and depth, and its conversion to the msgspec Structs that define requests.
 
-What no reader took is left over, and passes through to the upstream. Sizes are checked before anything is built. A
-limit on bytes alone is not enough: 32 MB may be one picture, which is read in a moment, or 800,000 messages, which
-take seconds and a gigabyte.
+Sizes are checked before anything is built. A limit on bytes alone is not enough: 32 MB may be one picture, which is
+read in a moment, or 800,000 messages, which take seconds and a gigabyte.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from odar.difficulty.features import token_count
 from odar.errors import one_line
@@ -22,115 +22,98 @@ from odar.types import Query
 T = TypeVar("T")
 MAX_DEPTH = 64
 """Deepest nesting of a request's JSON."""
-_SHOWN = 40
+MAX_INTEGER = 2**53
+Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
+_KINDS = {
+    "array": "a list",
+    "bool": "a boolean",
+    "float": "a number",
+    "int": "an integer",
+    "object": "a JSON object",
+    "str": "a string",
+}
+"""JSON's types by their names in msgspec's errors."""
+_EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `(\w+)`|(.*))")
+_NESTED = frozenset({"$ref", "enum", "items", "properties"})
+_NAMED = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
-class Fields:
-    """The fields of one object in a request.
+def convert(value: Any, kind: type[T], where: str = "") -> T:
+    """Convert a value of a request's JSON to a type; fields of a Struct that it does not define are ignored.
 
-    >>> fields = Fields({"n": 2, "top_k": 5})
-    >>> fields.integer("n", at_least=1), fields.text("user"), fields.rest()
-    (2, None, {'top_k': 5})
+    Args:
+        value: what `read_json` returned, or a part of it.
+        kind: what it must be.
+        where: the name of the field that holds the value; empty for a whole body.
+
+    Raises:
+        ApiError: 400; it names the field and the type of its value.
+
+    >>> convert("2", int, "n")
+    Traceback (most recent call last):
+    odar.gateway.errors.ApiError: n: must be an integer, not a string
     """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _bad_value(str(error), kind, where) from None
 
-    def __init__(self, body: Any, where: str = "") -> None:
-        if not isinstance(body, dict):
-            raise bad_field(where or "body", f"must be a JSON object, not {_show(body)}")
-        self.where = where
-        self._left = {name: value for name, value in body.items() if value is not None}
 
-    def any(self, name: str) -> Any:
-        """The value, whatever it is; null counts as left out."""
-        return self._left.pop(name, None)
+def _bad_value(error: str, kind: Any, where: str) -> ApiError:
+    """Msgspec's error in our words: it can quote the value, and does not list what is allowed."""
+    message, _, path = error.rpartition(" - at `$") if error.endswith("`") else (error, "", "")
+    message, path = (message, path[:-1]) if message else (error, "")
+    param = (where + path).lstrip(".")
+    if found := _NAMED.fullmatch(message):
+        name = one_line(found[2], 60)
+        known = ", ".join(_schema_at(kind, path).get("properties", ()))
+        fault = "is missing" if found[1].startswith("missing") else f"is unknown; known are {known}"
+        return bad_field(f"{param}.{name}" if param else name, fault)
+    if message.startswith("Invalid enum value"):
+        return bad_field(param, f"is not one of: {', '.join(_schema_at(kind, path)['enum'])}")
+    if not (found := _EXPECTED.fullmatch(message)):
+        return bad_field(param or "body", message)
+    if found[2] == "null":
+        return bad_field(param or "body", "is missing")
+    wanted = " or ".join(_KINDS.get(each, each) for each in found[1].split(" | ") if each != "null")
+    given = "" if found[2] is None else f", not {'a fraction' if found[2] == 'float' else _KINDS.get(found[2])}"
+    return bad_field(param or "body", f"must be {wanted}{found[3] or ''}{given}")
 
-    def text(self, name: str) -> str | None:
-        """A string."""
-        return self._of(name, str, "a string")
 
-    def flag(self, name: str) -> bool | None:
-        """True or false."""
-        return self._of(name, bool, "true or false")
+@cache
+def _schema_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    (schema,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    return schema, parts
 
-    def table(self, name: str) -> dict[str, Any] | None:
-        """An object."""
-        return self._of(name, dict, "an object")
 
-    def items(self, name: str) -> list[Any] | None:
-        """A list."""
-        return self._of(name, list, "a list")
+def _schema_at(kind: Any, path: str) -> dict[str, Any]:
+    """The JSON schema at a path such as `.messages[0].role`: of an object, or of a word."""
+    schema, parts = _schema_of(kind)
+    for step in ["", *re.findall(r"\w+", path)]:
+        if step:
+            schema = schema["items"] if step.isdigit() else schema["properties"][step]
+        nested = (each for each in schema.get("anyOf", ()) if not each.keys().isdisjoint(_NESTED))
+        schema = next(nested, schema)
+        schema = parts[schema["$ref"]] if "$ref" in schema else schema
+    return schema
 
-    def integer(self, name: str, *, at_least: int = 0, at_most: int = 2**53) -> int | None:
-        """A whole number."""
-        value = self.any(name)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if value is None or (
-            isinstance(value, int) and not isinstance(value, bool) and at_least <= value <= at_most
-        ):
-            return value
-        raise self.bad(name, f"{_show(value)} is not a whole number from {at_least} to {at_most}")
 
-    def number(self, name: str, *, at_least: float = 0.0, at_most: float = math.inf) -> float | None:
-        """A number."""
-        value = self.any(name)
-        if value is None:
-            return None
-        if isinstance(value, int | float) and not isinstance(value, bool) and at_least <= value <= at_most:
-            return value
-        bounds = f"at least {at_least:g}" if at_most == math.inf else f"from {at_least:g} to {at_most:g}"
-        raise self.bad(name, f"{_show(value)} is not a number {bounds}")
-
-    def choice(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        """One of these words."""
-        value = self.any(name)
-        if value is None:
-            return None
-        if isinstance(value, str) and value in allowed:
-            return value
-        raise self.bad(name, f"{_show(value)} is not one of: {', '.join(allowed)}")
-
-    def texts(self, name: str) -> tuple[str, ...] | None:
-        """A string or a list of strings."""
-        value = self.any(name)
-        if value is None:
-            return None
-        values = [value] if isinstance(value, str) else value
-        if isinstance(values, list) and all(isinstance(each, str) for each in values):
-            return tuple(values)
-        raise self.bad(name, f"{_show(value)} is neither a string nor a list of strings")
-
-    def needed(self, name: str, value: Any) -> Any:
-        """The value, which must be there."""
-        if value is None:
-            raise self.bad(name, "is missing")
-        return value
-
-    def rest(self) -> Mapping[str, Any]:
-        """What nobody took."""
-        return self._left
-
-    def bad(self, name: str, message: str) -> ApiError:
-        """A refusal that names this field."""
-        return bad_field(f"{self.where}.{name}" if self.where else name, message)
-
-    def _of(self, name: str, kind: type[T], what: str) -> T | None:
-        value = self.any(name)
-        if value is None or isinstance(value, kind):
-            return value
-        raise self.bad(name, f"must be {what}, not {_show(value)}")
+def needed(value: T | None, where: str) -> T:
+    """The value of a field that its kind of object must have."""
+    if value is None:
+        raise bad_field(where, "is missing")
+    return value
 
 
 def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     """The JSON in a request body, refused where it is none, too deep, or no valid text.
 
-    >>> read_json(b'{"a": [1]}', max_depth=2)
-    {'a': [1]}
+    >>> read_json(b'{"a": [1.0, 0.5]}', max_depth=2)
+    {'a': [1, 0.5]}
     """
     try:
-        value = _DECODER.decode(body.decode())
-        if b"\\ud" in body or b"\\uD" in body:  # the only way to write half of a surrogate pair
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+        value = _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else one_line(error, 120)
         raise bad_field("body", f"is not valid JSON: {why}") from None
     if body.count(b"{") + body.count(b"[") > max_depth and deeper_than(max_depth, value):
@@ -138,16 +121,15 @@ def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     return value
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+def read_number(text: str) -> float:
+    """A number with a point or an exponent; 1.0 is an integer in JSON schemas, and counts as one here."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is out of range")
+    return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
-
-
-def _show(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+_DECODER = msgspec.json.Decoder(float_hook=read_number)
 
 
 MAX_VALUES = 100_000

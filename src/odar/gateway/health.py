@@ -12,8 +12,8 @@ from starlette.routing import Route
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError
 from odar.gateway.exchange import JsonResponse, read_body
-from odar.gateway.fields import Fields, read_json
-from odar.gateway.openapi import description
+from odar.gateway.fields import convert, read_json
+from odar.gateway.openapi import Feedback, description
 from odar.gateway.service import Service
 from odar.types import Query
 
@@ -62,17 +62,14 @@ class _Health:
         grant = self._service.access.identify(request.scope)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
-        fields = Fields(read_json(body))
-        trace_id = fields.needed("trace_id", fields.text("trace_id"))
-        correct = fields.needed("correct", fields.flag("correct"))
-        note = fields.text("note") or ""
-        for name in fields.rest():
-            raise fields.bad(name, "is unknown; known are trace_id, correct, note")
-        allowed = await self._service.may_see(trace_id, grant)
+        mark = convert(read_json(body), Feedback)
+        allowed = await self._service.may_see(mark.trace_id, grant)
         by = None if grant is None else grant.key_id
-        if not allowed or not await self._service.recorder.feedback(trace_id, correct, note, by):
-            raise ApiError(404, f"there is no trace {trace_id!r}", "trace_not_found", "trace_id")
-        return JsonResponse({"trace_id": trace_id, "recorded": True})
+        if not allowed or not await self._service.recorder.feedback(
+            mark.trace_id, mark.correct, mark.note or "", by
+        ):
+            raise ApiError(404, f"there is no trace {mark.trace_id!r}", "trace_not_found", "trace_id")
+        return JsonResponse({"trace_id": mark.trace_id, "recorded": True})
 
     async def healthz(self, request: Request) -> Response:
         """The process is alive."""

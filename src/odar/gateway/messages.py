@@ -2,183 +2,193 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from odar.agents.flow import PROGRESS
-from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.formats import dump_json
 from odar.gateway.chat_request import (
     ChatRequest,
-    decode,
-    read_image,
-    read_model,
+    Content,
+    Part,
+    RequestBody,
+    further_fields,
+    read_content,
     read_schema,
-    read_tool,
-    take_extras,
+    to_content,
 )
-from odar.gateway.errors import ApiError, anthropic_body, bad_field
-from odar.gateway.fields import Fields
+from odar.gateway.errors import ApiError, anthropic_body
+from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, extras_of, pieces
 from odar.providers.anthropic_wire import PROTOCOL, tool_use
 from odar.providers.base import Delta
 from odar.types import Answer, Candidate, Query, Spend
 
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
-_PRIVATE = frozenset({"thinking", "redacted_thinking"})
-"""Blocks that only the provider that wrote them can read."""
+_READ_APART = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
+"""Blocks that are neither text nor images, nor unknown; only the provider that wrote its thinking can read it."""
+
+
+class Turn(Struct):
+    """One turn; results of tools are in turns of the user."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
+class MessagesTool(Struct):
+    """A function of the client's, or a tool of Anthropic's, which has another type."""
+
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class Choice(Struct):
+    """Whether a tool must be called."""
+
+    type: Literal["auto", "any", "none", "tool"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class OutputFormat(Struct):
+    """The form of the answer."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct):
+    """How hard to think, and in which form to answer."""
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class CountBody(RequestBody, kw_only=True):
+    """The body of a request to count tokens."""
+
+    messages: Annotated[list[Turn], Meta(min_length=1)]
+    system: Content | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    stop_sequences: str | list[str] | None = None
+    tools: list[MessagesTool] | None = None
+    tool_choice: Choice | None = None
+    output_config: OutputConfig | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class MessagesBody(CountBody, kw_only=True):
+    """The body of a request; of further fields, `odar.forwarding` lists those that Anthropic upstreams get."""
+
+    max_tokens: Count
+
+
+_KNOWN = frozenset(MessagesBody.__struct_fields__)
 
 
 def read_messages(body: Any) -> ChatRequest:
     """Read a Messages request; unknown fields are sent to Anthropic upstreams only."""
-    fields = Fields(body)
-    model = read_model(fields)
-    max_tokens = fields.needed("max_tokens", fields.integer("max_tokens", at_least=1))
-    listed = fields.needed("messages", fields.items("messages"))
-    turns = [*_system(fields.any("system"))]
-    for i, turn in enumerate(listed):
-        turns += _turns(turn, f"messages[{i}]")
-    if not listed:
-        raise fields.bad("messages", "is empty; put at least one turn into it")
-    stream = fields.flag("stream") or False
-    extras = take_extras(fields)
-    return ChatRequest(model, Query.of(tuple(turns), _options(fields, max_tokens)), extras, stream)
+    request = convert(body, MessagesBody)
+    turns: list[Message] = []
+    if request.system is not None:
+        wire = None if isinstance(request.system, str) else Wire(PROTOCOL, {"content": body["system"]})
+        turns.append(Message("system", _system(request.system, "system"), wire=wire))
+    for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
+        turns += _turns(turn, raw, f"messages[{i}].content")
+    return ChatRequest.of(request, Query.of(tuple(turns), _options(request, body)))
 
 
-def _options(fields: Fields, max_tokens: int) -> Options:
-    tools = fields.items("tools") or ()
-    choice, parallel = _tool_choice(fields.table("tool_choice"))
-    metadata = fields.table("metadata") or {}
-    user = metadata.get("user_id")
-    config = Fields(fields.table("output_config") or {}, "output_config")
+def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
+    stop, choice, config = request.stop_sequences, request.tool_choice, request.output_config or OutputConfig()
+    alone = None if choice is None else choice.disable_parallel_tool_use
+    user = (request.metadata or {}).get("user_id")
     return Options(
-        temperature=fields.number("temperature", at_most=1),
-        top_p=fields.number("top_p", at_most=1),
-        max_tokens=max_tokens,
-        stop=fields.texts("stop_sequences"),
-        tools=tuple(_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)),
-        tool_choice=choice,
-        parallel_tools=parallel,
-        format=_format(config.table("format")),
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=request.max_tokens,
+        stop=None if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
+        tools=tuple(
+            _tool(tool, raw, i)
+            for i, (tool, raw) in enumerate(zip(request.tools or (), body.get("tools") or (), strict=True))
+        ),
+        tool_choice=None if choice is None else _tool_choice(choice),
+        parallel_tools=None if alone is None else not alone,
+        format=None if config.format is None else _format(config.format, body["output_config"]["format"]),
         user=user if isinstance(user, str) else None,
-        effort=config.text("effort"),
+        effort=config.effort,
         protocol=PROTOCOL,
-        extra=fields.rest(),
+        extra=further_fields(body, _KNOWN),
     )
 
 
-def _system(system: Any, where: str = "system") -> list[Message]:
-    if system is None:
-        return []
-    if isinstance(system, str):
-        return [Message("system", system)]
-    if not isinstance(system, list):
-        raise bad_field(where, "must be a string or a list of text blocks")
-    texts = [Fields(block, f"{where}[{i}]") for i, block in enumerate(system)]
-    text = "\n\n".join(block.needed("text", block.text("text")) for block in texts)
-    return [Message("system", text, wire=Wire(PROTOCOL, {"content": system}))]
+def _system(content: Content, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(needed(block.text, f"{where}[{i}].text") for i, block in enumerate(content))
 
 
-def _turns(turn: Any, where: str) -> list[Message]:
+def _turns(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
     """Read one turn; results of tools become separate turns, as in the other protocols."""
-    fields = Fields(turn, where)
-    role = fields.needed("role", fields.choice("role", ("user", "assistant", "system")))
-    content = fields.needed("content", fields.any("content"))
+    role, content = turn.role, turn.content
     if role == "system":
-        (said,) = _system(content, f"{where}.content")
-        return [dataclasses.replace(said, wire=Wire(PROTOCOL, {"role": role, "content": content}))]
+        return [Message(role, _system(content, where), wire=Wire(PROTOCOL, raw))]
     if isinstance(content, str):
         return [Message(role, content)]
-    if not isinstance(content, list):
-        raise fields.bad("content", "must be a string or a list of blocks")
-    blocks = [Fields(block, f"{where}.content[{i}]") for i, block in enumerate(content)]
-    kinds = [block.needed("type", block.text("type")) for block in blocks]
-    results = [_result(b, content[i]) for i, b in enumerate(blocks) if kinds[i] == "tool_result"]
-    unsigned = [kind == "thinking" and not content[i].get("signature") for i, kind in enumerate(kinds)]  # our own
-    others = [i for i, kind in enumerate(kinds) if kind != "tool_result" and not unsigned[i]]
-    if not others:
-        return results
-    texts: list[str] = []
-    images: list[Image] = []
+    results: list[Message] = []
     calls: list[ToolCall] = []
-    foreign: list[str] = []
-    for i in others:
-        match kinds[i]:
-            case "text":
-                texts.append(blocks[i].needed("text", blocks[i].text("text")))
-            case "image":
-                images.append(_image(blocks[i]))
-            case "tool_use":
-                calls.append(_call(blocks[i]))
-            case kind if kind not in _PRIVATE:
-                foreign.append(kind)
-    wire = Wire(PROTOCOL, {"role": role, "content": [content[i] for i in others]})
-    said = Message(role, "\n".join(texts), tuple(images), tuple(calls), wire=wire, untranslated=tuple(foreign))
-    return [*results, said]
+    kept: list[Any] = []
+    for i, (part, block) in enumerate(zip(content, raw["content"], strict=True)):
+        if part.type == "tool_result":
+            results.append(_result(part, block, f"{where}[{i}]"))
+            continue
+        if part.type == "tool_use":
+            calls.append(_call(part, f"{where}[{i}]"))
+        if part.type != "thinking" or block.get("signature"):  # thinking without one is our own
+            kept.append(block)
+    if not kept:
+        return results
+    text, images, foreign = read_content(content, where, _READ_APART)
+    wire = Wire(PROTOCOL, {"role": role, "content": kept})
+    return [*results, Message(role, text, images, tuple(calls), wire=wire, untranslated=foreign)]
 
 
-def _result(fields: Fields, block: dict[str, Any]) -> Message:
-    call_id = fields.needed("tool_use_id", fields.text("tool_use_id"))
-    content = fields.any("content")
+def _result(part: Part, block: Mapping[str, Any], where: str) -> Message:
+    call_id = needed(part.tool_use_id, f"{where}.tool_use_id")
+    content = None if part.content is None else to_content(part.content, f"{where}.content")
+    text, images, foreign = read_content(content, f"{where}.content")
     wire = Wire(PROTOCOL, {"role": "user", "content": [block]})
-    if content is None or isinstance(content, str):
-        return Message("tool", content or "", tool_call_id=call_id, wire=wire)
-    if not isinstance(content, list):
-        raise fields.bad("content", "must be a string or a list of blocks")
-    texts: list[str] = []
-    images: list[Image] = []
-    foreign: list[str] = []
-    for i, part in enumerate(content):
-        inner = Fields(part, f"{fields.where}.content[{i}]")
-        kind = inner.needed("type", inner.text("type"))
-        if kind == "text":
-            texts.append(inner.needed("text", inner.text("text")))
-        elif kind == "image":
-            images.append(_image(inner))
-        else:
-            foreign.append(kind)
-    return Message("tool", "\n".join(texts), tuple(images), (), call_id, wire, tuple(foreign))
+    return Message("tool", text, images, (), call_id, wire, foreign)
 
 
-def _image(fields: Fields) -> Image:
-    source = Fields(fields.needed("source", fields.table("source")), f"{fields.where}.source")
-    kind = source.needed("type", source.choice("type", ("base64", "url")))
-    if kind == "url":
-        return read_image(source.needed("url", source.text("url")), f"{source.where}.url")
-    media_type = source.needed("media_type", source.text("media_type"))
-    return Image(media_type, decode(source.needed("data", source.text("data")), f"{source.where}.data"))
+def _call(part: Part, where: str) -> ToolCall:
+    arguments = convert(part.input or {}, dict[str, Any], f"{where}.input")
+    call_id, name = needed(part.id, f"{where}.id"), needed(part.name, f"{where}.name")
+    return ToolCall(call_id, name, json.dumps(arguments, ensure_ascii=False))
 
 
-def _call(fields: Fields) -> ToolCall:
-    call_id, name = fields.needed("id", fields.text("id")), fields.needed("name", fields.text("name"))
-    return ToolCall(call_id, name, json.dumps(fields.table("input") or {}, ensure_ascii=False))
+def _tool(tool: MessagesTool, raw: Mapping[str, Any], index: int) -> Tool:
+    wire = Wire(PROTOCOL, raw)
+    if tool.type not in (None, "custom"):
+        return Tool(tool.name or str(tool.type), wire=wire, hosted=str(tool.type))
+    return Tool(needed(tool.name, f"tools[{index}].name"), tool.description or "", tool.input_schema, wire)
 
 
-def _tool(tool: Any, where: str) -> Tool:
-    fields = Fields(tool, where)
-    if (kind := fields.text("type")) not in (None, "custom"):
-        return Tool(fields.text("name") or str(kind), wire=Wire(PROTOCOL, tool), hosted=str(kind))
-    return read_tool(fields, "input_schema", Wire(PROTOCOL, tool))
+def _tool_choice(choice: Choice) -> ToolChoice:
+    if choice.type == "tool":
+        return ToolChoice("tool", needed(choice.name, "tool_choice.name"))
+    return ToolChoice(_CHOICES[choice.type])
 
 
-def _tool_choice(body: dict[str, Any] | None) -> tuple[ToolChoice | None, bool | None]:
-    if body is None:
-        return None, None
-    fields = Fields(body, "tool_choice")
-    kind = fields.needed("type", fields.choice("type", ("auto", "any", "none", "tool")))
-    alone = fields.flag("disable_parallel_tool_use")
-    name = fields.needed("name", fields.text("name")) if kind == "tool" else ""
-    return ToolChoice(_CHOICES.get(kind, kind), name), None if alone is None else not alone
-
-
-def _format(form: dict[str, Any] | None) -> Format | None:
-    if form is None:
-        return None
-    fields = Fields(form, "output_config.format")
-    fields.needed("type", fields.choice("type", ("json_schema",)))
-    wire = Wire(PROTOCOL, {"format": form})
-    return read_schema(fields.any("schema"), "output_config.format.schema", "answer", wire)
+def _format(form: OutputFormat, raw: Mapping[str, Any]) -> Format:
+    return read_schema(form.schema, "output_config.format.schema", "answer", Wire(PROTOCOL, {"format": raw}))
 
 
 _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}

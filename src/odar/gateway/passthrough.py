@@ -8,71 +8,84 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from odar.conversation import Options, Wire
 from odar.errors import BudgetExceeded
 from odar.formats import dump_json
 from odar.forwarding import select_body
-from odar.gateway.chat_request import ChatRequest, read_model, take_extras, with_headers
+from odar.gateway.chat_request import ChatRequest, RequestBody, with_headers
 from odar.gateway.endpoint import Endpoint, Listening, RequestState
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.exchange import EVENTS, JSON
-from odar.gateway.fields import Fields, check_values, read_json
+from odar.gateway.fields import MAX_INTEGER, check_values, convert, read_json
 from odar.providers.base import Message, Reply, Request, Sampling, forward_body
 from odar.types import Path, Query, Step
 
 MAX_INPUTS = 2048
 """Texts in one request, as many as OpenAI takes."""
-_MAX_SAMPLES = 128
 _DEFAULT_TOKENS = 16
 """Length of a completion where the client sets none, as OpenAI documents it: servers differ, some have no limit."""
 
 
+Tokens = Annotated[list[int], Meta(min_length=1)]
+Texts = str | Annotated[list[str | int | Tokens], Meta(min_length=1)]
+"""A text, several, tokens, or several lists of tokens."""
+
+
+class EmbeddingsBody(RequestBody, kw_only=True):
+    """The body of a request for embeddings; `odar.forwarding` lists the further fields that are sent on."""
+
+    input: Texts
+
+
+class CompletionsBody(RequestBody, kw_only=True):
+    """The body of a request to continue texts; `odar.forwarding` lists the further fields that are sent on."""
+
+    prompt: Texts
+    suffix: str | None = None
+    max_tokens: Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=128)] | None = None
+
+
 def read_embeddings(body: Any) -> ChatRequest:
-    """A request for embeddings; `echo` holds the fields that can be sent on."""
-    fields = Fields(body)
-    return _request(fields, _texts(fields, "input"), 0, 1)
+    """A request for embeddings."""
+    request = convert(body, EmbeddingsBody)
+    return ChatRequest.of(request, _query(_texts(request.input, "input"), 0, 1))
 
 
 def read_completions(body: Any) -> ChatRequest:
-    """A request for completions of texts."""
-    fields = Fields(body)
-    prompts = _texts(fields, "prompt")
-    if suffix := fields.text("suffix"):
-        prompts = [prompt + suffix for prompt in prompts]
-    max_tokens = fields.integer("max_tokens")
-    max_tokens = _DEFAULT_TOKENS if max_tokens is None else max_tokens
-    n = fields.integer("n", at_least=1, at_most=_MAX_SAMPLES) or 1
-    best_of = fields.integer("best_of", at_least=1, at_most=_MAX_SAMPLES) or n
+    """A request for completions of texts; `echo` holds a field that is sent even if left out."""
+    request = convert(body, CompletionsBody)
+    prompts = [prompt + (request.suffix or "") for prompt in _texts(request.prompt, "prompt")]
+    max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    n = request.n or 1
+    best_of = request.best_of or n
     if best_of < n:
-        raise fields.bad("best_of", f"{best_of} is less than n = {n}")
-    return _request(fields, prompts, len(prompts) * max_tokens, best_of, {"max_tokens": max_tokens})
+        raise bad_field("best_of", f"{best_of} is less than n = {n}")
+    query = _query(prompts, len(prompts) * max_tokens, best_of)
+    return ChatRequest.of(request, query, echo={"max_tokens": max_tokens})
 
 
-def _request(
-    fields: Fields, texts: list[str], max_tokens: int, samples: int, sent: Mapping[str, Any] | None = None
-) -> ChatRequest:
+def _query(texts: list[str], max_tokens: int, samples: int) -> Query:
     """Return a query that costs at least as much as the request: all texts are read once for each sample."""
-    model, extras, stream = read_model(fields), take_extras(fields), fields.flag("stream") or False
-    options = Options(max_tokens=max_tokens, n=samples)
-    query = Query.of(tuple(Message("user", text) for text in texts), options)
-    return ChatRequest(model, query, extras, stream, echo=sent or {})
+    return Query.of(tuple(Message("user", text) for text in texts), Options(max_tokens=max_tokens, n=samples))
 
 
-def _texts(fields: Fields, name: str) -> list[str]:
-    """Read a string, a list of strings, a list of tokens or a list of such lists; tokens become text."""
-    given = fields.needed(name, fields.any(name))
-    each = given if isinstance(given, list) and not _are_tokens(given) else [given]
-    if not 1 <= len(each) <= MAX_INPUTS:
-        raise fields.bad(name, f"{len(each)} texts are not from 1 to {MAX_INPUTS}")
-    if not all(isinstance(text, str) or (isinstance(text, list) and text and _are_tokens(text)) for text in each):
-        raise fields.bad(name, "must be a string, a list of strings, a list of tokens or a list of such lists")
-    return [text if isinstance(text, str) else " ".join(map(str, text)) for text in each]
-
-
-def _are_tokens(value: list[Any]) -> bool:
-    return bool(value) and all(type(token) is int for token in value)
+def _texts(given: Texts, name: str) -> list[str]:
+    """The texts; tokens become text."""
+    if isinstance(given, str):
+        return [given]
+    if all(isinstance(token, int) for token in given):
+        return [" ".join(map(str, given))]
+    if len(given) > MAX_INPUTS:
+        raise bad_field(name, f"{len(given)} texts are more than {MAX_INPUTS}")
+    if any(isinstance(text, int) for text in given):
+        raise bad_field(name, "must be a string, a list of strings, a list of tokens or a list of such lists")
+    return [" ".join(map(str, text)) if isinstance(text, list) else str(text) for text in given]
 
 
 class PassThrough(Endpoint):

@@ -1,55 +1,45 @@
 """POST /v1/responses: reads requests; writes answers, whole or as a stream of response.* events.
 
-Text, images and tool calls are read. Models get custom tools, local_shell and the functions of a namespace as
-functions; their calls are written in the form that the client offered. Tools and items that exist only at OpenAI
-are left out, and the answer says so. `conversation`, `background` and `prompt` are rejected.
-`endpoint.StoredResponses` replaces `previous_response_id` with the conversation before it is read here.
+Models get custom tools, local_shell and the functions of a namespace as functions; their calls are written in the
+form that the client offered. What exists only at OpenAI is left out, and the answer says so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from msgspec import Meta, Struct
+
+from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.formats import dump_json, load_json
 from odar.gateway.chat_request import (
     ChatRequest,
-    read_image,
-    read_model,
+    Part,
+    RequestBody,
+    ToolMode,
+    further_fields,
+    read_content,
     read_schema,
-    read_tool,
     read_tool_choice,
-    take_extras,
+    to_content,
 )
-from odar.gateway.errors import ApiError, openai_body
-from odar.gateway.fields import Fields
+from odar.gateway.errors import ApiError, bad_field, openai_body
+from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import choices, extras_of, pieces, thinking_of
 from odar.providers.base import CallDelta, Delta
 from odar.types import Answer, Candidate, Query, Spend
 
 _UNSUPPORTED = ("previous_response_id", "conversation", "background", "prompt")
-_IGNORED = ("store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata")
+"""Rejected; `endpoint.StoredResponses` replaces the first with the conversation before it is read here."""
+_IGNORED = frozenset({"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"})
 """Accepted without effect: they do not concern the model, or not a single call."""
-_ROLES = ("system", "developer", "user", "assistant")
-_LEFT_OUT = frozenset(
-    {
-        "code_interpreter_call",
-        "compaction",
-        "computer_call",
-        "computer_call_output",
-        "file_search_call",
-        "image_generation_call",
-        "mcp_approval_request",
-        "mcp_approval_response",
-        "mcp_call",
-        "mcp_list_tools",
-        "tool_search_call",
-        "tool_search_output",
-        "web_search_call",
-    }
-)
+_LEFT_OUT = frozenset({
+    "code_interpreter_call", "compaction", "computer_call", "computer_call_output", "file_search_call",
+    "image_generation_call", "mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools",
+    "tool_search_call", "tool_search_output", "web_search_call",
+})  # fmt: skip
 """Items that only OpenAI can read; the conversation goes on without them."""
 SHELL = "local_shell"
 PROTOCOL = "responses"
@@ -66,69 +56,127 @@ _SHELL_SCHEMA = {
 _INPUT_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
+class Item(Struct):
+    """A message, a call of a tool or its result; each type has some of the fields."""
+
+    type: str | None = None
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: Any = None
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: Any = None
+    input: Any = None
+    action: dict[str, Any] | None = None
+    output: Any = None
+
+
+class ResponsesTool(Struct):
+    """A function, a custom tool, a namespace of functions, or a tool that runs at OpenAI."""
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    format: dict[str, Any] | None = None
+    tools: list[ResponsesTool] | None = None
+
+
+class TextFormat(Struct):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+
+
+class TextOptions(Struct):
+    """The form and the length of the answer."""
+
+    format: TextFormat | None = None
+    verbosity: Any = None
+
+
+class Reasoning(Struct):
+    """How hard to think."""
+
+    effort: str | None = None
+
+
+class ResponsesBody(RequestBody, kw_only=True):
+    """The body of a request; further fields are those of a chat completion."""
+
+    input: str | Annotated[list[Item], Meta(min_length=1)]
+    instructions: str | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    max_output_tokens: Count | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: list[ResponsesTool] | None = None
+    tool_choice: ToolMode | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: Reasoning | None = None
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+
+
+_KNOWN = _IGNORED.union(ResponsesBody.__struct_fields__, _UNSUPPORTED)
+
+
 def read_responses(body: Any) -> ChatRequest:
     """Read a Responses request; unknown fields are kept as fields of a chat completion."""
-    fields = Fields(body)
-    model = read_model(fields)
+    request = convert(body, ResponsesBody)
     for name in _UNSUPPORTED:
-        if fields.any(name):
+        if body.get(name):
             kept = " without store.responses = true in the gateway's settings" if name == _UNSUPPORTED[0] else ""
-            raise fields.bad(name, f"is not supported{kept}: send the whole conversation in `input`")
-    for name in _IGNORED:
-        fields.any(name)
-    instructions = fields.text("instructions")
-    turns = [Message("system", instructions)] if instructions else []
-    given = fields.needed("input", fields.any("input"))
+            raise bad_field(name, f"is not supported{kept}: send the whole conversation in `input`")
+    turns = [Message("system", request.instructions)] if request.instructions else []
     left_out: set[str] = set()
-    turns += [Message("user", given)] if isinstance(given, str) else _items(given, fields, left_out)
-    stream = fields.flag("stream") or False
-    extras = take_extras(fields)
-    metadata = fields.table("metadata") or {}
+    turns += [Message("user", request.input)] if isinstance(request.input, str) else _turns(request.input, left_out)
     echo = {
-        "instructions": instructions,
-        "metadata": metadata,
+        "instructions": request.instructions,
+        "metadata": request.metadata or {},
         **{name: body.get(name) for name in ("temperature", "top_p", "max_output_tokens", "user")},
         "tools": body.get("tools") or [],
         "tool_choice": body.get("tool_choice") or "auto",
-        "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
         "text": body.get("text") or {"format": {"type": "text"}},
     }
-    options = _options(fields, tuple(left_out))
-    return ChatRequest(model, Query.of(tuple(turns), options), extras, stream, echo=echo)
+    options = _options(request, body, tuple(left_out))
+    return ChatRequest.of(request, Query.of(tuple(turns), options), echo=echo)
 
 
-def _options(fields: Fields, left_out: tuple[str, ...]) -> Options:
-    reasoning = Fields(fields.table("reasoning") or {}, "reasoning")
-    tools = fields.items("tools") or ()
-    text = fields.table("text")
-    verbosity = {"verbosity": text["verbosity"]} if text and text.get("verbosity") else {}
+def _options(request: ResponsesBody, body: Mapping[str, Any], left_out: tuple[str, ...]) -> Options:
+    text = request.text or TextOptions()
+    verbosity = {"verbosity": text.verbosity} if text.verbosity else {}
     return Options(
-        temperature=fields.number("temperature", at_most=2),
-        top_p=fields.number("top_p", at_most=1),
-        max_tokens=fields.integer("max_output_tokens", at_least=1),
-        top_logprobs=fields.integer("top_logprobs", at_most=20),
-        tools=tuple(own for i, tool in enumerate(tools) for own in _tools(tool, f"tools[{i}]")),
-        tool_choice=_tool_choice(fields),
-        parallel_tools=fields.flag("parallel_tool_calls"),
-        format=_format(text),
-        user=fields.text("user"),
-        effort=reasoning.text("effort"),
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=request.max_output_tokens,
+        top_logprobs=request.top_logprobs,
+        tools=tuple(own for i, tool in enumerate(request.tools or ()) for own in _tools(tool, f"tools[{i}]")),
+        tool_choice=_tool_choice(request.tool_choice),
+        parallel_tools=request.parallel_tool_calls,
+        format=None if text.format is None else _format(text.format),
+        user=request.user,
+        effort=None if request.reasoning is None else request.reasoning.effort,
         left_out=left_out,
-        extra={**fields.rest(), **verbosity},
+        extra=further_fields(body, _KNOWN) | verbosity,
     )
 
 
-def _items(items: Any, fields: Fields, left_out: set[str]) -> list[Message]:
-    if not isinstance(items, list) or not items:
-        raise fields.bad("input", "must be a string or a list of items with at least one in it")
+def _turns(items: list[Item], left_out: set[str]) -> list[Message]:
     turns: list[Message] = []
     for i, item in enumerate(items):
-        own = Fields(item, f"input[{i}]")
-        match own.text("type") or "message":
+        where = f"input[{i}]"
+        match item.type or "message":
             case "message":
-                turns.append(_message(own))
-            case "function_call" | "custom_tool_call" | "local_shell_call" as kind:
-                call = _call(own, kind)
+                role = needed(item.role, f"{where}.role")
+                turns.append(_message("system" if role == "developer" else role, item.content, f"{where}.content"))
+            case "function_call" | "custom_tool_call" | "local_shell_call":
+                call = _call(item, where)
                 # Consecutive calls were made in one turn.
                 before = turns[-1] if turns and turns[-1].role == "assistant" else None
                 if before is not None:
@@ -136,94 +184,69 @@ def _items(items: Any, fields: Fields, left_out: set[str]) -> list[Message]:
                 else:
                     turns.append(Message("assistant", "", tool_calls=(call,)))
             case "function_call_output" | "custom_tool_call_output" | "local_shell_call_output":
-                text, images = _content(own.needed("output", own.any("output")), own, "output")
-                call_id = own.needed("call_id", own.text("call_id"))
-                turns.append(Message("tool", text, images, tool_call_id=call_id))
+                call_id = needed(item.call_id, f"{where}.call_id")
+                turns.append(_message("tool", item.output, f"{where}.output", call_id))
             case "reasoning":
                 continue  # only the provider that wrote it can read it
             case kind if kind in _LEFT_OUT:
                 left_out.add(kind)
-            case kind:
-                raise own.bad("type", f"{kind!r} is not supported; send messages and function calls")
+            case _:
+                raise bad_field(f"{where}.type", "is not supported; send messages and function calls")
     return turns
 
 
-def _message(fields: Fields) -> Message:
-    role = fields.needed("role", fields.choice("role", _ROLES))
-    text, images = _content(fields.needed("content", fields.any("content")), fields, "content")
-    return Message("system" if role == "developer" else role, text, images)
+def _message(role: str, content: Any, where: str, call_id: str | None = None) -> Message:
+    given = to_content(needed(content, where), where)
+    text, images, foreign = read_content(given, where)
+    for i, part in enumerate(given if foreign else ()):
+        if isinstance(part, Part) and part.type in foreign:
+            raise bad_field(f"{where}[{i}].type", "is not supported; send input_text or input_image")
+    return Message(role, text, images, tool_call_id=call_id)
 
 
-def _content(content: Any, fields: Fields, name: str) -> tuple[str, tuple[Image, ...]]:
-    if isinstance(content, str):
-        return content, ()
-    if not isinstance(content, list):
-        raise fields.bad(name, "must be a string or a list of parts")
-    texts: list[str] = []
-    images: list[Image] = []
-    for i, part in enumerate(content):
-        own = Fields(part, f"{fields.where}.{name}[{i}]")
-        match own.needed("type", own.text("type")):
-            case "input_text" | "output_text":
-                texts.append(own.needed("text", own.text("text")))
-            case "refusal":
-                texts.append(own.needed("refusal", own.text("refusal")))
-            case "input_image":
-                address = own.needed("image_url", own.any("image_url"))
-                images.append(read_image(address, f"{own.where}.image_url"))
-            case kind:
-                raise own.bad("type", f"{kind!r} is not supported; send input_text or input_image")
-    return "\n".join(texts), tuple(images)
-
-
-def _call(fields: Fields, kind: str) -> ToolCall:
+def _call(item: Item, where: str) -> ToolCall:
     """A call that the model made before, as the function that it was offered."""
-    call_id = fields.needed("call_id", fields.text("call_id") or fields.text("id"))
-    if kind == "local_shell_call":
-        action = fields.table("action") or {}
+    call_id = needed(item.call_id or item.id, f"{where}.call_id")
+    if item.type == "local_shell_call":
+        action = item.action or {}
         asked = {name: action[name] for name in _SHELL_SCHEMA["properties"] if action.get(name) is not None}
         return ToolCall(call_id, SHELL, dump_json(asked).decode())
-    name = fields.needed("name", fields.text("name"))
-    if kind == "custom_tool_call":
-        return ToolCall(call_id, name, dump_json({"input": fields.text("input") or ""}).decode())
-    return ToolCall(call_id, _qualified(fields.text("namespace"), name), fields.text("arguments") or "")
+    name = needed(item.name, f"{where}.name")
+    if item.type == "custom_tool_call":
+        text = convert(item.input or "", str, f"{where}.input")
+        return ToolCall(call_id, name, dump_json({"input": text}).decode())
+    arguments = convert(item.arguments or "", str, f"{where}.arguments")
+    return ToolCall(call_id, _qualified(item.namespace, name), arguments)
 
 
 def _qualified(namespace: str | None, name: str) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def _tools(tool: Any, where: str, namespace: str | None = None) -> Iterator[Tool]:
+def _tools(tool: ResponsesTool, where: str, namespace: str | None = None) -> Iterator[Tool]:
     """Yield the functions that a model gets for one of the client's tools: one, or all of a namespace."""
-    fields = Fields(tool, where)
-    match kind := fields.needed("type", fields.text("type")):
-        case "function" if namespace is None:
-            yield read_tool(fields, "parameters", None)
-        case "function":
-            name = fields.needed("name", fields.text("name"))
-            wire = Wire(PROTOCOL, {"type": kind, "name": name, "namespace": namespace})
-            described = fields.text("description") or ""
-            yield Tool(_qualified(namespace, name), described, fields.table("parameters"), wire)
-        case "namespace" if namespace is None:
-            name = fields.needed("name", fields.text("name"))
-            for i, inner in enumerate(fields.items("tools") or ()):
-                yield from _tools(inner, f"{where}.tools[{i}]", name)
-        case "custom" if namespace is None:
-            name = fields.needed("name", fields.text("name"))
-            form = fields.table("format") or {}
-            grammar = f"\n\nThe input follows this grammar:\n{form['definition']}" if "definition" in form else ""
-            described = (fields.text("description") or "") + grammar
-            yield Tool(name, described, _INPUT_SCHEMA, Wire(PROTOCOL, {"type": kind, "name": name}))
-        case "local_shell":
-            yield Tool(
-                SHELL, "Runs a command on the user's machine.", _SHELL_SCHEMA, Wire(PROTOCOL, {"type": kind})
-            )
-        case _:
-            yield Tool(kind, hosted=kind)
+    kind, described = tool.type, tool.description or ""
+    if kind == SHELL:
+        yield Tool(SHELL, "Runs a command on the user's machine.", _SHELL_SCHEMA, Wire(PROTOCOL, {"type": kind}))
+        return
+    if kind != "function" and (namespace is not None or kind not in ("namespace", "custom")):
+        yield Tool(kind, hosted=kind)
+        return
+    name = needed(tool.name, f"{where}.name")
+    if kind == "namespace":
+        for i, inner in enumerate(tool.tools or ()):
+            yield from _tools(inner, f"{where}.tools[{i}]", name)
+    elif kind == "custom":
+        form = tool.format or {}
+        grammar = f"\n\nThe input follows this grammar:\n{form['definition']}" if "definition" in form else ""
+        yield Tool(name, described + grammar, _INPUT_SCHEMA, Wire(PROTOCOL, {"type": kind, "name": name}))
+    else:
+        wire = Wire(PROTOCOL, {"type": kind, "name": name, "namespace": namespace}) if namespace else None
+        yield Tool(_qualified(namespace, name), described, tool.parameters, wire)
 
 
-def _tool_choice(fields: Fields) -> ToolChoice | None:
-    match choice := fields.any("tool_choice"):
+def _tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
+    match choice:
         case {"type": "custom", "name": str(name)}:
             return ToolChoice("tool", name)
         case {"type": "function", "name": str(name), "namespace": str(namespace)}:
@@ -232,21 +255,14 @@ def _tool_choice(fields: Fields) -> ToolChoice | None:
             return ToolChoice(mode)
         case {"type": str(kind)} if kind != "function":
             return ToolChoice("tool", kind)  # dropped together with a tool that is left out
-    return read_tool_choice(choice, fields)
+    return read_tool_choice(choice)
 
 
-def _format(body: dict[str, Any] | None) -> Format | None:
-    form = Fields(body or {}, "text").table("format")
-    if form is None:
-        return None
-    fields = Fields(form, "text.format")
-    match fields.needed("type", fields.choice("type", ("text", "json_object", "json_schema"))):
-        case "json_object":
-            return Format()
-        case "json_schema":
-            name = fields.text("name") or "answer"
-            return read_schema(fields.any("schema"), "text.format.schema", name, None)
-    return None
+def _format(form: TextFormat) -> Format | None:
+    if form.type == "json_schema":
+        schema = needed(form.schema, "text.format.schema")
+        return read_schema(schema, "text.format.schema", form.name or "answer", None)
+    return Format() if form.type == "json_object" else None
 
 
 def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
