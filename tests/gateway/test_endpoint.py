@@ -62,7 +62,7 @@ class ThreeKeys:
         (CHAT, {"model": "odar", "messages": [{"role": "tool", "content": ""}]}, "messages[0].tool_call_id"),
         (CHAT, BODY | {"n": 0}, "n"),
         (CHAT, BODY | {"top_logprobs": 3}, "top_logprobs"),
-        (CHAT, BODY | {"stop": [1]}, "stop"),
+        (CHAT, BODY | {"stop": [1]}, "stop[0]"),
         (CHAT, BODY | {"tools": [{"type": "custom"}]}, "tools[0].type"),
         (CHAT, BODY | {"tool_choice": "maybe"}, "tool_choice"),
         (CHAT, BODY | {"odar": {"path": "harder"}}, "odar.path"),

@@ -301,7 +301,7 @@ def test_responses_name_the_field_that_is_wrong(fields, param):
         (said({"type": "image_url"}), "messages[0].content[0].image_url"),
         (said({"type": "image_url", "image_url": {"url": 7}}), "messages[0].content[0].image_url.url"),
         (said({"type": "image_url", "image_url": {"url": "data:text/html;base64,AA=="}}), "messages[0].content[0].image_url.url"),
-        (said({"type": "image_url", "image_url": "data:image/png;base64,?"}), "messages[0].content[0].image_url"),
+        (said({"type": "image_url", "image_url": "data:image/png;base64,?"}), "messages[0].content[0].image_url.url"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice"),

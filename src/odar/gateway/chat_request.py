@@ -218,9 +218,10 @@ def read_content(
 
 def _image(part: Part, where: str) -> Image:
     if part.type != "image":
-        if isinstance(part.image_url, ImageAddress):
-            return read_image(part.image_url.url, f"{where}.image_url.url")
-        return read_image(needed(part.image_url, f"{where}.image_url"), f"{where}.image_url")
+        if part.image_url is None:
+            raise bad_field(f"{where}.image_url", "is missing")
+        url = part.image_url.url if isinstance(part.image_url, ImageAddress) else part.image_url
+        return read_image(url, f"{where}.image_url.url" if part.type == "image_url" else f"{where}.image_url")
     source = convert(needed(part.source, f"{where}.source"), ImageSource, f"{where}.source")
     if source.type == "url":
         return read_image(needed(source.url, f"{where}.source.url"), f"{where}.source.url")

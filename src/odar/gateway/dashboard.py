@@ -11,9 +11,9 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Awaitable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -338,7 +338,7 @@ class Question(Struct, forbid_unknown_fields=True):
     question: str
     model: str | None = None
     path: str | None = None
-    max_cost: float | None = None
+    max_cost: Annotated[float, Meta(ge=0)] | None = None
 
 
 def read_question(body: Any) -> ChatRequest:
