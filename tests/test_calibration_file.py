@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.calibration_file import FITTED, FORMAT, SHIPPED, Calibration, load_calibration
 from odar.errors import SettingsError
-from odar.policy.alignment import Source, Statistics, StatisticsTable, source_from_row
+from odar.policy.alignment import Source, Statistics, StatisticsTable, from_row
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 512, 0.1)
 STATISTICS = Statistics(0.25, 0.1, 160, 0.8)
@@ -70,7 +70,7 @@ def test_a_row_may_lack_what_came_later_and_nothing_else():
     for needed in ("model", "temperature", "mean", "deviation", "count"):
         with pytest.raises(KeyError, match=needed):
             StatisticsTable.from_rows([{key: value for key, value in row.items() if key != needed}])
-    assert source_from_row({**asdict(SOURCE), "more": 1}) == SOURCE
+    assert from_row(Source, {**asdict(SOURCE), "more": 1}) == SOURCE
 
 
 def test_quantiles_that_are_none_are_refused():

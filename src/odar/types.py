@@ -74,6 +74,11 @@ class Query:
         return self.turns or (Message("user", self.text, self.images),)
 
     @property
+    def estimated_tokens(self) -> int:
+        """Tokens of the conversation, at four characters each."""
+        return sum(len(message.text) for message in self.messages) // 4
+
+    @property
     def earlier(self) -> tuple[str, ...]:
         """What the user said before the last turn, the oldest first."""
         if len(self.turns) < 2:

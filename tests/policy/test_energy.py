@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.energy import Alignment, energy_per_character, free_energy, measure, scaffold_mask, varentropy
+from odar.policy.energy import Alignment, free_energy, measure, scaffold_mask, varentropy
 from odar.types import Token
 
 LAMBDA = 0.1
@@ -36,7 +36,8 @@ def test_worked_example_of_spec_5_8(energy, variance, expected):
 
 
 def test_energy_is_the_negative_log_likelihood_per_character():
-    assert energy_per_character([-1.0, -2.0, -3.0], 12) == pytest.approx(0.5)
+    tokens = tuple(Token("four", logprob) for logprob in (-1.0, -2.0, -3.0))
+    assert measure(tokens, 0.1, None).energy == pytest.approx(0.5)
 
 
 def test_varentropy_is_the_population_variance():

@@ -146,14 +146,6 @@ def test_a_model_of_no_skill_has_no_say():
     assert verdict.winner == 1
 
 
-def test_another_equivalence_can_be_plugged_in():
-    def all_the_same(answers):
-        return [0] * len(answers)
-
-    verdict = Fusion("majority", equivalence=all_the_same).choose([candidate("a", [-2.0]), candidate("b", [-1.0])])
-    assert verdict.weights == (1.0, 1.0)
-
-
 def called(arguments: str, step: Step = Step.SOLVE, **fields) -> Candidate:
     calls = (ToolCall("1", "weather", arguments),)
     return Candidate(step, "m", "", f"weather({arguments})", tool_calls=calls, **fields)

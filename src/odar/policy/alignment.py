@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from odar.policy.energy import Alignment
-from odar.policy.signals import LEVELS, QuantileTables
+from odar.policy.signals import GRID, Array, QuantileTables
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,7 @@ class Statistics:
 
 
 class StatisticsTable:
-    """Statistics by source.
-
-    >>> StatisticsTable({}).find(Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)) is None
-    True
-    """
+    """Statistics by source."""
 
     def __init__(self, entries: Mapping[Source, Statistics]) -> None:
         self.entries = dict(entries)
@@ -76,22 +76,19 @@ class StatisticsTable:
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
         """Read what `to_rows` wrote; raises KeyError or TypeError where a row lacks something."""
-        table = cls({_read(Source, row): _read(Statistics, row) for row in rows})
+        table = cls({from_row(Source, row): from_row(Statistics, row) for row in rows})
         for statistics in table.entries.values():
             _ = statistics.tables  # a file with tables that are none is refused when it is read
         return table
 
 
-def source_from_row(row: Mapping[str, Any]) -> Source:
-    """The source among other things in a row; raises KeyError where something is missing."""
-    source: Source = _read(Source, row)
-    return source
+def from_row(kind: type[T], row: Mapping[str, Any]) -> T:
+    """A source or its statistics, among other things in a row; raises KeyError where something is missing.
 
-
-def _read(kind: Any, row: Mapping[str, Any]) -> Any:
-    """A field with a default may be missing: files outlive the code that wrote them."""
-    optional = {field.name for field in fields(kind) if field.default is not MISSING}
-    known = (field.name for field in fields(kind) if field.name in row or field.name not in optional)
+    A field with a default may be missing: files outlive the code that wrote them.
+    """
+    every = fields(kind)  # type: ignore[arg-type]  # both are dataclasses
+    known = (each.name for each in every if each.name in row or each.default is MISSING)
     return kind(**{name: row[name] for name in known})
 
 
@@ -106,11 +103,7 @@ _FEWEST = 1e-3
 
 
 def bin_of(energy: float) -> int:
-    """The bin an energy falls into; an infinite one falls into the last, and NaN has none.
-
-    >>> bin_of(1.0), bin_of(1.03), bin_of(0.0) == bin_of(1e-9)
-    (0, 1, True)
-    """
+    """The bin an energy falls into; an infinite one falls into the last, and NaN has none."""
     return round(math.log(min(max(energy, _LOWEST), _HIGHEST)) / math.log(RATIO))
 
 
@@ -132,11 +125,8 @@ class Running:
     @classmethod
     def of(cls, energies: Iterable[float], day: float) -> Running:
         """Counts of energies that were all served on one day; what is no number is left out."""
-        bins: dict[int, float] = {}
-        numbers = [energy for energy in energies if not math.isnan(energy)]
-        for energy in numbers:
-            bins[bin_of(energy)] = bins.get(bin_of(energy), 0.0) + 1.0
-        return cls(bins, day, len(numbers))
+        bins = Counter(bin_of(energy) for energy in energies if not math.isnan(energy))
+        return cls({number: float(count) for number, count in bins.items()}, day, bins.total())
 
     @property
     def count(self) -> float:
@@ -146,53 +136,40 @@ class Running:
     def merged(self, other: Running, half_life: float) -> Running:
         """Both together, as of the later day. Which is given first, and in what order, makes no difference."""
         day = max(self.day, other.day)
-        bins: dict[int, float] = {}
-        for part in (self.faded(day, half_life), other.faded(day, half_life)):
-            for number, weight in part.bins.items():
-                bins[number] = bins.get(number, 0.0) + weight
+        bins = dict(self.faded(day, half_life).bins)
+        for number, weight in other.faded(day, half_life).bins.items():
+            bins[number] = bins.get(number, 0.0) + weight
         return Running(bins, day, self.seen + other.seen)
 
     def faded(self, day: float, half_life: float) -> Running:
-        """The same counts as they weigh on a later day.
-
-        >>> Running.of([0.1, 0.2], day=0.0).faded(day=7.0, half_life=7.0).count
-        1.0
-        """
+        """The same counts as they weigh on a later day."""
         left = 0.5 ** (max(0.0, day - self.day) / half_life)
         bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _FEWEST}
         return Running(bins, max(day, self.day), self.seen)
 
-    def quantiles(self) -> list[float]:
-        """The values at the levels of a table of quantiles, in ascending order.
-
-        >>> Running.of([1.0] * 50, day=0.0).quantiles()[0]
-        1.0
-        """
-        order = sorted(self.bins)
-        values = RATIO ** np.array(order, dtype=np.float64)
-        weights = np.array([self.bins[number] for number in order])
-        return [_quantile(values, weights, (level + 0.5) / LEVELS) for level in range(LEVELS)]
+    def quantiles(self, levels: ArrayLike = GRID) -> Array:
+        """The smallest values that these shares of the weight do not exceed; by default those of a table."""
+        values, weights = self._sorted()
+        reached = np.cumsum(weights)
+        at = np.searchsorted(reached, np.asarray(levels) * reached[-1] * (1 - 1e-12))
+        return np.asarray(values[np.minimum(at, len(values) - 1)])
 
     def alignment(self) -> Alignment | None:
         """μ and σ with outliers pulled in to the fences; None where there are no two different energies."""
         if not self.bins:
             return None
-        order = sorted(self.bins)
-        values = RATIO ** np.array(order, dtype=np.float64)
-        weights = np.array([self.bins[number] for number in order])
-        low, high = (_quantile(values, weights, share) for share in (0.25, 0.75))
+        values, weights = self._sorted()
+        low, high = self.quantiles((0.25, 0.75)).tolist()
         reach = _FENCE * max(high - low, low * (RATIO - 1))  # where half of all are in one bin, still a little room
         values = np.clip(values, low - reach, high + reach)
         mean = float(np.average(values, weights=weights))
         deviation = math.sqrt(float(np.average((values - mean) ** 2, weights=weights)))
         return Alignment(mean, deviation) if deviation > 0 else None
 
-
-def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    """The smallest value that at least this share of the weight does not exceed."""
-    reached = np.cumsum(weights)
-    at = int(np.searchsorted(reached, share * reached[-1] * (1 - 1e-12)))
-    return float(values[min(at, len(values) - 1)])
+    def _sorted(self) -> tuple[Array, Array]:
+        """Values in ascending order, and their weights."""
+        order = sorted(self.bins)
+        return RATIO ** np.array(order, dtype=np.float64), np.array([self.bins[number] for number in order])
 
 
 SURE = 4.0
@@ -207,14 +184,11 @@ FEWEST = 30
 """Served candidates below which nothing is said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(NamedTuple):
     """How far served energies are from the calibrated ones."""
 
     z: float
     """The difference of the means in standard errors."""
-    shift: float
-    """The same in calibrated σ."""
     spread: float
     """Served σ over calibrated σ."""
     drifting: bool
@@ -222,12 +196,7 @@ class Drift:
 
 
 def drift(running: Running, calibrated: Statistics) -> Drift | None:
-    """Compare what is served with what was calibrated; None where there is too little to compare.
-
-    >>> served = Running.of([0.3 + 0.001 * i for i in range(100)], day=0.0)
-    >>> drift(served, Statistics(mean=0.2, deviation=0.05, count=100)).drifting
-    True
-    """
+    """Compare what is served with what was calibrated; None where there is too little to compare."""
     served = running.alignment()
     count = running.count
     if served is None or count < FEWEST or calibrated.deviation <= 0 or calibrated.count < 2:
@@ -241,7 +210,7 @@ def drift(running: Running, calibrated: Statistics) -> Drift | None:
     # The logarithm of σ has this error for tails somewhat heavier than a Gaussian's, as energies have.
     widened = abs(math.log(spread)) / math.sqrt(1 / count + 1 / calibrated.count)
     reshaped = widened > SURE and not 1 / SPREAD < spread < SPREAD
-    return Drift(z, shift, spread, moved or reshaped)
+    return Drift(z, spread, moved or reshaped)
 
 
 @dataclass(frozen=True, slots=True)

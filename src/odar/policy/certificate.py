@@ -65,12 +65,7 @@ class InstalledCertificate:
         return f"{worse}, {self.confidence:.0%} confidence"
 
     def thresholds(self, t: float) -> Thresholds:
-        """The certified thresholds at t; between two certified settings, those of the more expensive one.
-
-        >>> path = ThresholdPath.through((0.3, 0.7))
-        >>> InstalledCertificate(0.05, 0.95, "always-hard", 0.4, path, 0.9, (), "").thresholds(0.41)
-        Thresholds(tau1=0.412, tau2=0.748, expert='')
-        """
+        """The certified thresholds at t; between two certified settings, those of the more expensive one."""
         steps = math.ceil(max(t, self.t) * _GRID - 1e-9) / _GRID
         tau1, tau2 = self.path.thresholds(min(1.0, steps))
         return Thresholds(round(tau1, 9), round(tau2, 9))
@@ -104,10 +99,6 @@ class InstalledCertificate:
 
         With a = 1 − (reference accuracy − allowed loss), a wrong answer adds STEP·(1 − a) and a right one takes
         STEP·a away, so that t rests where a share a of the marked answers is wrong; t never leaves [t*, 1].
-
-        >>> certificate = InstalledCertificate(0.1, 0.95, "always-hard", 0.4, ThresholdPath(()), 0.9, (), "")
-        >>> round(certificate.after_feedback(0.5, False), 4), certificate.after_feedback(0.4, True)
-        (0.508, 0.4)
         """
         allowed = 1.0 - (self.reference_accuracy - self.at_most_worse)
         moved = t + STEP * ((0.0 if correct else 1.0) - min(1.0, max(0.0, allowed)))

@@ -23,9 +23,6 @@ def wants_continuation(finish: str, stated: bool, options: Options) -> bool:
     """Return whether an answer should be continued: it was cut off by our limit before it stated its answer.
 
     A client that sets max_tokens, tools or a format gets what it asked for, cut off or not.
-
-    >>> wants_continuation("length", False, Options()), wants_continuation("length", False, Options(max_tokens=5))
-    (True, False)
     """
     own = options.max_tokens is not None or options.tools or options.format is not None
     return finish == "length" and not stated and not own
@@ -45,9 +42,6 @@ def tokens_needed(limit: int, answers: int, cut_off: int) -> int:
 
     Lengths are taken to be memoryless: if a share p is longer than L, p² is longer than 2L. At most four times the
     limit is proposed, because a model that never ends has no length.
-
-    >>> tokens_needed(512, 10, 3), tokens_needed(512, 1, 1)
-    (1408, 2048)
     """
     share = (cut_off + 0.5) / (answers + 1)
     factor = min(_MAX_FACTOR, max(1.25, math.log(_GOAL) / math.log(share))) if share < 1 else _MAX_FACTOR
@@ -56,11 +50,7 @@ def tokens_needed(limit: int, answers: int, cut_off: int) -> int:
 
 def cut_off_notes(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
     """Say of one question which agent had most of its answers cut off, and how many tokens would do."""
-    return [
-        f"{role} agent: {_describe(role, answers, cut, limit)}"
-        for role, (answers, cut) in counts.items()
-        if 2 * cut > answers and (limit := limits.get(role)) is not None
-    ]
+    return _describe({role: each for role, each in counts.items() if 2 * each[1] > each[0]}, limits)
 
 
 def cut_off_warnings(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
@@ -69,14 +59,14 @@ def cut_off_warnings(counts: Counts, limits: Mapping[Role, int | None]) -> list[
     >>> cut_off_warnings({Role.SLOW: (100, 31)}, {Role.SLOW: 1024})
     ['slow agent: 31 of 100 answers were cut off at 1024 tokens; about 2688 would do (slow.max_tokens)']
     """
+    many = {role: (n, cut) for role, (n, cut) in counts.items() if n >= MIN_ANSWERS and cut > WARN_SHARE * n}
+    return _describe(many, limits)
+
+
+def _describe(counts: Counts, limits: Mapping[Role, int | None]) -> list[str]:
     return [
-        f"{role} agent: {_describe(role, answers, cut, limit)}"
+        f"{role} agent: {cut} of {answers} answers were cut off at {limit} tokens; "
+        f"about {tokens_needed(limit, answers, cut)} would do ({role}.max_tokens)"
         for role, (answers, cut) in counts.items()
-        if answers >= MIN_ANSWERS and cut > WARN_SHARE * answers and (limit := limits.get(role)) is not None
+        if (limit := limits.get(role)) is not None
     ]
-
-
-def _describe(role: Role, answers: int, cut_off: int, limit: int) -> str:
-    needed = tokens_needed(limit, answers, cut_off)
-    counted = f"{cut_off} of {answers} answers were cut off at {limit} tokens"
-    return f"{counted}; about {needed} would do ({role}.max_tokens)"

@@ -11,15 +11,6 @@ from operator import mul
 from odar.types import Energy, Token
 
 
-def energy_per_character(logprobs: Sequence[float], characters: int) -> float:
-    """E = −Σ ℓ_t / characters (SPEC 5.1).
-
-    >>> energy_per_character([-0.5, -1.5], characters=10)
-    0.2
-    """
-    return -math.fsum(logprobs) / characters
-
-
 def varentropy(logprobs: Sequence[float]) -> float:
     """V = Var_t(ℓ_t), over the population of tokens (SPEC 5.2).
 
@@ -50,19 +41,15 @@ class Alignment:
     deviation: float
 
     def align(self, value: float) -> float:
-        """F̃ = (F − μ)/σ (SPEC 5.5).
-
-        >>> Alignment(mean=0.2, deviation=0.1).align(0.1)
-        -1.0
-        """
+        """F̃ = (F − μ)/σ (SPEC 5.5)."""
         return (value - self.mean) / self.deviation
 
 
 def measure(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
     """The free energy of a candidate's tokens, or None where there is nothing to measure.
 
-    Control tokens count for nothing; format scaffolding counts for E but not for V (SPEC 5.4). A token without
-    a log-probability is left out together with its characters, so that E stays a mean over what is known.
+    E = −Σ ℓ_t / characters (SPEC 5.1). Control tokens count for nothing; format scaffolding counts for E but not
+    for V (SPEC 5.4). A token without a log-probability is left out together with its characters.
     """
     characters = 0
     logprobs: list[float] = []
@@ -75,7 +62,7 @@ def measure(tokens: Sequence[Token], weight: float, alignment: Alignment | None)
                 content.append(token.logprob)
     if not characters:
         return None
-    energy = energy_per_character(logprobs, characters)
+    energy = -math.fsum(logprobs) / characters
     variance = varentropy(content)
     raw = free_energy(energy, variance, weight)
     return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)

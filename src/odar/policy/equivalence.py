@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from odar.policy.answers import conclusion
 
@@ -23,14 +23,6 @@ class Form(NamedTuple):
     kind: str
     value: str
     unit: str = ""
-
-
-class Equivalence(Protocol):
-    """Decides which answers of a set are the same; evaluation plugs in a stronger one."""
-
-    def __call__(self, answers: Sequence[str]) -> list[int]:
-        """A number per answer; equal answers share it."""
-        ...
 
 
 LONGEST = 2_000

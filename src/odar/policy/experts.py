@@ -66,11 +66,8 @@ def route_expert(query: Query) -> Routed:
     return Routed(Expert.GENERAL, "fallback")
 
 
-_CHARACTERS_PER_TOKEN = 4
 _READ = 20_000
 """Characters that are looked at: a field shows early, and a megabyte is not worth reading for it."""
-
-
 _WORD = re.compile(r"\w+")
 
 
@@ -79,10 +76,6 @@ class Keywords:
 
     A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
     that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
-
-    >>> text = "is a linked list in c++ a list?"
-    >>> sorted(Keywords(["linked list", "c++", "lis"]).found(text, set(text.split())))
-    ['c++', 'linked list']
     """
 
     def __init__(self, keywords: Iterable[str]) -> None:
@@ -179,25 +172,11 @@ class Dispatcher:
     def assign(self, query: Query) -> Assignment:
         """The expert and the pair of models for a query."""
         routed = route_expert(query) if self.by_expert else Routed(Expert.GENERAL, "switched off")
-        tokens = sum(len(message.text) for message in query.messages) // _CHARACTERS_PER_TOKEN
+        needs = {"images": bool(query.images), "tokens": query.estimated_tokens}
         pair = {
-            role: route_model(
-                cards, routed.expert, images=bool(query.images), tokens=tokens, fallbacks=self.fallbacks
-            )
+            role: route_model(cards, routed.expert, fallbacks=self.fallbacks, **needs)
             if self.by_model
             else cards[0]
             for role, cards in self.cards.items()
         }
         return Assignment(routed.expert, routed.cue, pair[Role.FAST].name, pair[Role.SLOW].name)
-
-    def able(self, query: Query) -> dict[Role, list[str]]:
-        """The models of each role that can see what must be seen and read all of it."""
-        tokens = sum(len(message.text) for message in query.messages) // _CHARACTERS_PER_TOKEN
-        return {
-            role: [
-                card.name
-                for card in cards
-                if (card.images or not query.images) and (card.context is None or tokens < card.context)
-            ]
-            for role, cards in self.cards.items()
-        }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from odar.policy.equivalence import Equivalence, group
+from odar.policy.equivalence import group
 from odar.policy.response_format import call_key
 from odar.policy.rules import (
     RULES,
@@ -55,7 +55,6 @@ class Fusion:
         beta: β of the answer free energy (SPEC 5.10).
         missing_limit: the share of tokens without log-probs that free energy tolerates (SPEC 5.6).
         skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 if none is given.
-        equivalence: which answers are the same.
         similarity: how free text is compared, by a name of `SIMILARITIES` (SPEC 5.15); `none` compares it exactly.
     """
 
@@ -63,7 +62,6 @@ class Fusion:
     beta: float = np.inf
     missing_limit: float = 0.2
     skills: Mapping[tuple[str, Step], float] = field(default_factory=dict)
-    equivalence: Equivalence = group
     similarity: str = "lexical"
 
     def __post_init__(self) -> None:
@@ -95,7 +93,7 @@ class Fusion:
     def groups(self, candidates: Sequence[Candidate]) -> list[int]:
         """Number the answers: equal ones share a number, as do calls of the same tools with the same arguments."""
         spoken = [i for i, candidate in enumerate(candidates) if not candidate.tool_calls]
-        numbers = dict(zip(spoken, self.equivalence([candidates[i].answer for i in spoken]), strict=True))
+        numbers = dict(zip(spoken, group([candidates[i].answer for i in spoken]), strict=True))
         calls: dict[str, int] = {}
         for i, candidate in enumerate(candidates):
             if candidate.tool_calls:

@@ -31,7 +31,6 @@ STEP_TOKENS = 500
 """Tokens that an agent writes in one step, for comparing costs before the answer exists."""
 KEPT_STEPS = 3
 """Steps that the slow agent usually keeps a conversation: what a change loses is spread over them."""
-_CHARACTERS_PER_TOKEN = 4
 _NOMINAL = {Role.FAST: Price(1.0, 0.1, 5.0), Role.SLOW: Price(5.0, 0.5, 25.0)}
 """Relative prices where one of the two is unknown or nothing costs anything, as with local models."""
 
@@ -61,7 +60,7 @@ class Session:
 
     def request(self, query: Query, now: float, *, same_prefix: bool = True) -> SessionRequest:
         """Return the next request of the session; `same_prefix`: it continues the conversation that was cached."""
-        tokens = sum(len(message.text) for message in query.messages) // _CHARACTERS_PER_TOKEN
+        tokens = query.estimated_tokens
         cached = {
             role: min(count, tokens)
             for role, (count, at) in self.read.items()

@@ -45,7 +45,8 @@ FEWEST = 30
 """Answers of a kind before their quantiles are used (SPEC 5.11)."""
 MAX_DIRECT_WORDS = 8
 """Words around a short answer, such as "The answer is", before the text counts as reasoned."""
-_GRID = (np.arange(LEVELS) + 0.5) / LEVELS
+GRID = (np.arange(LEVELS) + 0.5) / LEVELS
+"""Their levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class QuantileTables:
     def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], fewest: int = FEWEST) -> QuantileTables:
         """Tables of the signals with at least `fewest` finite values."""
         finite = {key: np.array([v for v in column if math.isfinite(v)]) for key, column in values.items()}
-        return cls({key: np.quantile(v, _GRID) for key, v in finite.items() if len(v) >= fewest})
+        return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= fewest})
 
     @classmethod
     def of(cls, signals: SignalArrays, fewest: int = FEWEST) -> QuantileTables:
@@ -215,7 +216,7 @@ def _curve(table: Array) -> tuple[list[float], list[float], float]:
     """
     table = np.where(np.abs(table) < 1e-300, 0.0, table)  # between denormal numbers a slope is infinite
     points, first, count = np.unique(table, return_index=True, return_counts=True)
-    levels = _GRID[first] + (count - 1) / (2 * LEVELS)
+    levels = GRID[first] + (count - 1) / (2 * LEVELS)
     return points.tolist(), levels.tolist(), max(float(points[-1] - points[0]), 1e-9)
 
 

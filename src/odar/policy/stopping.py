@@ -59,11 +59,7 @@ class Stopping:
     first_wave: int = 3
 
     def settled(self, votes: Array, remaining: int) -> bool:
-        """Return whether these votes settle the answer with so many samples still to come.
-
-        Args:
-            votes: (n, n) s between the answers; 1 or 0 if they have an exact form.
-            remaining: samples still to come.
+        """Return whether votes, (n, n) s between the answers, settle the answer with so many samples still to come.
 
         >>> Stopping(0.8).settled(np.ones((3, 3)), remaining=2), Stopping(0.8).settled(np.eye(3), remaining=2)
         (True, False)

@@ -11,12 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from odar.errors import InputError
+from odar.policy.path import PATHS
 from odar.types import Path
 
 Array = NDArray[np.float64]
@@ -33,8 +34,6 @@ SECOND_OPINION_CALLS = 3.0
 """Mean calls from which on a second fast sample is bought: one for each sample, and one for the slow model."""
 _STEPS = 201
 _LEFT = math.exp(-1 / MEMORY)
-_PATHS = (Path.SIMPLE, Path.MEDIUM, Path.HARD)
-_MIX = (0.41, 0.35, 0.24)
 _START = 20.0
 """Weight of the assumed distribution before the first question: the paper's path mix at 0.3 and 0.7."""
 
@@ -154,28 +153,19 @@ class TargetState:
 
     def pay(self, path: Path, spent: float) -> None:
         """Count what a question on a path cost."""
-        number = _PATHS.index(path)
         self.spent *= _LEFT
         self.taken *= _LEFT
-        self.spent[number] += spent
-        self.taken[number] += 1.0
+        self.spent[PATHS.index(path)] += spent
+        self.taken[PATHS.index(path)] += 1.0
         self.questions += 1
         self.total += spent
 
-    def fade(self, questions: float) -> TargetState:
-        """The state after so many further questions, before they are counted."""
-        left = math.exp(-questions / MEMORY)
-        return TargetState(
-            self.histogram * left, self.spent * left, self.taken * left, self.debt, self.questions, self.total
-        )
-
     def added(self, other: TargetState) -> TargetState:
         """This state followed by what another process saw since."""
-        old = self.fade(other.questions)
-        return TargetState(
-            old.histogram + other.histogram, old.spent + other.spent, old.taken + other.taken,
-            self.debt, self.questions + other.questions, self.total + other.total,
-        )  # fmt: skip
+        left = math.exp(-other.questions / MEMORY)
+        names = ("histogram", "spent", "taken")
+        arrays = (getattr(self, name) * left + getattr(other, name) for name in names)
+        return TargetState(*arrays, self.debt, self.questions + other.questions, self.total + other.total)
 
     @property
     def mean(self) -> float | None:
@@ -185,10 +175,8 @@ class TargetState:
     def document(self) -> dict[str, Any]:
         """The state as JSON: bins that hold something, and figures."""
         bins = {str(i): round(float(w), 5) for i, w in enumerate(self.histogram) if w > 1e-4}
-        return {
-            "bins": bins, "spent": [float(v) for v in self.spent], "taken": [float(v) for v in self.taken],
-            "debt": self.debt, "questions": self.questions, "total": self.total,
-        }  # fmt: skip
+        rest = {"debt": self.debt, "questions": self.questions, "total": self.total}
+        return {"bins": bins, "spent": self.spent.tolist(), "taken": self.taken.tolist(), **rest}
 
     @classmethod
     def from_document(cls, raw: Mapping[str, Any]) -> TargetState:
@@ -196,14 +184,11 @@ class TargetState:
         histogram = np.zeros(BINS)
         for number, weight in raw["bins"].items():
             histogram[int(number) % BINS] = float(weight)
-        spent, taken = (np.array([float(v) for v in raw[name]]) for name in ("spent", "taken"))
-        if spent.shape != (3,) or taken.shape != (3,):
-            raise ValueError("a target has three paths")
+        spent, taken = (np.array(raw[name], dtype=np.float64).reshape(3) for name in ("spent", "taken"))
         return cls(histogram, spent, taken, float(raw["debt"]), int(raw["questions"]), float(raw["total"]))
 
 
-@dataclass(frozen=True, slots=True)
-class TargetChoice:
+class TargetChoice(NamedTuple):
     """The thresholds that a target chose for one question."""
 
     t: float
@@ -218,19 +203,12 @@ class TargetController:
         target: the mean to meet.
         path: how t moves the thresholds.
         calls: calls on Simple, Medium and Hard before any was seen; for dollars their ratio.
-        state: what was seen before, as of a restart.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        path: ThresholdPath,
-        calls: Sequence[float] = (1.0, 2.0, 6.0),
-        state: TargetState | None = None,
-    ) -> None:
+    def __init__(self, target: Target, path: ThresholdPath, calls: Sequence[float] = (1.0, 2.0, 6.0)) -> None:
         self.target = target
         self.path = path
-        self.state = state or TargetState()
+        self.state = TargetState()
         self._calls = np.asarray(calls, dtype=np.float64)
         self._curve: Array | None = None
         self._age = 0
@@ -245,7 +223,7 @@ class TargetController:
     def book(self, difficulty: float, path: Path) -> float:
         """Count a question that takes this path; returns the spending that was assumed, for `settle`."""
         self.state.observe(difficulty)
-        assumed = float(self._spending()[_PATHS.index(path)])
+        assumed = float(self._spending()[PATHS.index(path)])
         self._owe(assumed - self.target.value)
         self._age += 1
         if self._age >= 10:
@@ -303,6 +281,5 @@ class TargetController:
 
 def _assumed(centres: Array) -> Array:
     """The distribution before anything was seen: the paper's mix, even within each path."""
-    widths = (0.3, 0.4, 0.3)
-    density = np.select([centres < 0.3, centres < 0.7], [_MIX[i] / widths[i] for i in (0, 1)], _MIX[2] / widths[2])
+    density = np.select([centres < 0.3, centres < 0.7], [0.41 / 0.3, 0.35 / 0.4], 0.24 / 0.3)
     return np.asarray(density / density.sum())

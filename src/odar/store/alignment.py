@@ -26,10 +26,10 @@ from odar.policy.alignment import (
     Statistics,
     StatisticsTable,
     alignment_row,
-    source_from_row,
+    from_row,
 )
 from odar.policy.energy import Alignment
-from odar.policy.signals import FEWEST, RANKED, AnswerSignals, QuantileTables
+from odar.policy.signals import FEWEST, RANKED, AnswerSignals, Array, QuantileTables
 from odar.settings import AlignmentSettings, StoreSettings
 from odar.store.state_file import StateFile
 
@@ -114,7 +114,7 @@ def _row(source: Source, running: Running) -> dict[str, Any]:
 
 
 def _read(body: Mapping[str, Any]) -> Served:
-    return {source_from_row(row): _running(row) for row in body["sources"]}
+    return {from_row(Source, row): _running(row) for row in body["sources"]}
 
 
 def _running(row: Mapping[str, Any]) -> Running:
@@ -287,11 +287,11 @@ def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
 
 def _tables(served: Served) -> dict[Source, QuantileTables]:
     """Quantiles of signals by source, of those with enough answers."""
-    found: dict[Source, dict[tuple[str, str], list[float]]] = {}
+    found: dict[Source, dict[tuple[str, str], Array]] = {}
     for source, running in served.items():
         kind, _, name = source.signal.partition("/")
         if name and running.count >= FEWEST:
             values = running.quantiles()
-            ascending = [-value for value in reversed(values)] if name.endswith("logprob") else values
+            ascending = -values[::-1] if name.endswith("logprob") else values
             found.setdefault(replace(source, signal=""), {})[kind, name] = ascending
     return {source: QuantileTables(tables) for source, tables in found.items()}
