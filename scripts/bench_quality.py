@@ -93,7 +93,7 @@ def _questions(data: str | None) -> list[Query]:
 
 def _shares(queries: list[Query]) -> dict[str, float]:
     """What part of the time goes to the parse and to each group of features."""
-    from odar.difficulty.features import lexical_features, semantic_features, structural_features
+    from odar.difficulty.features import lexical_features, logical_connectives, semantic_features
     from odar.difficulty.syntax import analyse
     from odar.difficulty.text import clean, mask_latex
 
@@ -102,7 +102,7 @@ def _shares(queries: list[Query]) -> dict[str, float]:
     groups = {
         "parse": lambda: list(map(analyse, masked)),
         "lexical": lambda: [*map(lexical_features, texts, texts)],
-        "other structural": lambda: [*map(structural_features, queries, texts)],
+        "other structural": lambda: [*map(logical_connectives, texts)],
         "semantic": lambda: [*map(semantic_features, queries, texts)],
     }
     seconds = {name: min(_seconds(work) for _ in range(3)) for name, work in groups.items()}

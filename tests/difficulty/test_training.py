@@ -99,14 +99,6 @@ def test_held_out_predictions_do_not_see_their_row() -> None:
     assert np.corrcoef(cross_predict(x, d, seed=1), d)[0, 1] > 0.9
 
 
-def test_weights_count_in_every_fold() -> None:
-    x, d = world(250)
-    half = np.arange(250) < 125
-    flipped = np.where(half, d, 1 - d)
-    held_out = cross_predict(x, flipped, weights=np.where(half, 1.0, 1e-6), seed=1)
-    assert np.corrcoef(held_out, d)[0, 1] > 0.9
-
-
 def test_from_queries_with_progress() -> None:
     queries = [Query(f"What is {n} plus {n}?") for n in range(20)] + [Query("Prove that 2 is prime. " * 3)] * 20
     seen: list[int] = []

@@ -1,14 +1,11 @@
 """Difficulty estimators: the protocol, the baselines, the registry, and estimates for a conversation's last turn.
 
-The difficulty of a turn of a conversation includes what it follows on: "Commit it" after a proof is short and still
-part of the proof. A short turn inherits from the user turns before it, less for each turn in between and less the
-more it says for itself:
+"Commit it" after a proof is short and still part of the proof. A short turn inherits from the user turns before it,
+less for each turn in between and less the more it says for itself:
 
     d = max(d_last, w · max_k 0.75^k · d_k)      k = 1 for the turn before, 2 for the one before that, …
 
-with w = 1 up to 8 words, falling to 0 at 24. A turn at d = 0.9 gives its first short follow-up 0.68, the next 0.51,
-then 0.38, then 0.28: the slow agent sees three of them. The factor 0.75 is chosen so that one step from a hard turn
-lands in Medium.
+with w = 1 up to 8 words, falling to 0 at 24. The factor lets one step from a hard turn land in Medium.
 """
 
 from __future__ import annotations
@@ -69,27 +66,20 @@ def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None, origi
     """An estimator by its registered name, or the file that `odar calibrate --difficulty` wrote.
 
     The learned one has the weights that the calibration `origin` found, where there are any.
-
-    >>> open_estimator("length").name
-    'length'
     """
     if name not in ESTIMATORS.names() and name.endswith(".json"):
         from odar.difficulty.estimator import LearnedEstimator
 
         return LearnedEstimator.load(user_path(name, setting="routing.estimator"))
-    if calibrated is None or name != "learned":
-        return ESTIMATORS[name]()
-    from odar.difficulty.estimator import calibrated_estimator
+    if calibrated is not None and name == "learned":
+        from odar.difficulty.estimator import calibrated_estimator
 
-    return calibrated_estimator(calibrated, origin)
+        return calibrated_estimator(calibrated, origin)
+    return ESTIMATORS[name]()
 
 
 class ConstantEstimator:
-    """Every query is equally hard; with d = 0.5, always Medium.
-
-    >>> ConstantEstimator().estimate(Query("anything")).difficulty
-    0.5
-    """
+    """Every query is equally hard; with d = 0.5, always Medium."""
 
     name = "constant"
 
@@ -112,13 +102,10 @@ class LengthEstimator:
 
     name = "length"
 
-    def __init__(self, half_at_words: int = 40) -> None:
-        self.half_at_words = half_at_words
-
     def estimate(self, query: Query) -> Estimate:
         """The share of words in words + scale."""
         words = lengths(query.text).words
-        difficulty = words / (words + self.half_at_words)
+        difficulty = words / (words + 40)
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))
 
 
@@ -141,13 +128,7 @@ def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float
 
 
 def turns(query: Query) -> list[Query]:
-    """What has to be estimated: the query itself, then the earlier turns that it may lean on.
-
-    >>> from odar.conversation import Message
-    >>> said = Message("user", "Prove it."), Message("assistant", "Done."), Message("user", "Commit it.")
-    >>> [turn.text for turn in turns(Query.of(said))]
-    ['Commit it.', 'Prove it.']
-    """
+    """What has to be estimated: the query itself, then the earlier turns that it may lean on."""
     leans = query.earlier and inheritance(_words(query.text)) > 0
     return [query, *map(Query, query.earlier[-REACH:] if leans else ())]
 
@@ -185,11 +166,7 @@ def sticky(own: float, weight: float, earlier: Sequence[float]) -> float:
 
 
 def inheritance(words: int) -> float:
-    """How much a turn of so many words leans on what came before it.
-
-    >>> inheritance(2), inheritance(16), inheritance(100)
-    (1.0, 0.5, 0.0)
-    """
+    """How much a turn of so many words leans on what came before it."""
     return min(1.0, max(0.0, (LONG_WORDS - words) / (LONG_WORDS - SHORT_WORDS)))
 
 

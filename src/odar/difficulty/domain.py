@@ -7,7 +7,7 @@ import zlib
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,17 +62,10 @@ class LinearDomainClassifier:
     @classmethod
     def load(cls, path: Path | None = None) -> LinearDomainClassifier:
         """From a file of `scripts/train_domain.py`; the shipped one by default."""
-        if path is None:
-            with resources.files("odar.difficulty").joinpath("data", "domain.npz").open("rb") as shipped:
-                return cls._read(shipped, "domain.npz")
-        with path.open("rb") as file:
-            return cls._read(file, str(path))
-
-    @classmethod
-    def _read(cls, file: IO[bytes], name: str) -> LinearDomainClassifier:
-        with np.load(file, allow_pickle=False) as saved:
+        source = path or resources.files("odar.difficulty").joinpath("data", "domain.npz")
+        with source.open("rb") as file, np.load(file, allow_pickle=False) as saved:
             found = str(saved["format"]) if "format" in saved else "none"
-            check_format(found, FORMAT, name, "train it again with scripts/train_domain.py")
+            check_format(found, FORMAT, str(source), "train it again with scripts/train_domain.py")
             # One byte a weight and one scale per class: 0.5 MB before compression.
             weights = saved["weights"].astype(np.float32) * saved["scale"].astype(np.float32)
             return cls(weights, saved["bias"].astype(np.float64))

@@ -39,6 +39,7 @@ _PARSED_SPREAD = 1.5
 At the middle of the bounds the three add nothing."""
 _ROUNDING = 1e-9
 """Added to the bounds of a logit: sums in another order differ in the last digits."""
+_BATCH = 32
 _IS_COUNT = np.array([feature in COUNTS for feature in FEATURES])
 
 
@@ -101,7 +102,7 @@ class LearnedEstimator:
     """Logistic unit on the 24 features, trained by Adam on MSE + λ‖W‖² (SPEC 2.6).
 
     Parameters:
-        learning_rate, batch_size, l2, epochs: as the paper.
+        learning_rate, l2, epochs: as the paper.
         seeds: one run each; weights are averaged, which for a linear unit is the ensemble's mean logit.
         start: an estimator to begin with, keep scaling and map of, and be drawn back to: λ‖W − W_start‖².
         parse_penalty: how many times as large λ is for f9, f10 and f13, which need the expensive parse.
@@ -129,7 +130,6 @@ class LearnedEstimator:
         self,
         *,
         learning_rate: float = 1e-3,
-        batch_size: int = 32,
         l2: float = 0.01,
         epochs: int = 50,
         seeds: Sequence[int] = (42, 123, 456),
@@ -137,7 +137,6 @@ class LearnedEstimator:
         parse_penalty: float = 40.0,
     ) -> None:
         self.learning_rate = learning_rate
-        self.batch_size = batch_size
         self.l2 = l2
         self.epochs = epochs
         self.seeds = seeds
@@ -161,12 +160,10 @@ class LearnedEstimator:
         fits = [self._adam(z, target, weight, np.random.default_rng(seed)) for seed in self.seeds]
         stacked = np.mean(fits, axis=0)
         self.weights_, self.bias_ = stacked[:-1], float(stacked[-1])
+        errors = [(self._mapped(z @ each[:-1] + each[-1]) - target) ** 2 for each in fits]
         self.runs_ = [
-            {
-                "seed": s,
-                "mse": float(np.average((self._mapped(z @ f[:-1] + f[-1]) - target) ** 2, weights=weight)),
-            }
-            for s, f in zip(self.seeds, fits, strict=True)
+            {"seed": seed, "mse": float(np.average(error, weights=weight))}
+            for seed, error in zip(self.seeds, errors, strict=True)
         ]
         self.about_: dict[str, Any] = {}
         self._linear = None
@@ -175,15 +172,6 @@ class LearnedEstimator:
     def predict(self, x: ArrayLike) -> Array:
         """d for each row of features (n, 24) (SPEC 2.1)."""
         return self._mapped(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
-
-    def predict_unparsed(self, x: ArrayLike) -> Array:
-        """d for each row of features at the middle of the bounds of f9, f10 and f13, whose columns are not read.
-
-        This is `Estimate.difficulty`, the number that posterior and targets use.
-        """
-        features = np.array(x, float)
-        features[:, PARSED] = self._unit().middle
-        return self.predict(features)
 
     def crossing(self, x: ArrayLike, thresholds: Sequence[float]) -> NDArray[np.bool_]:
         """Which rows of features would be parsed, because the bounds of d have a threshold between them."""
@@ -269,11 +257,14 @@ class LearnedEstimator:
             "format": FORMAT,
             "weights": dict(zip(FEATURES, np.round(self.weights_, 6).tolist(), strict=True)),
             "bias": round(self.bias_, 6),
-            "scaling": scaling_document(self.scaling_),
+            "scaling": {
+                part: dict(zip(FEATURES, np.round(getattr(self.scaling_, part), 6).tolist(), strict=True))
+                for part in _PARTS
+            },
             "map": [list(knot) for knot in self.map_],
             "training": {
                 "learning_rate": self.learning_rate,
-                "batch_size": self.batch_size,
+                "batch_size": _BATCH,
                 "l2": self.l2,
                 "epochs": self.epochs,
                 "seeds": list(self.seeds),
@@ -306,16 +297,11 @@ class LearnedEstimator:
         check_format(found, FORMAT, name, "train it again (`odar calibrate --difficulty`, `odar calibrate`)")
         try:
             training = raw["training"]
-            model = cls(
-                learning_rate=training["learning_rate"],
-                batch_size=training["batch_size"],
-                l2=training["l2"],
-                epochs=training["epochs"],
-                seeds=tuple(training["seeds"]),
-            )
+            known = {name: training[name] for name in ("learning_rate", "l2", "epochs")}
+            model = cls(**known, seeds=tuple(training["seeds"]))
             model.weights_ = _vector(raw["weights"], f"{name}: weights")
             model.bias_ = float(raw["bias"])
-            model.scaling_ = scaling_from(raw["scaling"], name)
+            model.scaling_ = Scaling(*(_vector(raw["scaling"][part], f"{name}: {part}") for part in _PARTS))
             model.map_ = _knots(raw["map"], name)
             model.runs_, model.about_ = training["runs"], raw["about"]
         except (KeyError, TypeError, ValueError) as error:
@@ -335,8 +321,8 @@ class LearnedEstimator:
         step = 0
         for _ in range(self.epochs):
             order = rng.permutation(len(z))
-            for start in range(0, len(z), self.batch_size):
-                rows = order[start : start + self.batch_size]
+            for start in range(0, len(z), _BATCH):
+                rows = order[start : start + _BATCH]
                 batch, w = padded[rows], weight[rows]
                 raw = _sigmoid(batch @ theta)
                 at = np.searchsorted(knots[1:-1, 0], raw, side="right")  # the segment of the map
@@ -349,20 +335,6 @@ class LearnedEstimator:
                 rate = self.learning_rate * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
                 theta -= rate * first / (np.sqrt(second) + 1e-8)
         return theta
-
-
-def scaling_document(scaling: Scaling) -> dict[str, dict[str, float]]:
-    """A scaling as plain data, by the features' names."""
-    rounded = {key: np.round(getattr(scaling, key), 6).tolist() for key in _PARTS}
-    return {key: dict(zip(FEATURES, values, strict=True)) for key, values in rounded.items()}
-
-
-def scaling_from(raw: Any, name: str) -> Scaling:
-    """The scaling that `scaling_document` described; `name` is the file's, for errors."""
-    try:
-        return Scaling(*(_vector(raw[key], f"{name}: {key}") for key in _PARTS))
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{name}: {type(error).__name__} at {error}: the file is damaged") from error
 
 
 def _sigmoid(logit: Array) -> Array:

@@ -299,7 +299,7 @@ def phi(query: Query) -> NDArray[np.float64]:
     >>> x.shape, dict(zip(FEATURES, x.tolist()))["word_count"]
     ((24,), 6.0)
     """
-    return np.array(parsed_features(query, unparsed_features(query)))
+    return phi_batch([query])[0]
 
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
@@ -311,11 +311,9 @@ def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
 def unparsed_features(query: Query) -> list[float]:
     """The 21 features that need no parse, in their places; NaN in the other three."""
     text = clean(query.text[:READ_LIMIT])
-    return [
-        *lexical_features(query.text, text),
-        *structural_features(query, text),
-        *semantic_features(query, text),
-    ]
+    unknown = math.nan
+    structural = [unknown, unknown, text.count("?"), bool(query.images), unknown, logical_connectives(text)]
+    return [*lexical_features(query.text, text), *map(float, structural), *semantic_features(query, text)]
 
 
 def parsed_features(query: Query, features: list[float]) -> list[float]:
@@ -343,18 +341,6 @@ def lexical_features(whole: str, text: str) -> list[float]:
         readability(mask_latex(text)),
         has_digit(text),
         has_math_symbol(text),
-    ]
-
-
-def structural_features(query: Query, text: str) -> list[float]:
-    """f9-f14, with NaN for the three of the parse."""
-    return [
-        math.nan,
-        math.nan,
-        float(text.count("?")),
-        float(bool(query.images)),
-        math.nan,
-        logical_connectives(text),
     ]
 
 

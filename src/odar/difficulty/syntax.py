@@ -95,13 +95,10 @@ class Parser:
 def shipped_parser() -> Parser:
     """The parser that comes with ODAR; loaded once."""
     data = resources.files("odar.difficulty").joinpath("data")
+    remedy = "make it again with scripts/train_parser.py"
     rules = json.loads(data.joinpath("tokenizer.json").read_text("utf-8"))
-    check_format(
-        rules["format"], "odar-tokenizer/1", "tokenizer.json", "export it again with scripts/train_parser.py"
-    )
+    check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", remedy)
     with data.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         weights = {name: arrays[name] for name in arrays}
-    check_format(
-        str(weights["format"]), "odar-parser/1", "parser.npz", "train it again with scripts/train_parser.py"
-    )
+    check_format(str(weights["format"]), "odar-parser/1", "parser.npz", remedy)
     return Parser(rules, weights)

@@ -49,7 +49,6 @@ def fit_features(
     x: ArrayLike,
     targets: ArrayLike,
     *,
-    weights: ArrayLike | None = None,
     start: LearnedEstimator | None = None,
     seed: int | Sequence[int] = SEEDS,
     epochs: int | None = None,
@@ -59,14 +58,13 @@ def fit_features(
     Args:
         x: φ of each query, (n, 24); see `extract`.
         targets: how hard each turned out to be; see `d_star`.
-        weights: how much each row counts.
         start: an estimator to begin with and stay near: for few rows, `shipped_estimator()`.
         seed: one, or several whose runs are averaged.
         epochs: passes over the data; None takes the paper's 50, more where rows are few.
     """
     features = np.asarray(x, float)
     check_enough(len(features), start)
-    return _fit(features, targets, weights, start, (seed,) if isinstance(seed, int) else seed, epochs)
+    return _fit(features, targets, start, (seed,) if isinstance(seed, int) else tuple(seed), epochs)
 
 
 def check_enough(rows: int, start: LearnedEstimator | None = None) -> None:
@@ -81,7 +79,6 @@ def cross_predict(
     x: Array,
     targets: Array,
     *,
-    weights: Array | None = None,
     start: LearnedEstimator | None = None,
     seed: int = SEEDS[0],
     epochs: int | None = None,
@@ -92,8 +89,7 @@ def cross_predict(
     predicted = np.zeros(len(x))
     for held_out in range(folds):
         seen = fold != held_out
-        shares = None if weights is None else weights[seen]
-        predicted[~seen] = _fit(x[seen], targets[seen], shares, start, (seed,), epochs).predict(x[~seen])
+        predicted[~seen] = _fit(x[seen], targets[seen], start, (seed,), epochs).predict(x[~seen])
     return predicted
 
 
@@ -108,17 +104,9 @@ def extract(queries: Sequence[Query], on_progress: Callable[[int], None] | None 
 
 
 def _fit(
-    x: Array,
-    targets: ArrayLike,
-    weights: ArrayLike | None,
-    start: LearnedEstimator | None,
-    seeds: Sequence[int],
-    epochs: int | None,
+    x: Array, targets: ArrayLike, start: LearnedEstimator | None, seeds: tuple[int, ...], epochs: int | None
 ) -> LearnedEstimator:
-    model = LearnedEstimator(
-        l2=PULL / len(x) if start else 0.01,
-        epochs=epochs or max(EPOCHS, math.ceil(STEPS * 32 / len(x))),
-        seeds=tuple(seeds),
-        start=start,
+    epochs = epochs or max(EPOCHS, math.ceil(STEPS * 32 / len(x)))
+    return LearnedEstimator(l2=PULL / len(x) if start else 0.01, epochs=epochs, seeds=seeds, start=start).fit(
+        x, targets
     )
-    return model.fit(x, targets, weights)

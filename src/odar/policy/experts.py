@@ -172,11 +172,8 @@ class Dispatcher:
     def assign(self, query: Query) -> Assignment:
         """The expert and the pair of models for a query."""
         routed = route_expert(query) if self.by_expert else Routed(Expert.GENERAL, "switched off")
-        needs = {"images": bool(query.images), "tokens": query.estimated_tokens}
-        pair = {
-            role: route_model(cards, routed.expert, fallbacks=self.fallbacks, **needs)
-            if self.by_model
-            else cards[0]
-            for role, cards in self.cards.items()
-        }
+        images, tokens, pair = bool(query.images), query.estimated_tokens, {}
+        for role, cards in self.cards.items():
+            able = cards if self.by_model else cards[:1]
+            pair[role] = route_model(able, routed.expert, images=images, tokens=tokens, fallbacks=self.fallbacks)
         return Assignment(routed.expert, routed.cue, pair[Role.FAST].name, pair[Role.SLOW].name)

@@ -163,9 +163,9 @@ class TargetState:
     def added(self, other: TargetState) -> TargetState:
         """This state followed by what another process saw since."""
         left = math.exp(-other.questions / MEMORY)
-        names = ("histogram", "spent", "taken")
-        arrays = (getattr(self, name) * left + getattr(other, name) for name in names)
-        return TargetState(*arrays, self.debt, self.questions + other.questions, self.total + other.total)
+        histogram, spent, taken = self.histogram * left, self.spent * left, self.taken * left
+        both = histogram + other.histogram, spent + other.spent, taken + other.taken
+        return TargetState(*both, self.debt, self.questions + other.questions, self.total + other.total)
 
     @property
     def mean(self) -> float | None:
