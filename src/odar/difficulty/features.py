@@ -299,7 +299,7 @@ def phi(query: Query) -> NDArray[np.float64]:
     >>> x.shape, dict(zip(FEATURES, x.tolist()))["word_count"]
     ((24,), 6.0)
     """
-    return phi_batch([query])[0]
+    return np.array(parsed_features(query, unparsed_features(query)))
 
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
