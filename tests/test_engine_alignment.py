@@ -8,7 +8,6 @@ import random
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
-from odar.store.alignment import AlignmentFile
 from odar.types import Path
 from support.scripted import ScriptedProvider, completion, step_of
 
@@ -41,7 +40,7 @@ def engine(level=-0.3, served=None, **overrides) -> Odar:
 
 
 async def test_an_uncalibrated_pair_is_aligned_by_what_it_served(tmp_path):
-    served = AlignmentFile(tmp_path / "served.json")
+    served = tmp_path / "served.json"
     async with engine(served=served) as odar:
         first = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
         for _ in range(60):
@@ -56,7 +55,7 @@ async def test_an_uncalibrated_pair_is_aligned_by_what_it_served(tmp_path):
 
 
 async def test_the_paper_profile_learns_nothing(tmp_path):
-    served = AlignmentFile(tmp_path / "served.json")
+    served = tmp_path / "served.json"
     off = load_settings(profile="paper").alignment.running
     async with engine(served=served, alignment__running=off) as odar:
         for _ in range(60):
@@ -64,7 +63,7 @@ async def test_the_paper_profile_learns_nothing(tmp_path):
         odar.alignment.sync()
         answer = await odar.aask("What is 2 + 2?", path=Path.MEDIUM)
     assert answer.trace.verdict.scorer == "fep (uncalibrated)"
-    assert not served.path.exists()
+    assert not served.exists()
 
 
 async def test_a_library_user_leaves_no_file(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import ProviderError, SettingsError
 from odar.policy.target import Target
-from odar.store.alignment import AlignmentFile
 from odar.summary import summary
 from odar.types import Estimate, Path
 from support.scripted import ScriptedProvider, completion, step_of
@@ -99,7 +98,7 @@ async def test_a_question_that_failed_costs_what_it_cost():
 
 
 async def test_a_restart_goes_on(tmp_path):
-    file = AlignmentFile(tmp_path / "odar.alignment.json")
+    file = tmp_path / "odar.alignment.json"
     async with engine(file, routing__target_calls=1.8) as odar:
         await ask_many(odar, 60)
     body = json.loads((tmp_path / "odar.targets.json").read_text())

@@ -13,14 +13,20 @@ from odar.calibration_file import load_calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, OdarError, SettingsError, StoreError
 from odar.formats import DEEPEST, check_format, deeper_than, dump_json, load_json
+from odar.policy.alignment import StatisticsTable
 from odar.recording.files import open_recording
-from odar.store.alignment import AlignmentFile
+from odar.settings import AlignmentSettings
+from odar.store.alignment import ServedAlignment
 
 SMALL = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text('{}[]"\\ aé', max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=20,
 )
+
+
+def load_alignment(path):
+    return ServedAlignment(AlignmentSettings(), StatisticsTable({}), path).load()
 
 
 def depth(value) -> int:
@@ -128,7 +134,7 @@ def test_a_stranger_becomes_its_text():
     [
         ("odar-calibration-99", lambda path: load_calibration(str(path))),
         ("odar-estimator/99", LearnedEstimator.load),
-        ("odar-alignment-99", lambda path: AlignmentFile(path).add({}, 7.0)),
+        ("odar-alignment-99", load_alignment),
     ],
 )
 def test_a_file_of_another_version_is_refused_by_name_and_left_alone(tmp_path, kind, read):
@@ -147,7 +153,7 @@ def test_every_file_that_is_refused_is_refused_with_an_error_of_ours(tmp_path):
         for read in (
             lambda path: load_calibration(str(path)),
             LearnedEstimator.load,
-            lambda path: AlignmentFile(path).load(),
+            load_alignment,
             lambda path: open_recording(path.rename(path.with_suffix(".jsonl"))),
         ):
             with pytest.raises(OdarError) as raised:

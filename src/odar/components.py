@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Self
 
 from odar.agents.flow import Sampler
@@ -38,7 +39,7 @@ from odar.policy.target import Target, ThresholdPath
 from odar.providers.base import Provider, Request
 from odar.providers.pool import Guard, ProviderPool, observed_guard
 from odar.settings import Settings
-from odar.store.alignment import AlignmentFile, ServedAlignment
+from odar.store.alignment import ServedAlignment
 from odar.store.targets import ServedTargets, targets_file
 from odar.telemetry import telemetry_of
 from odar.types import Assignment, Decision, Estimate, Image, Query, Role, Step
@@ -146,7 +147,7 @@ class Components:
         providers: Mapping[str, Provider] | None = None,
         estimator: Estimator | None = None,
         guard: Guard | None = None,
-        served: AlignmentFile | None = None,
+        served: Path | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.settings = settings or load_settings()
@@ -203,7 +204,7 @@ class Components:
 
     async def warm_up(self) -> None:
         """Load what the first question needs."""
-        await asyncio.to_thread(self.alignment.load)
+        await asyncio.to_thread(self.alignment.warm_up)
         await self.estimates(Query("Ready?"))
         self.warm = True
 

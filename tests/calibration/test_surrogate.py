@@ -10,8 +10,8 @@ import pytest
 from odar.calibration.evidence import evidence_of, fit_scores, fit_statistics
 from odar.calibration.fit import fit
 from odar.calibration.install import incumbents, statistics_alone, to_calibration
-from odar.recording.collect import Job, collect, collect_work, make_items
-from odar.recording.executor import LocalExecutor
+from odar.recording.collect import Job, collect_work, make_items
+from odar.recording.executor import run
 from odar.recording.header import header_of
 from odar.recording.journal import Journal
 from odar.recording.questions import QuestionSet
@@ -38,10 +38,10 @@ async def servers():
 
 async def recorded(odar, path, jobs=JOBS):
     header = header_of(odar)
-    with Journal(path, header.to_row(), header.changes_since) as journal:
-        await collect(make_items(odar, jobs), journal, lambda: LocalExecutor(opened(odar)))
+    with Journal(path, header.to_row()) as journal:
+        await run(make_items(odar, jobs), opened(odar), journal)
         failures = [key for key, row in journal.entries.items() if row.failed]
-    with Journal(path, header.to_row(), header.changes_since) as again:  # as a resumed run reads it
+    with Journal(path, header.to_row()) as again:  # as a resumed run reads it
         return list(map(item_from_json, again.rows())), failures
 
 
@@ -199,6 +199,6 @@ async def test_scores_are_asked_for_through_a_provider_that_remembers(servers, t
     for _ in range(2):
         work = WithEngine(settings, collect_work)
         with Journal(tmp_path / "r.jsonl", header.to_row()) as journal:
-            await collect(make_items(odar, JOBS[:1]), journal, lambda: LocalExecutor(work))  # noqa: B023
+            await run(make_items(odar, JOBS[:1]), work, journal)
             (entry,) = map(item_from_json, journal.rows())
     assert entry.attempts[0].surrogate is not None

@@ -18,15 +18,14 @@ from odar.cli.collecting import (
     exit_code,
     failures,
     open_copies,
-    open_engine,
     report_failures,
     shown,
     with_long_timeouts,
+    work_on,
 )
 from odar.config import load_settings
 from odar.errors import BudgetExceeded, InputError, SettingsError
-from odar.recording.cluster import RayExecutor
-from odar.recording.executor import Item, LocalExecutor, Progress
+from odar.recording.executor import Item, Progress
 from odar.recording.journal import Journal
 from odar.recording.limits import Amount
 
@@ -81,24 +80,17 @@ class TestConfirm:
 
 
 class TestEngine:
-    def test_the_local_one_is_opened_when_it_is_used(self):
-        opened = []
-        executor = open_engine("local", lambda: opened.append(1), settings())
-        assert opened == []
-        assert isinstance(executor(), LocalExecutor)
+    def test_the_local_one_is_the_work_itself(self):
+        work = object()
+        assert work_on("local", work, None, 2) is work
 
     def test_the_address_comes_from_the_option_or_the_environment(self, monkeypatch):
         asked = []
-
-        def init(self, work, rates, lease_s, *, address, workers):
-            asked.append((address, workers, lease_s))
-
-        monkeypatch.setattr(RayExecutor, "__init__", init)
-        made = settings(limits__deadline_s=60)
+        monkeypatch.setattr("odar.recording.cluster.on_ray", lambda *given: asked.append(given))
         monkeypatch.setenv("RAY_ADDRESS", "here:1")
-        open_engine("ray", None, made)()
-        open_engine("ray", None, made, "there:2", workers=8, requests=3)()
-        assert asked == [("here:1", 2, 120), ("there:2", 8, 360)]
+        work_on("ray", None, None, 2)
+        work_on("ray", None, "there:2", 8)
+        assert asked == [(None, "here:1", 2), (None, "there:2", 8)]
 
     def test_its_options_are_the_same_everywhere(self):
         @click.command()
@@ -167,22 +159,6 @@ def test_failures_are_read_from_the_rows_of_these_items_alone(tmp_path):
 
 def ended(**figures):
     return Progress(**{"total": 9, "done": 9, "failed": 0, "cost_usd": 1.0, **figures})
-
-
-@pytest.mark.parametrize(
-    ("again", "usd", "begin", "end"),
-    [
-        (0, 0.0, "", ""),
-        (1, 0.25, "odar: 1 time an item", "may be billed too, at most $0.2500\n"),
-        (3, None, "odar: 3 times an item", "may be billed too, at an unknown cost\n"),
-    ],
-)
-def test_what_lost_workers_may_have_cost_is_said(capsys, again, usd, begin, end):
-    report_failures({}, ended(again=again, again_usd=usd))
-    told = capsys.readouterr().err
-    assert told.startswith(begin)
-    assert told.endswith(end)
-    assert bool(told) == bool(again)
 
 
 def test_each_kind_of_failure_is_told_once_with_its_first(capsys):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from odar.errors import BudgetExceeded
-from odar.recording.executor import Item, LocalExecutor, Outcome, Progress, run
+from odar.recording.executor import Item, Outcome, Progress, run
 from odar.recording.journal import Journal
 from odar.recording.limits import Amount, Rate
 from support.waiting import until
@@ -58,7 +58,7 @@ def rows(out):
 
 async def run_once(bench, todo, out, rates=None, **options):
     with Journal(out) as journal:
-        return await run(todo, lambda: LocalExecutor(bench, rates), journal, **options)
+        return await run(todo, bench, journal, rates=rates, **options)
 
 
 async def test_every_item_is_done_once_and_stands_in_its_place(out):
@@ -119,27 +119,6 @@ async def test_an_interrupted_run_goes_on_where_it_was(out):
     assert sorted(bench.done) == list("012345")
 
 
-class Forgetful(LocalExecutor):
-    """Says that it has begun some items twice, as an engine does that has lost a worker."""
-
-    async def do(self, item, memo):
-        if item.payload % 2:
-            self.again += 1
-            self.again_usd += item.worst_cost_usd
-        return await super().do(item, memo)
-
-
-async def test_items_that_were_begun_again_are_counted(out):
-    seen = []
-    with Journal(out) as journal:
-        done = await run(items(5), lambda: Forgetful(Bench()), journal, concurrency=1, on_progress=seen.append)
-    assert (done.again, done.asked, done.done) == (2, 5, 5)
-    assert [progress.again for progress in seen] == [0, 1, 1, 2, 2]
-    assert [progress.again_usd for progress in seen] == pytest.approx([0, 0.3, 0.3, 0.6, 0.6])
-    assert done.cost_usd == pytest.approx(0.5)  # of the rows alone
-    assert (await run_once(Bench(), items(5), out)).again == 0
-
-
 class TestBudget:
     async def test_it_is_never_passed_not_even_at_the_worst(self, out):
         bench = Bench(cost=0.3)
@@ -164,13 +143,6 @@ class TestBudget:
     async def test_an_unknown_cost_may_have_been_the_worst(self, out):
         done = await run_once(Bench(cost=None), items(10), out, budget_usd=1.0)
         assert (done.done, done.cost_usd, done.cost_to_go_usd) == (3, None, None)
-
-    async def test_what_was_lost_with_a_worker_counts_at_the_most(self, out):
-        """Items cost 0.1 and may cost 0.3: after the second, which was begun twice, 0.5 are left of 1."""
-        with Journal(out) as journal:
-            done = await run(items(9), lambda: Forgetful(Bench()), journal, concurrency=1, budget_usd=1.0)
-        assert (done.done, done.again, done.cost_usd) == (4, 2, pytest.approx(0.4))
-        assert "does not cover what '4' may cost" in done.stopped
 
     async def test_an_unknown_price_is_refused(self, out):
         with pytest.raises(BudgetExceeded, match="price is unknown"):

@@ -7,7 +7,7 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.recording.header import FORMAT, Header, calibration_of, describe_changes, header_of, latest_header
+from odar.recording.header import FORMAT, Header, calibration_of, describe_changes, header_of
 from odar.recording.journal import Journal
 from support import panels
 
@@ -73,11 +73,11 @@ def test_answers_depend_on_models_prompts_and_sampling_and_on_nothing_that_a_rep
 def test_a_file_made_by_something_else_is_refused_and_the_difference_named(header, tmp_path):
     other = header_of(Odar(panels.settings(fast__temperature=0.7, slow__max_tokens=17)))
     path = tmp_path / "x.jsonl"
-    with Journal(path, header.to_row(), header.changes_since):
+    with Journal(path, header.to_row()):
         pass
     before = path.read_bytes()
     why = r"other models, prompts or settings \(fast.temperature was 0.2 and is 0.7; slow.max_tokens was"
-    with pytest.raises(InputError, match=why), Journal(path, other.to_row(), other.changes_since):
+    with pytest.raises(InputError, match=why), Journal(path, other.to_row()):
         pass
     assert path.read_bytes() == before
 
@@ -100,14 +100,6 @@ def test_only_the_first_changes_are_named():
     now, before = {str(i): i for i in range(5)}, {str(i): -i for i in range(1, 6)}
     assert describe_changes(now, before).endswith(" and 3 more)")
     assert "0 was missing and is 0" in describe_changes(now, before)
-
-
-def test_the_latest_recording_of_a_folder(header, tmp_path):
-    assert latest_header(tmp_path) is None
-    (tmp_path / "other.jsonl").write_text("[]\n")
-    (tmp_path / "x.jsonl").write_text(header.to_json() + "\n")
-    path, found = latest_header(tmp_path)
-    assert (path.name, found["made_by"]) == ("x.jsonl", header.made_by)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from odar.config import load_settings
 from odar.errors import SettingsError
-from odar.recording.limits import NOTHING, WINDOW_S, Amount, LocalLimiter, Rate, Window, check_needs, rates_of
+from odar.recording.limits import WINDOW_S, Amount, Rate, RateLimiter, check_needs, rates_of
 
 RATE = Rate(requests=5, tokens=100)
 
@@ -21,28 +22,39 @@ def schedules(draw):
     return draw(st.lists(item, min_size=1, max_size=25))
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def limiter_at(clock, rate=RATE):
+    return RateLimiter({"p": rate}, clock)
+
+
 @given(schedules())
 def test_no_minute_sees_more_than_the_limit(schedule):
     """Calls may happen at any time between an item's start and its end: put them where they hurt most."""
-    window, now = Window(), 0.0
+    clock = Clock()
+    limiter = limiter_at(clock)
     running, calls = [], []
 
     def end(until):
         for ticket, used, ends in sorted((x for x in running if x[2] <= until), key=lambda x: x[2]):
-            window.settle(ticket, used, ends)
+            clock.now = ends
+            limiter.settle(ticket, {"p": used})
             calls.append((ends, used))  # at the very end
             running.remove((ticket, used, ends))
+        clock.now = until
 
-    for ticket, (need, share, lasts, pause) in enumerate(schedule):
-        now += pause
-        end(now)
-        while (wait := window.wait_s(need, RATE, now)) > 0:
+    for need, share, lasts, pause in schedule:
+        end(clock.now + pause)
+        while (wait := limiter.wait_s({"p": need})) > 0:
             # Whoever waits is woken when something settles, or when the time has come.
-            now = min([now + wait, *(ends for _, _, ends in running)])
-            end(now)
-        window.hold(ticket, need, until=now + 1000)
+            end(min([clock.now + wait, *(ends for _, _, ends in running)]))
         used = Amount(round(need.requests * share), round(need.tokens * share))
-        running.append((ticket, used, now + lasts))
+        running.append((limiter.reserve({"p": need}), used, clock.now + lasts))
     end(float("inf"))
     for start, _ in calls:
         inside = [used for at, used in calls if start <= at < start + WINDOW_S]
@@ -50,61 +62,40 @@ def test_no_minute_sees_more_than_the_limit(schedule):
         assert sum(used.tokens for used in inside) <= RATE.tokens
 
 
-@given(schedules())
-def test_starts_count_as_well_as_ends(schedule):
-    """The same with every call at the start of its item."""
-    window, now, calls = Window(), 0.0, []
-    for ticket, (need, _, lasts, pause) in enumerate(schedule):
-        now += pause
-        now += window.wait_s(need, RATE, now)
-        assert window.wait_s(need, RATE, now) < 1e-9  # what floating point leaves of it
-        window.hold(ticket, need, until=now + 1000)
-        calls.append((now, need))
-        now += lasts
-        window.settle(ticket, need, now)
-    for start, _ in calls:
-        inside = [used for at, used in calls if start <= at < start + WINDOW_S]
-        assert sum(used.requests for used in inside) <= RATE.requests
-
-
 def test_what_was_not_used_is_free_at_once():
-    window = Window()
-    window.hold(1, Amount(5), until=1000)
-    assert window.wait_s(Amount(1), RATE, 0.0) > 0
-    window.settle(1, NOTHING, now=1.0)
-    assert window.wait_s(Amount(5), RATE, 1.0) == 0
-
-
-def test_a_ticket_of_a_dead_process_is_given_up():
-    window = Window()
-    window.hold(1, Amount(5), until=100.0)
-    assert window.wait_s(Amount(1), RATE, 99.0) == pytest.approx(1.0)
-    assert window.wait_s(Amount(1), RATE, 100.0) == 0
+    limiter = limiter_at(Clock())
+    ticket = limiter.reserve({"p": Amount(5)})
+    assert limiter.wait_s({"p": Amount(1)}) == math.inf
+    limiter.settle(ticket, {})
+    assert limiter.wait_s({"p": Amount(5)}) == 0
 
 
 def test_more_tokens_than_a_minute_has_wait_until_they_are_alone():
-    window = Window()
-    window.hold(1, Amount(1, 10), until=1000)
-    assert window.wait_s(Amount(1, 500), RATE, 0.0) > 0
-    window.settle(1, Amount(1, 10), now=0.0)
-    assert window.wait_s(Amount(1, 500), RATE, 1.0) == pytest.approx(59.0)
-    assert window.wait_s(Amount(1, 500), RATE, 60.0) == 0
+    clock = Clock()
+    limiter = limiter_at(clock)
+    ticket = limiter.reserve({"p": Amount(1, 10)})
+    assert limiter.wait_s({"p": Amount(1, 500)}) == math.inf
+    limiter.settle(ticket, {"p": Amount(1, 10)})
+    clock.now = 1.0
+    assert limiter.wait_s({"p": Amount(1, 500)}) == pytest.approx(59.0)
+    clock.now = 60.0
+    assert limiter.wait_s({"p": Amount(1, 500)}) == 0
 
 
 async def test_a_waiting_item_is_woken_by_the_one_that_ends():
-    limiter = LocalLimiter({"p": Rate(requests=2)})
+    limiter = RateLimiter({"p": Rate(requests=2)})
     first = await limiter.take({"p": Amount(2), "unlimited": Amount(99)})
     second = asyncio.create_task(limiter.take({"p": Amount(1)}))
     await asyncio.sleep(0.05)
     assert not second.done()
-    await limiter.settle(first, {"p": Amount(1)})
+    limiter.settle(first, {"p": Amount(1)})
     assert await asyncio.wait_for(second, 60) > first
 
 
 async def test_time_lets_items_through_too():
     now = 0.0
-    limiter = LocalLimiter({"p": Rate(requests=1)}, clock=lambda: now)
-    await limiter.settle(await limiter.take({"p": Amount(1)}), {"p": Amount(1)})
+    limiter = RateLimiter({"p": Rate(requests=1)}, clock=lambda: now)
+    limiter.settle(await limiter.take({"p": Amount(1)}), {"p": Amount(1)})
     waiting = asyncio.create_task(limiter.take({"p": Amount(1)}))
     await asyncio.sleep(0.01)
     assert not waiting.done()

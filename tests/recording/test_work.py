@@ -6,7 +6,7 @@ import pytest
 
 from odar.errors import InputError
 from odar.recording.collect import collect_work
-from odar.recording.executor import Item, LocalExecutor, Outcome, run
+from odar.recording.executor import Item, Outcome, run
 from odar.recording.journal import Journal, Memo
 from odar.recording.work import WithEngine, replies_kept_in
 from odar.types import Query
@@ -51,7 +51,7 @@ async def test_an_engine_is_opened_once_and_its_providers_remember(tmp_path):
     work = WithEngine(settings(), shouting, providers)
     items = [Item(str(i), f"What is {i}?") for i in range(3)]
     with Journal(tmp_path / "out.jsonl") as journal:
-        done = await run(items, lambda: LocalExecutor(work), journal)
+        done = await run(items, work, journal)
         assert (done.done, done.failed) == (3, 0)
         assert [row["text"] for row in journal.rows()] == ["YES"] * 3
     assert len(ASKED) == 3

@@ -28,7 +28,6 @@ def opens(work):
 
 async def sent_by(work, known=None):
     worker = RayWorker(opens(work))
-    await worker.open()
     return [message async for message in worker.do(ITEM, known or {})]
 
 
@@ -39,7 +38,7 @@ async def test_the_outcome_comes_last():
         memo.keep("y", 2)
         return DONE
 
-    assert await sent_by(work) == [[("x", 1)], [("y", 2)], DONE]
+    assert await sent_by(work) == [("x", 1), ("y", 2), DONE]
 
 
 async def test_an_item_that_pays_for_nothing_sends_its_outcome_alone():
@@ -49,13 +48,13 @@ async def test_an_item_that_pays_for_nothing_sends_its_outcome_alone():
     assert await sent_by(work) == [DONE]
 
 
-async def test_what_comes_at_once_goes_in_one_message():
+async def test_what_comes_at_once_is_sent_in_order():
     async def work(item, memo):
         for name in "xyz":
             memo.keep(name, name * 2)
         return DONE
 
-    assert await sent_by(work) == [[("x", "xx"), ("y", "yy"), ("z", "zz")], DONE]
+    assert await sent_by(work) == [("x", "xx"), ("y", "yy"), ("z", "zz"), DONE]
 
 
 async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
@@ -71,13 +70,12 @@ async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
         return DONE
 
     worker = RayWorker(opens(work))
-    await worker.open()
     messages = []
     async for message in worker.do(ITEM, {}):
         messages.append(message)
         taken.set()
         await asyncio.sleep(0.02)
-    assert messages == [[("x", 1)], [("y", 2), ("z", 3)], DONE]
+    assert messages == [("x", 1), ("y", 2), ("z", 3), DONE]
 
 
 async def test_it_recalls_what_the_driver_knows():
@@ -93,11 +91,10 @@ async def test_what_was_paid_for_is_sent_before_what_went_wrong():
         raise RuntimeError("a bug")
 
     worker, messages = RayWorker(opens(work)), []
-    await worker.open()
     with pytest.raises(RuntimeError, match="a bug"):
         async for message in worker.do(ITEM, {}):
             messages.append(message)
-    assert messages == [[("x", 1)]]
+    assert messages == [("x", 1)]
 
 
 async def test_an_item_nobody_waits_for_is_given_up():
@@ -111,9 +108,8 @@ async def test_an_item_nobody_waits_for_is_given_up():
             ended.set()
 
     worker = RayWorker(opens(work))
-    await worker.open()
     stream = worker.do(ITEM, {})
-    assert await anext(stream) == [("x", 1)]
+    assert await anext(stream) == ("x", 1)
     await stream.aclose()
     assert ended.is_set()
 
@@ -126,7 +122,6 @@ async def test_items_run_beside_each_other():
         return DONE
 
     worker = RayWorker(opens(work))
-    await worker.open()
 
     async def one():
         return [message async for message in worker.do(ITEM, {})]
@@ -140,7 +135,7 @@ async def test_closing_lets_go_of_what_was_opened():
 
     opened = opens(work)
     worker = RayWorker(opened)
-    await worker.open()
+    assert [message async for message in worker.do(ITEM, {})] == [DONE]
     assert not opened.closed
     await worker.close()
     assert opened.closed

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from odar.store.alignment import AlignmentFile, ServedAlignment
+from odar.store.alignment import ServedAlignment
 from support.fault_server import hang, ok, status
 from support.gateway import turn
 
@@ -211,14 +211,14 @@ async def test_metrics_that_wait_for_a_file_hold_nobody_up(start, monkeypatch):
 
 async def test_the_file_of_served_energies_is_read_before_the_first_question(start, tmp_path, monkeypatch):
     threads = []
-    load = AlignmentFile.load
+    load = ServedAlignment.load
 
     def noting(self):
         threads.append(threading.current_thread() is threading.main_thread())
         return load(self)
 
-    monkeypatch.setattr(AlignmentFile, "load", noting)
-    live = await start(app_options={"served": AlignmentFile(tmp_path / "served.json")})
+    monkeypatch.setattr(ServedAlignment, "load", noting)
+    live = await start(app_options={"served": tmp_path / "served.json"})
     async with asyncio.timeout(60):
         while not live.service.odar.warm:
             await asyncio.sleep(0.01)

@@ -14,10 +14,10 @@ import pytest
 from filelock import FileLock
 
 from odar.errors import StoreError
-from odar.policy.alignment import Running, Source, Statistics, StatisticsTable
+from odar.policy.alignment import Source, Statistics, StatisticsTable
 from odar.policy.energy import Alignment
 from odar.settings import AlignmentSettings, StoreSettings
-from odar.store.alignment import AlignmentFile, ServedAlignment, alignment_path
+from odar.store.alignment import ServedAlignment, alignment_path
 from support.waiting import wait_until
 
 SOURCE = Source("m", "0" * 32, 0.2, 0.9, 96, 0.1)
@@ -38,7 +38,11 @@ def feed(where, source=SOURCE, draws=DRAWS):
 
 @pytest.fixture
 def file(tmp_path):
-    return AlignmentFile(tmp_path / "data" / "odar.alignment.json")
+    return tmp_path / "data" / "odar.alignment.json"
+
+
+def load(file):
+    return alignment(file).load()
 
 
 def test_calibrated_statistics_stay_the_reference():
@@ -66,7 +70,7 @@ def test_switched_off_it_learns_and_says_nothing(file):
     feed(known)
     known.close()
     assert known.find(SOURCE) is None
-    assert not file.path.exists()
+    assert not file.exists()
 
 
 def test_what_one_process_served_another_uses(file):
@@ -74,7 +78,7 @@ def test_what_one_process_served_another_uses(file):
     feed(first)
     first.close()
     assert alignment(file).find(SOURCE).origin == "running"
-    assert file.path.stat().st_mode & 0o077 == 0
+    assert file.stat().st_mode & 0o077 == 0
 
 
 def test_served_energies_fade():
@@ -91,7 +95,7 @@ def test_the_file_holds_figures_and_nothing_else(file):
     first = alignment(file)
     feed(first)
     first.close()
-    body = json.loads(file.path.read_text())
+    body = json.loads(file.read_text())
     assert body["format"] == "odar-alignment-2"
     assert set(body["sources"][0]) == {
         "model", "prompt_md5", "temperature", "top_p", "max_tokens", "varentropy_weight", "scorer",
@@ -102,14 +106,19 @@ def test_the_file_holds_figures_and_nothing_else(file):
 def test_processes_add_up(file):
     """Four processes at once, ten additions each: nothing is lost."""
     code = (
-        "import sys; from pathlib import Path; from odar.store.alignment import AlignmentFile\n"
-        "from odar.policy.alignment import Running; from odar.policy.alignment import Source\n"
+        "import sys; from pathlib import Path; from odar.settings import AlignmentSettings\n"
+        "from odar.store.alignment import ServedAlignment\n"
+        "from odar.policy.alignment import Source, StatisticsTable\n"
         f"source = Source('m', '{'0' * 32}', 0.2, 0.9, 96, 0.1)\n"
-        "for i in range(10): AlignmentFile(Path(sys.argv[1])).add({source: Running.of([0.1, 0.3], 1.0)}, 7.0)"
+        "table, file, still = StatisticsTable({}), Path(sys.argv[1]), lambda: 86400.0\n"
+        "served = ServedAlignment(AlignmentSettings(), table, file, still, lambda: 0.0)\n"
+        "served.sync()\n"
+        "for i in range(10): served.observe(source, 0.1); served.observe(source, 0.3); served.sync()\n"
+        "assert served.complaint is None, served.complaint"
     )
-    workers = [subprocess.Popen([sys.executable, "-c", code, str(file.path)]) for _ in range(4)]
+    workers = [subprocess.Popen([sys.executable, "-c", code, str(file)]) for _ in range(4)]
     assert [worker.wait(60) for worker in workers] == [0] * 4
-    total = file.load()[SOURCE]
+    total = load(file)[SOURCE]
     assert (total.seen, total.count) == (80, 80.0)
 
 
@@ -126,18 +135,18 @@ def test_processes_add_up(file):
     ],
 )
 def test_a_damaged_file_is_named_and_costs_nothing_else(file, content, remedy):
-    file.path.parent.mkdir()
-    file.path.write_text(content)
+    file.parent.mkdir()
+    file.write_text(content)
     with pytest.raises(StoreError, match=r"odar\.alignment\.json") as raised:
-        file.load()
+        load(file)
     assert remedy in str(raised.value)
     known = alignment(file)
     feed(known)
     known.sync()
     assert remedy in known.complaint
     assert known.find(SOURCE).origin == "running"  # from memory
-    assert file.path.read_text() == content
-    file.path.unlink()
+    assert file.read_text() == content
+    file.unlink()
     feed(known)
     known.sync()
     assert known.complaint is None
@@ -145,36 +154,45 @@ def test_a_damaged_file_is_named_and_costs_nothing_else(file, content, remedy):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "data").write_text("a file where the folder should be")
-    known = alignment(AlignmentFile(tmp_path / "data" / "odar.alignment.json"))
+    known = alignment(tmp_path / "data" / "odar.alignment.json")
     feed(known)
     known.sync()
     assert "cannot be" in known.complaint
 
 
 def test_a_flood_of_sources_is_bounded(file):
-    many = {replace(SOURCE, max_tokens=i): Running.of([0.1] * (1 + i % 7), 0.0) for i in range(1, 4000)}
-    kept = file.add(many, 7.0)
-    assert len(kept) == 3000
-    assert min(running.seen for running in kept.values()) > 1
-    assert file.load() == kept
+    known = alignment(file)
+    for i in range(1, 4000):
+        feed(known, replace(SOURCE, max_tokens=i), [0.1] * (1 + i % 5))
+    known.sync()
+    assert len(known.total) == 3000
+    assert min(running.seen for running in known.total.values()) > 1
+    assert load(file) == known.total
 
 
 def test_a_source_nobody_uses_is_forgotten(file):
-    file.add({OTHER: Running.of([0.1], 0.0)}, 7.0)
-    assert set(file.add({SOURCE: Running.of([0.1, 0.2], 30.0)}, 7.0)) == {SOURCE}
+    now = [0.0]
+    known = alignment(file, clock=lambda: now[0])
+    feed(known, OTHER, [0.1])
+    known.sync()
+    now[0] = 30 * DAY_S
+    feed(known, SOURCE, [0.1, 0.2])
+    known.sync()
+    assert set(load(file)) == {SOURCE}
 
 
 def test_observing_waits_for_no_disk(file, monkeypatch):
     """While one thread hangs in the file, requests go on."""
     inside, go = threading.Event(), threading.Event()
+    known = alignment(file)
+    add = known._add
 
-    def slow(served, half_life):
+    def slow(file, new):
         inside.set()
         go.wait(10)
-        return dict(served)
+        return add(file, new)
 
-    monkeypatch.setattr(file, "add", slow)
-    known = alignment(file)
+    monkeypatch.setattr(known, "_add", slow)
     known.observe(SOURCE, 0.2)  # starts the thread that hangs
     assert inside.wait(10)
     feed(known)
@@ -210,8 +228,8 @@ def test_a_clock_that_is_set_back_does_not_stop_the_syncs(file):
     now[0] -= DAY_S
     steady[0] = 31.0
     feed(known)
-    wait_until(file.path.exists)
-    assert file.load()[SOURCE].seen >= 1
+    wait_until(file.exists)
+    assert load(file)[SOURCE].seen >= 1
 
 
 def test_a_clock_that_is_set_forward_does_not_hurry_them(file):
@@ -221,7 +239,7 @@ def test_a_clock_that_is_set_forward_does_not_hurry_them(file):
     now[0] = DAY_S
     feed(known)
     time.sleep(0.05)
-    assert not file.path.exists()
+    assert not file.exists()
 
 
 @contextmanager
@@ -242,34 +260,37 @@ def test_what_was_served_while_the_disk_was_full_is_written_when_there_is_room(f
         known.sync()
         assert "cannot be written" in known.complaint
         assert known.find(SOURCE).origin == "running", "used meanwhile"
-        assert [each.name for each in file.path.parent.iterdir()] == ["odar.alignment.json.lock"], (
-            "no draft is left"
-        )
+        assert [each.name for each in file.parent.iterdir()] == ["odar.alignment.json.lock"], "no draft is left"
     known.close()
     assert known.complaint is None
-    assert file.load()[SOURCE].seen == len(DRAWS)
+    assert load(file)[SOURCE].seen == len(DRAWS)
     known.sync()
-    assert file.load()[SOURCE].seen == len(DRAWS), "once"
+    assert load(file)[SOURCE].seen == len(DRAWS), "once"
+
+
+def complaint_about(file):
+    known = alignment(file)
+    feed(known)
+    known.sync()
+    return known.complaint
 
 
 def test_a_file_that_cannot_be_read_written_or_locked_is_named(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreError, match="folder cannot be read: Is a directory"):
-        AlignmentFile(tmp_path / "folder").load()
+    assert "folder cannot be read: Is a directory" in complaint_about(tmp_path / "folder")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"odar\.json cannot be written: "):
-        AlignmentFile(tmp_path / "file" / "odar.json").add({}, 7.0)
-    monkeypatch.setattr("odar.store.state_file._LOCK_TIMEOUT_S", 0.05)
-    with FileLock(tmp_path / "odar.json.lock"), pytest.raises(StoreError, match="is locked by another process"):
-        AlignmentFile(tmp_path / "odar.json").add({}, 7.0)
+    assert "odar.json cannot be written: " in complaint_about(tmp_path / "file" / "odar.json")
+    monkeypatch.setattr("odar.store.shared_counts._LOCK_TIMEOUT_S", 0.05)
+    with FileLock(tmp_path / "odar.json.lock"):
+        assert "is locked by another process" in complaint_about(tmp_path / "odar.json")
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_a_count_that_is_none_is_damage(file, weight):
-    file.add({SOURCE: Running.of([0.1, 0.3], 1.0)}, 7.0)
-    body = json.loads(file.path.read_text())
+    assert complaint_about(file) is None
+    body = json.loads(file.read_text())
     bins = body["sources"][0]["bins"]
     bins[next(iter(bins))] = weight
-    file.path.write_text(json.dumps(body))
+    file.write_text(json.dumps(body))
     with pytest.raises(StoreError, match="is damaged; delete it to start again"):
-        file.load()
+        load(file)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from odar.policy.target import Target, ThresholdPath
-from odar.store.targets import FORMAT, ServedTargets
+from odar.store.targets import ServedTargets
 from odar.types import Path
 
 TARGET = Target.of(calls=1.8)
@@ -53,7 +53,7 @@ def test_several_processes_meet_the_mean_together(tmp_path):
         process.close()
     assert np.mean(spent[300:]) == pytest.approx(1.8, rel=0.05)
     body = json.loads(file.read_text())
-    assert body["format"] == FORMAT
+    assert body["format"] == "odar-targets-1"
     (state,) = body["targets"].values()
     assert state["questions"] == 3000
     assert state["total"] == sum(spent)

@@ -18,8 +18,8 @@ from odar.policy.alignment import Statistics, StatisticsTable
 from odar.policy.equivalence import equivalent
 from odar.policy.signals import AnswerKind, QuantileTables
 from odar.providers.base import Completion
-from odar.recording.collect import Job, collect, collect_work, make_items
-from odar.recording.executor import LocalExecutor
+from odar.recording.collect import Job, collect_work, make_items
+from odar.recording.executor import run
 from odar.recording.files import write_recording
 from odar.recording.header import Header, header_of
 from odar.recording.journal import Journal
@@ -124,7 +124,7 @@ async def collect_panel(
         path = folder / "recording.jsonl"
         with Journal(path, header_of(odar, 5).to_row()) as journal:
             work = make_items(odar, jobs)
-            done = await collect(work, journal, lambda: LocalExecutor(opened(odar)), concurrency=1)
+            done = await run(work, opened(odar), journal, concurrency=1)
             assert (done.done, done.failed) == (items, 0)
     return path
 

@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-from odar.recording.cluster import RayExecutor
-from odar.recording.executor import LocalExecutor, OpenWork
-from odar.recording.limits import Rate
+from odar.recording.cluster import on_ray
+from odar.recording.executor import OpenWork
 from support.upstream import Upstream, until
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")
@@ -46,7 +45,12 @@ def our_environment() -> Iterator[None]:
     """Every process of a node that is started in here carries our mark."""
     name, value = MARK.split("=")
     tests = str(Path(__file__).parents[1])  # where workers find the benchmark for tests, as if it were installed
-    ours = {name: value, "RAY_USAGE_STATS_ENABLED": "0", "ODAR_STORE_ENABLED": "false", "PYTHONPATH": tests}
+    ours = {
+        name: value,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "ODAR_STORE_ENABLED": "false",
+        "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]),
+    }
     with pytest.MonkeyPatch.context() as patch:
         for key, its in ours.items():
             patch.setenv(key, its)
@@ -72,11 +76,9 @@ def _started() -> Any:
     raise AssertionError
 
 
-def engine(work: OpenWork, rates: dict[str, Rate], address: str | None) -> Callable[[], Any]:
-    """Opens the local engine, or two workers on the cluster at an address."""
-    if address is None:
-        return lambda: LocalExecutor(work, rates)
-    return lambda: RayExecutor(work, rates, address=address, workers=2)
+def engine(work: OpenWork, address: str | None) -> OpenWork:
+    """The work in this process, or by two workers on the cluster at an address."""
+    return work if address is None else on_ray(work, address, workers=2)
 
 
 def worker_pids() -> list[int]:
@@ -85,7 +87,7 @@ def worker_pids() -> list[int]:
     for process in Path("/proc").iterdir():
         try:
             title = (process / "cmdline").read_bytes() if process.name.isdigit() else b""
-            if title.startswith(b"ray::Worker") and MARK.encode() in (process / "environ").read_bytes():
+            if title.startswith(b"ray::RayWorker") and MARK.encode() in (process / "environ").read_bytes():
                 found.append(int(process.name))
         except OSError:
             continue  # it has ended

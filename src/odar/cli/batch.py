@@ -17,10 +17,10 @@ from odar.cli.collecting import (
     engine_options,
     exit_code,
     failures,
-    open_engine,
     read_conversation,
     report_failures,
     shown,
+    work_on,
 )
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
@@ -28,6 +28,7 @@ from odar.engine import Odar
 from odar.recording.batch import Answering, make_items
 from odar.recording.executor import Progress, run
 from odar.recording.journal import Journal
+from odar.recording.limits import rates_of
 from odar.recording.questions import load_questions
 from odar.settings import Settings
 
@@ -82,11 +83,14 @@ def command(
     items = make_items(Odar(settings), asked, seed)  # that engine opens nothing
     with Journal(Path(out)) as journal:
         confirm(settings, journal.missing(items), len(items), "questions", "", budget, yes=yes)
-        opened = open_engine(engine, Answering(settings, seed), settings, ray_address, workers)
+        work = work_on(engine, Answering(settings, seed), ray_address, workers)
+        rates = rates_of(settings)
         with shown(len(items), quiet=as_json) as show:
             try:
-                work = run(items, opened, journal, concurrency=concurrency, budget_usd=budget, on_progress=show)
-                done = asyncio.run(work)
+                doing = run(
+                    items, work, journal, rates=rates, concurrency=concurrency, budget_usd=budget, on_progress=show
+                )
+                done = asyncio.run(doing)
             except KeyboardInterrupt:
                 click.echo(f"odar: {len(journal.entries)} of {len(items)} rows are in {out}", err=True)
                 raise

@@ -36,7 +36,7 @@ from odar.policy.cut_off import cut_off_warnings
 from odar.policy.posterior import PosteriorDifficulty
 from odar.recording.collect import Job, make_items
 from odar.recording.files import open_recording
-from odar.recording.header import Header, describe_changes, digest, facts_of, header_of, latest_header, pair_facts
+from odar.recording.header import describe_changes, digest, facts_of, header_of, pair_facts
 from odar.recording.journal import Journal
 from odar.recording.questions import Question, QuestionSet, load_questions, starter_questions
 from odar.recording.schema import RecordedItem, item_from_json, row_id
@@ -377,7 +377,8 @@ def _collect(
     folds = {task.id: fold for task, fold in zip(drawn.tasks, drawn.folds, strict=True)}
     items = make_items(asking, [Job(source, task, folds.get(task.id, 0), SEED) for task in tasks])
     budget, calls = options["budget"], f"{2 + settings.routing.samples} calls each, "
-    with Journal(_recording_path(recording, header), header.to_row(), header.changes_since) as journal:
+    path = Path(recording) if recording else cache_folder() / "calibration" / f"{header.made_by}.jsonl"
+    with Journal(path, header.to_row()) as journal:
         confirm(settings, journal.missing(items), len(items), "items", calls, budget, yes=options["yes"])
         record(recorded, items, journal, options["concurrency"], budget, quiet=quiet)
         found = [item_from_json(row) for row in journal.rows(item.key for item in items)]
@@ -440,22 +441,6 @@ def _evidence(odar: Odar, items: list[RecordedItem]) -> Evidence:
     prior = np.array([odar.estimator.estimate(Query(item.query)).difficulty for item in items])
     features = None if today.estimator is None else np.array([item.features for item in items])
     return evidence_of(items, odar.settings.fusion.varentropy_weight, features, prior, odar.fusion.similarity)
-
-
-def _recording_path(named: str | None, header: Header) -> Path:
-    """Return the file named, or the one for these settings in ODAR's cache; say if it starts a new one."""
-    if named:
-        return Path(named)
-    folder = cache_folder() / "calibration"
-    file = folder / f"{header.made_by}.jsonl"
-    if not file.exists() and (found := latest_header(folder)):
-        before, old = found
-        click.echo(
-            f"odar: the answers in {before} were made with other models, prompts or settings"
-            f"{header.changes_since(old)}; starting a new recording",
-            err=True,
-        )
-    return file
 
 
 def _show(odar: Odar, fitted: Fitted, count: int) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from odar.cli.main import EXIT_CODES
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
-from odar.recording.executor import Executor, Item, LocalExecutor, OpenWork, Progress, Work
+from odar.recording.executor import Item, OpenWork, Progress, Work, run
 from odar.recording.journal import Journal
 from odar.recording.limits import check_needs, rates_of
 from odar.recording.work import WithEngine
@@ -32,10 +32,6 @@ MOST_COPIES = 4
 """Of the local models."""
 TIMEOUT_FACTOR = 10.0
 """Factor for the timeouts of the local model in batches: no user waits, and the machine may be busy."""
-REQUESTS = 3
-"""An item is answered, verified and solved one after the other, each within the deadline of a request."""
-DEADLINES = 2
-"""An item's ticket expires after this many deadlines."""
 
 
 def engine_options(command: F) -> F:
@@ -57,17 +53,13 @@ def engine_options(command: F) -> F:
     return command
 
 
-def open_engine(
-    name: str, work: OpenWork, settings: Settings, address: str | None = None, workers: int = 2, requests: int = 1
-) -> Callable[[], AbstractAsyncContextManager[Executor]]:
-    """Return a function that opens the executor of this name; an item makes up to `requests` requests in a row."""
-    rates, lease_s = rates_of(settings), DEADLINES * requests * settings.limits.deadline_s
-    if name == "local":
-        return lambda: LocalExecutor(work, rates, lease_s)
-    from odar.recording.cluster import RayExecutor
+def work_on(engine: str, work: OpenWork, address: str | None, workers: int) -> OpenWork:
+    """Return the work as it is done by this engine: in this process, or on a Ray cluster."""
+    if engine == "local":
+        return work
+    from odar.recording.cluster import on_ray
 
-    address = address or os.environ.get("RAY_ADDRESS")
-    return lambda: RayExecutor(work, rates, lease_s, address=address, workers=workers)
+    return on_ray(work, address or os.environ.get("RAY_ADDRESS"), workers)
 
 
 def with_long_timeouts(settings: Settings) -> Settings:
@@ -142,7 +134,7 @@ def record(
 
     A local model runs once on each core. `make_work` asks something else about the items.
     """
-    from odar.recording.collect import collect, collect_work
+    from odar.recording.collect import collect_work
 
     open_providers = None
     if uses_local_model(settings):
@@ -150,8 +142,8 @@ def record(
     work = WithEngine(settings, make_work or collect_work, open_providers)
     before = len(items) - len(journal.missing(items))
     with shown(len(items), before, quiet=quiet) as show:
-        opened = open_engine("local", work, settings, requests=REQUESTS)
-        doing = collect(items, journal, opened, concurrency=concurrency, budget_usd=budget, on_progress=show)
+        rates = rates_of(settings)
+        doing = run(items, work, journal, rates=rates, concurrency=concurrency, budget_usd=budget, on_progress=show)
         done = asyncio.run(doing)
     report_failures(failures(journal, items), done)
 
@@ -204,14 +196,7 @@ def failures(journal: Journal, items: Sequence[Item]) -> dict[str, Mapping[str, 
 
 
 def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> None:
-    """A line for every kind of failure, with the first of them, and one on what lost workers may have cost."""
-    if done.again:
-        most = "at an unknown cost" if done.again_usd is None else f"at most ${done.again_usd:.4f}"
-        click.echo(
-            f"odar: {done.again} {'time' if done.again == 1 else 'times'} an item was restarted because its "
-            f"worker was lost; its unfinished requests may be billed too, {most}",
-            err=True,
-        )
+    """Print a line for every kind of failure, with the first of them."""
     kinds = Counter(error["type"] for error in failed.values())
     for kind, count in kinds.most_common():
         name, error = next((name, error) for name, error in failed.items() if error["type"] == kind)

@@ -11,18 +11,17 @@ from pathlib import Path
 import click
 
 from odar.cli.collecting import (
-    REQUESTS,
     confirm,
     copies,
     engine_options,
     exit_code,
     failures,
     open_copies,
-    open_engine,
     read_conversation,
     report_failures,
     shown,
     with_long_timeouts,
+    work_on,
 )
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
@@ -31,10 +30,12 @@ from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, plan, with_fitting_prompts
-from odar.recording.collect import Job, TaskSet, collect, collect_work, make_items
+from odar.recording.collect import Job, TaskSet, collect_work, make_items
+from odar.recording.executor import run
 from odar.recording.files import SUFFIXES, is_recording, open_recording, write_recording
 from odar.recording.header import header_of
 from odar.recording.journal import Journal
+from odar.recording.limits import rates_of
 from odar.recording.questions import QuestionSet, load_questions
 from odar.recording.schema import Task, row_id
 from odar.recording.work import WithEngine
@@ -114,20 +115,21 @@ def collect_command(
     if uses_local_model(settings):
         recorded = with_long_timeouts(recorded)
         concurrency, copied = (workers, None) if engine == "ray" else (copies(recorded), open_copies)
-    opened = open_engine(
-        engine, WithEngine(recorded, collect_work, copied), recorded, ray_address, workers, REQUESTS
-    )
+    work = work_on(engine, WithEngine(recorded, collect_work, copied), ray_address, workers)
     odar = Odar(recorded)  # opens nothing: only to see what each item may take
     header = header_of(odar, settings.routing.samples)
-    with Journal(path, header.to_row(), header.changes_since) as journal:
+    with Journal(path, header.to_row()) as journal:
         items = make_items(odar, jobs)
         todo = journal.missing(items)
         calls = f"at most {len(todo) * (2 + recorded.routing.samples)} calls, "
         confirm(settings, todo, len(jobs), "items", calls, budget, yes=yes)
         try:
             with shown(len(jobs), len(jobs) - len(todo), quiet=quiet) as show:
-                work = collect(items, journal, opened, concurrency=concurrency, budget_usd=budget, on_progress=show)
-                done = asyncio.run(work)
+                limits = rates_of(recorded)
+                doing = run(
+                    items, work, journal, rates=limits, concurrency=concurrency, budget_usd=budget, on_progress=show
+                )
+                done = asyncio.run(doing)
         finally:
             failed = failures(journal, items)
             _summary(journal, jobs, out)

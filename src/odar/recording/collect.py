@@ -6,17 +6,16 @@ Resumable to the request: an answer that the journal holds is never asked for ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import FEATURES, phi
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, OdarError
-from odar.recording.executor import Executor, Item, Outcome, Progress, Work, failure, run
-from odar.recording.journal import Journal, Memo, digest_of, save
+from odar.errors import OdarError
+from odar.recording.executor import Item, Outcome, Work, failure
+from odar.recording.journal import Memo, digest_of, save
 from odar.recording.schema import (
     Attempt,
     Bill,
@@ -87,41 +86,6 @@ def make_items(odar: Odar, jobs: Iterable[Job]) -> list[Item]:
         )
         for job in jobs
     ]
-
-
-async def collect(
-    items: Sequence[Item],
-    journal: Journal,
-    open_engine: Callable[[], AbstractAsyncContextManager[Executor]],
-    *,
-    concurrency: int = 4,
-    budget_usd: float | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> Progress:
-    """Answer every item that is not finished. A failed one is tried again by the next run.
-
-    Args:
-        items: from `make_items`.
-        journal: the recording; other items in it are left alone.
-        open_engine: where the work is done, and what the work is.
-        concurrency: items at a time.
-        budget_usd: stop before the whole recording has cost more, earlier runs included.
-        on_progress: called after each item.
-    """
-    wanted = {item.key for item in items}
-    spent = [row.cost_usd for key, row in journal.entries.items() if key not in wanted]
-    costs = [row.cost_usd for row in journal.entries.values()]
-    if budget_usd is not None and None in costs:
-        raise BudgetExceeded("the budget cannot be kept: what earlier runs have cost is unknown")
-    return await run(
-        items,
-        open_engine,
-        journal,
-        concurrency=concurrency,
-        budget_usd=budget_usd,
-        spent_usd=sum(cost for cost in spent if cost is not None),
-        on_progress=on_progress,
-    )
 
 
 def collect_work(odar: Odar) -> Work:

@@ -2,27 +2,27 @@
 
     items = [Item("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
     with Journal(Path("out.jsonl")) as journal:
-        done = await run(items, lambda: LocalExecutor(open_work, rates), journal, concurrency=8, budget_usd=5)
+        done = await run(items, open_work, journal, rates=rates, concurrency=8, budget_usd=5)
 
 `open_work` is a function without arguments that returns an async context manager; entering it gives the work, an
-async function from an item and a memo to an outcome. It opens what the work needs (an engine, connections) once in
-each worker process. It must be picklable, and so must payloads and outcomes, so that they can be sent to another
-machine. The work returns failures of an item as a row with an `error`; an exception is a bug, and stops the run.
-What it passes to `memo.keep` is returned by `memo.recall` if the item has to be done again.
+async function from an item and a memo to an outcome. `cluster.on_ray` makes one that does the work on Ray:
+then it must be picklable, and so must payloads and outcomes. The work returns failures of an item as a row with an
+`error`; an exception is a bug, and stops the run. What it passes to `memo.keep` is returned by `memo.recall` if the
+item has to be done again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
 from odar.recording.journal import Item as Item
 from odar.recording.journal import Journal, Memo, Row, RowInfo, save
-from odar.recording.limits import LEASE_S, Limiter, LocalLimiter, Needs, Rate
+from odar.recording.limits import Needs, RateLimiter, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,10 @@ class Outcome:
     used: Needs = field(default_factory=dict)
 
 
+Work = Callable[[Item, Memo], Awaitable[Outcome]]
+OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
+
+
 def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any) -> Outcome:
     """Return the outcome of an item that failed; its row says why.
 
@@ -45,59 +49,6 @@ def failure(item: Item, error: OdarError, used: Needs | None = None, **more: Any
         about |= {"provider": error.provider, "status": error.status, "retryable": error.retryable}
     row = {"id": item.key, **more, "error": about, "digest": item.digest}
     return Outcome(row, item.needs if used is None else used)
-
-
-Work = Callable[[Item, Memo], Awaitable[Outcome]]
-OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
-
-
-class Executor(Protocol):
-    """Where the work is done."""
-
-    @property
-    def limiter(self) -> Limiter:
-        """Says when an item may start."""
-        ...
-
-    @property
-    def again(self) -> int:
-        """Restarts of items whose worker was lost; their calls under way may be paid for twice."""
-        ...
-
-    @property
-    def again_usd(self) -> float | None:
-        """The most that this may have cost, which is in no row; None if a price is unknown."""
-        ...
-
-    async def do(self, item: Item, memo: Memo) -> Outcome:
-        """Do one item; called for several at once."""
-        ...
-
-
-class LocalExecutor:
-    """Does the work in this process, in this event loop."""
-
-    again, again_usd = 0, 0.0
-    """No worker can be lost."""
-
-    def __init__(
-        self, open_work: OpenWork, rates: Mapping[str, Rate] | None = None, lease_s: float = LEASE_S
-    ) -> None:
-        self.limiter: Limiter = LocalLimiter(rates or {}, lease_s)
-        self._opened = open_work()
-        self._work: Work | None = None
-
-    async def do(self, item: Item, memo: Memo) -> Outcome:
-        """Do one item."""
-        assert self._work is not None, "use it as an async context manager"
-        return await self._work(item, memo)
-
-    async def __aenter__(self) -> Self:
-        self._work = await self._opened.__aenter__()
-        return self
-
-    async def __aexit__(self, *exception: Any) -> None:
-        await self._opened.__aexit__(*exception)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +65,6 @@ class Progress:
     """Items done in this run."""
     stopped: str | None = None
     """Why some items were not done, if so."""
-    again: int = 0
-    """Restarts in this run because a worker was lost, see `Executor.again`."""
-    again_usd: float | None = 0.0
-    """The most that they may have cost; not part of `cost_usd`."""
 
     @property
     def cost_to_go_usd(self) -> float | None:
@@ -129,35 +76,38 @@ class Progress:
 
 async def run(
     items: Sequence[Item],
-    open_executor: Callable[[], AbstractAsyncContextManager[Executor]],
+    open_work: OpenWork,
     journal: Journal,
     *,
+    rates: Rates | None = None,
     concurrency: int = 8,
     budget_usd: float | None = None,
-    spent_usd: float = 0.0,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
-    """Do every item that has no row yet, and sort the rows in the order of the items.
+    """Do every item that has no row yet, or one with an error, and sort the rows in the order of the items.
 
-    The budget covers all rows of the items, and `spent_usd`, which was spent on others. The run stops before the
-    budget is exceeded, and says so in `stopped`. If it is interrupted, finished rows and the replies of unfinished
-    items are on disk, and the next run continues there. An executor is opened only if an item has to be done.
+    The budget covers all rows of the journal. The run stops before the budget is exceeded, and says so in
+    `stopped`. If it is interrupted, finished rows and the replies of unfinished items are on disk, and the next run
+    continues there. The work is opened only if an item has to be done.
 
     Raises:
-        BudgetExceeded: there is a budget, and the price of an item is unknown.
+        BudgetExceeded: there is a budget, and the price of an item, or of another row, is unknown.
         InputError: the journal holds rows of other items under the same ids.
     """
     todo, stopped = journal.missing(items), None
-    state = _RunState(journal, len(items), budget_usd, spent_usd, on_progress)
     if todo and budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
-    for item in items:
-        if (entry := journal.entries.get(item.key)) is not None:  # failed attempts have cost something too
+    state = _RunState(journal, RateLimiter(rates or {}), len(items), budget_usd, on_progress)
+    wanted = {item.key: item for item in items}
+    for key, entry in journal.entries.items():  # failed attempts have cost something too
+        if key in wanted:
             state.count(entry)
-            state.committed_usd += (item.worst_cost_usd or 0.0) if entry.cost_usd is None else entry.cost_usd
+        elif entry.cost_usd is None and budget_usd is not None:
+            raise BudgetExceeded("the budget cannot be kept: what earlier runs have cost is unknown")
+        state.committed_usd += wanted[key].worst_cost_usd or 0.0 if entry.cost_usd is None else entry.cost_usd
     if todo:
-        async with open_executor() as executor:
-            stopped = await state.do_all(executor, todo, concurrency)
+        async with open_work() as work:
+            stopped = await state.do_all(work, todo, concurrency)
     journal.sort(items)
     return state.progress(stopped)
 
@@ -170,15 +120,14 @@ class _RunState:
     """
 
     journal: Journal
+    limiter: RateLimiter
     total: int
     budget_usd: float | None
-    committed_usd: float
     on_progress: Callable[[Progress], None]
+    committed_usd: float = 0.0
     done: int = 0
     failed: int = 0
     asked: int = 0
-    again: int = 0
-    again_usd: float | None = 0.0
     known_usd: float = 0.0
     unknown: int = 0
     """Rows of unknown cost."""
@@ -193,14 +142,13 @@ class _RunState:
     def progress(self, stopped: str | None = None) -> Progress:
         """Return the state of the run."""
         cost = None if self.unknown else self.known_usd
-        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped, self.again, self.again_usd)
+        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped)
 
-    async def do_all(self, executor: Executor, todo: Sequence[Item], concurrency: int) -> str | None:
+    async def do_all(self, work: Work, todo: Sequence[Item], concurrency: int) -> str | None:
         """Do the items, `concurrency` at a time; return why the run stopped early, if it did."""
 
         def fits(item: Item) -> bool:
-            # Requests of lost workers are in no row, but may be billed.
-            most = self.committed_usd + (executor.again_usd or 0.0) + (item.worst_cost_usd or 0.0)
+            most = self.committed_usd + (item.worst_cost_usd or 0.0)
             return self.budget_usd is None or most <= self.budget_usd + 1e-12
 
         running: set[asyncio.Task[None]] = set()
@@ -211,8 +159,8 @@ class _RunState:
                 if not fits(item):
                     return f"the budget of ${self.budget_usd:g} does not cover what {item.key!r} may cost"
                 self.committed_usd += item.worst_cost_usd or 0.0
-                ticket = await executor.limiter.take(item.needs)
-                running.add(asyncio.create_task(self._one(executor, item, ticket)))
+                ticket = await self.limiter.take(item.needs)
+                running.add(asyncio.create_task(self._do(work, item, ticket)))
             while running:
                 running = await _wait_for_one(running)
         finally:
@@ -221,20 +169,19 @@ class _RunState:
             await asyncio.gather(*running, return_exceptions=True)
         return None
 
-    async def _one(self, executor: Executor, item: Item, ticket: int) -> None:
+    async def _do(self, work: Work, item: Item, ticket: int) -> None:
         before, used = self.journal.entries.get(item.key), item.needs
         try:
-            outcome = await executor.do(item, self.journal.memo(item))
+            outcome = await work(item, self.journal.memo(item))
             used = outcome.used
             await save(self.journal.write, outcome.row)
         finally:
-            await executor.limiter.settle(ticket, used)
+            self.limiter.settle(ticket, used)
         after = self.journal.entries[item.key]
         if before is not None:
             self.count(before, -1)
         self.count(after)
         self.asked += 1
-        self.again, self.again_usd = executor.again, executor.again_usd
         if after.cost_usd is not None:
             self.committed_usd += after.cost_usd - (item.worst_cost_usd or 0.0)
         self.on_progress(self.progress())

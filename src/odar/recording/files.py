@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import InputError, one_line
-from odar.files import user_path
+from odar.files import atomic_write, user_path
 from odar.formats import load_json
 from odar.recording.header import Header
 from odar.recording.journal import sync_folder, to_line
@@ -109,17 +108,11 @@ def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -
         InputError: the suffix is unknown, or the file cannot be written.
     """
     writer = _write_parquet if _kind(path) == ".parquet" else _write_json
-    part = path.with_name(path.name + ".part")
-    try:
+    with atomic_write(path) as draft:
         path.parent.mkdir(parents=True, exist_ok=True)
-        count = writer(part, path, header, items)
-        with part.open("rb") as file:
+        count = writer(draft, path, header, items)
+        with draft.open("rb") as file:
             os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        part.unlink(missing_ok=True)
     sync_folder(path.parent)
     return count
 
@@ -145,20 +138,19 @@ def damage_reported(path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except _damage() as error:
+    except Exception as error:
+        if not isinstance(error, _DAMAGE) and not type(error).__name__.startswith("Arrow"):
+            raise
         why = one_line(error, 200)
         raise InputError(f"{path} is damaged ({type(error).__name__}: {why}); collect it again") from None
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    """What reading a damaged file raises; Arrow has exceptions of its own, if it was imported."""
-    pyarrow: Any = sys.modules.get("pyarrow")
-    known = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError, zlib.error)
-    return (*known, pyarrow.ArrowException) if pyarrow else known
+_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError, zlib.error)
+"""What reading a damaged file raises, beside the exceptions of Arrow, which need not be installed."""
 
 
 def _kind(path: Path) -> str:
-    kind = next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if path.name.endswith(suffix)), None)
+    kind = next((suffix for suffix in reversed(SUFFIXES) if path.name.endswith(suffix)), None)
     if kind is None:
         raise InputError(f"{path}: the name of a recording ends in {', '.join(SUFFIXES)}")
     return kind
@@ -169,27 +161,13 @@ def _open_text(path: Path) -> BufferedIOBase:
 
 
 def _json_items(path: Path) -> Iterator[RecordedItem]:
-    """The last row of an item counts; rows with an error, and a last line that is incomplete, are left out."""
-    with damage_reported(path):
-        last: dict[str, int] = {}
-        with _open_text(path) as file:
-            for number, line in enumerate(file):
-                if number and line.endswith(b"\n"):
-                    last[_id_of(line)] = number
-        with _open_text(path) as file:
-            for number, line in enumerate(file):
-                if number and line.endswith(b"\n") and last[_id_of(line)] == number:
-                    row = load_json(line)
-                    if row["error"] is None:
-                        yield item_from_json(row)
-
-
-def _id_of(line: bytes) -> str:
-    """The `id` of a row, which is its first field, without parsing the rest."""
-    value, _ = json.JSONDecoder().raw_decode(line[:2000].decode("utf-8", "replace"), len('{"id": '))
-    if not isinstance(value, str) or not line.startswith(b'{"id": '):
-        raise ValueError(f"a line begins with {line[:20]!r}")
-    return value
+    """Rows with an error, and a last line that is incomplete, are left out."""
+    with damage_reported(path), _open_text(path) as file:
+        next(file)
+        for line in file:
+            row = load_json(line) if line.endswith(b"\n") else {"error": "incomplete"}
+            if row["error"] is None:
+                yield item_from_json(row)
 
 
 def _write_json(part: Path, path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
@@ -234,10 +212,8 @@ def _open_parquet(path: Path) -> Any:
         raise InputError(f"{path} cannot be read as a recording: {' '.join(str(error).split())}") from None
     _parquet_header(file, path)
     for column in _schema(pa):
-        if column.name not in file.schema_arrow.names:
-            raise InputError(f"{path} has no column {column.name!r}; it is damaged, collect it again")
-        if file.schema_arrow.field(column.name).type != column.type:
-            raise InputError(f"{path}: column {column.name!r} is not of its type; it is damaged, collect it again")
+        if column not in list(file.schema_arrow):
+            raise InputError(f"{path} has no column {column.name!r} of its type; it is damaged, collect it again")
     return file
 
 

@@ -12,7 +12,6 @@ import json
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odar import __version__
@@ -82,11 +81,6 @@ class Header:
         except (ValueError, TypeError, AttributeError) as error:
             raise InputError(f"{origin} is not a recording: {error}") from None
 
-    def changes_since(self, before: Mapping[str, Any]) -> str:
-        """Return what changed since a file with this header was made, in parentheses; empty if unknown."""
-        facts = before.get("facts")
-        return describe_changes(self.facts, facts) if isinstance(facts, Mapping) else ""
-
 
 def header_of(odar: Odar, path_samples: int | None = None) -> Header:
     """Return the header of a recording that this engine makes.
@@ -154,12 +148,14 @@ def pair_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, **agents, "models": models}
 
 
-def describe_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
-    """Return the differences of two sets of facts in parentheses, the first three by name.
+def describe_changes(now: Any, before: Any) -> str:
+    """Return the differences of two trees of facts in parentheses, the first three by name; empty if unknown.
 
     >>> describe_changes({"slow": {"temperature": 0.3}}, {"slow": {"temperature": 1.0}})
     ' (slow.temperature was 1.0 and is 0.3)'
     """
+    if not isinstance(now, Mapping) or not isinstance(before, Mapping):
+        return ""
     old = dict(_flat(before))
     changes = [f"{name} was {old.get(name, 'missing')} and is {new}" for name, new in changed_facts(now, before)]
     more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
@@ -177,6 +173,14 @@ def changed_facts(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[tup
     return [(name, new.get(name, "missing")) for name in names if old.get(name) != new.get(name)]
 
 
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
 def calibration_of(header: Header) -> Calibration:
     """Return the calibration that was in use when the recording was made."""
     return Calibration.from_json(json.dumps(header.calibration), "the calibration in the recording")
@@ -185,19 +189,6 @@ def calibration_of(header: Header) -> Calibration:
 def digest(value: Any) -> str:
     """Return a short hash of plain data."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def latest_header(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Return the recording in a folder that was written to last, and its first line; None if there is none."""
-    for file in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True):
-        try:
-            with file.open(encoding="utf-8") as lines:
-                header = json.loads(lines.readline())
-        except (OSError, ValueError):
-            continue
-        if isinstance(header, Mapping) and header.get("format") == FORMAT:
-            return file, header
-    return None
 
 
 def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
@@ -233,11 +224,3 @@ def _plain(tree: dict[str, Any]) -> dict[str, Any]:
     """Make a tree ready for JSON: lists for tuples, and infinity as a string that float() reads."""
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in tree.items()}
     return {name: str(value) if value == float("inf") else value for name, value in listed.items()}
-
-
-def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

@@ -15,7 +15,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,10 +81,14 @@ class ImportedAnswer:
     logprobs: tuple[float | None, ...] = ()
     mean_logprob: float | None = None
     answer_logprob: float | None = None
-    usage: Usage
+    usage: Usage = Usage()  # noqa: RUF009 - it is frozen
     cost_usd: float | None = None
     seconds: float | None = None
     finish: str = "stop"
+
+
+Reader = tuple[Iterable[Any], Callable[[Any, int], list[ImportedAnswer]]]
+"""The rows of a file, and what makes answers of a row and its number: none of one that failed."""
 
 
 class KnownQuestion(NamedTuple):
@@ -123,15 +127,12 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
     if not path.is_file():
         raise InputError(f"{place}: no such file")
     kind = options.format if options.format != "auto" else _sniff(path, options)
-    readers: dict[str, Callable[[Path, ImportOptions], Iterator[ImportedAnswer]]] = {
-        "lm-eval": _lm_eval,
-        "inspect": _inspect,
-        "openai-batch": _openai_batch,
-        "swe-bench": _swe_bench,
-        "table": _table,
-    }
+    found: list[ImportedAnswer] = []
     try:
-        found = list(readers[kind](path, options))
+        rows, extract = _READERS[kind](path, options)
+        for number, row in enumerate(rows, 1):
+            with _named(path, number):
+                found += extract(row, number)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or one_line(error)
         raise InputError(f"{place} cannot be read as {kind}: {why}") from None
@@ -161,25 +162,23 @@ def _with_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 # --- lm-evaluation-harness -------------------------------------------------------------------------------------
 
 
-def _lm_eval(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+def _lm_eval(path: Path, options: ImportOptions) -> Reader:
     """A `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
     rows = list(_rows(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
-    chosen = options.filter or filters[-1]
+    chosen = options.filter or (filters or ["none"])[-1]
     if chosen not in filters:
         raise InputError(f"{path} has no filter {chosen!r} (it has: {', '.join(filters)})")
-    task = re.sub(
-        r"^samples_|_\d{4}-\d{2}-\d{2}T[\d.-]+$", "", path.name.removesuffix(".gz").removesuffix(".jsonl")
-    )
+    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    task = re.sub(r"^samples_|_\d{4}-\d{2}-\d{2}T[\d.-]+$", "", name)
     kept = [row for row in rows if str(row.get("filter", "none")) == chosen]
-    for number, row in enumerate(kept, 1):
-        with _named(path, number):
-            yield _lm_eval_answer(row, task, options)
+    return kept, lambda row, _: [_lm_eval_answer(row, task, options)]
 
 
 def _lm_eval_answer(row: Row, task: str, options: ImportOptions) -> ImportedAnswer:
-    document, responses = row["doc"], row["filtered_resps"]
-    arguments = _lm_eval_arguments(row["arguments"])
+    document, responses, choices = row["doc"], row["filtered_resps"], row["doc"].get("choices")
+    # The harness writes the arguments of each request as lists, or as objects with gen_args_0, arg_0 and so on.
+    arguments = [_values(each) for each in _values(row["arguments"])]
     metrics = [options.metric] if options.metric else list(row.get("metrics") or ())
     score = next((row[name] for name in metrics if isinstance(row.get(name), int | float | bool)), None)
     question = next((document[n] for n in _LM_EVAL_QUESTIONS if isinstance(document.get(n), str)), None)
@@ -190,30 +189,20 @@ def _lm_eval_answer(row: Row, task: str, options: ImportOptions) -> ImportedAnsw
         "gold": row.get("target"),
         "score": None if score is None else float(score),
         "model": options.model,
-        "usage": Usage(),
     }
     if isinstance(responses[0], str):
         # What the model wrote is in `resps`; the filter's version of it is the answer.
         raw = row["resps"][0][0] if isinstance(row["resps"][0], list) else responses[0]
-        answer = str(responses[0])
-        stated = answer not in ("", "[invalid]")
-        return ImportedAnswer(**found, text=str(raw), answer=answer if stated else "", stated=stated)
+        stated = responses[0] not in ("", "[invalid]")
+        return ImportedAnswer(**found, text=str(raw), answer=responses[0] if stated else "", stated=stated)
     # Log-likelihoods of the options: (sum of log-probabilities, whether it is the greedy continuation).
     likelihoods = [float(each[0]) for each in responses]
     best = max(range(len(likelihoods)), key=likelihoods.__getitem__)
-    weights = [math.exp(each - likelihoods[best]) for each in likelihoods]
+    share = 1 / sum(math.exp(each - likelihoods[best]) for each in likelihoods)
     chosen = str(arguments[best][1]) if len(arguments) == len(likelihoods) else str(best)
-    choices, gold = document.get("choices"), row.get("target")
-    if (
-        isinstance(gold, int | str)
-        and str(gold).isdigit()
-        and isinstance(choices, list)
-        and int(gold) < len(choices)
-    ):
-        found["gold"] = choices[int(gold)]
-    return ImportedAnswer(
-        **found, text=chosen, answer=chosen.strip(), mean_logprob=rounded(math.log(weights[best] / sum(weights)))
-    )
+    if isinstance(choices, list) and str(found["gold"]).isdigit() and int(found["gold"]) < len(choices):
+        found["gold"] = choices[int(found["gold"])]
+    return ImportedAnswer(**found, text=chosen, answer=chosen.strip(), mean_logprob=rounded(math.log(share)))
 
 
 def _prompt(argument: Any) -> str:
@@ -225,178 +214,160 @@ def _prompt(argument: Any) -> str:
         return text
 
 
-def _lm_eval_arguments(arguments: Any) -> list[list[Any]]:
-    """The arguments of each request; the harness writes lists, or objects with gen_args_0, arg_0 and so on."""
-    listed = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments)
-    return [list(each.values()) if isinstance(each, Mapping) else list(each) for each in listed]
+def _values(entries: Any) -> list[Any]:
+    return list(entries.values() if isinstance(entries, Mapping) else entries)
 
 
 # --- inspect_ai ------------------------------------------------------------------------------------------------
 
 
-def _inspect(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+def _inspect(path: Path, options: ImportOptions) -> Reader:
     """A log of inspect_ai: `.eval` (a zip archive with one file per sample) or `.json`."""
+    samples: Iterable[Row]
     if path.suffix == ".json":
         log = load_json(path.read_bytes())
-        yield from _inspect_answers(path, log, iter(log.get("samples") or ()), options)
-        return
-    with zipfile.ZipFile(path) as archive:
-        names = sorted(name for name in archive.namelist() if name.startswith("samples/"))
-        try:
-            header = load_json(_member(path, archive, "header.json"))
-        except KeyError:
-            raise InputError(f"{path} has no header.json: the evaluation did not finish") from None
-        samples = (load_json(_member(path, archive, name)) for name in names)
-        yield from _inspect_answers(path, header, samples, options)
+        samples = log.get("samples") or ()
+    else:
+        with zipfile.ZipFile(path) as archive:
+            files = {entry.filename: entry for entry in archive.infolist()}
+        if "header.json" not in files:
+            raise InputError(f"{path} has no header.json: the evaluation did not finish")
+        log = load_json(_member(path, files["header.json"]))
+        samples = (load_json(_member(path, files[name])) for name in sorted(files) if name.startswith("samples/"))
+    task, model = str(log["eval"]["task"]), options.model or str(log["eval"]["model"])
+
+    def extract(sample: Row, _: int) -> list[ImportedAnswer]:
+        return [] if sample.get("error") else [_inspect_answer(sample, task, model, options.metric)]
+
+    return samples, extract
 
 
-def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
     """Read a file of an archive. inspect_ai compresses with Zstandard, which `zipfile` does not know."""
-    info = archive.getinfo(name)
-    if info.compress_type != _ZSTANDARD:
-        return archive.read(name)
+    if entry.compress_type != _ZSTANDARD:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(entry)
     with path.open("rb") as file:
-        file.seek(info.header_offset)
+        file.seek(entry.header_offset)
         *_, name_length, extra_length = struct.unpack("<4s5H3I2H", file.read(30))
         file.seek(name_length + extra_length, 1)
-        compressed = file.read(info.compress_size)
+        compressed = file.read(entry.compress_size)
     pyarrow, _ = arrow()
     with pyarrow.CompressedInputStream(pyarrow.BufferReader(compressed), "zstd") as stream:
         return bytes(stream.read())
 
 
-def _inspect_answers(
-    path: Path, header: Row, samples: Iterator[Row], options: ImportOptions
-) -> Iterator[ImportedAnswer]:
-    evaluated = header["eval"]
-    task, model = str(evaluated["task"]), options.model or str(evaluated["model"])
-    for number, sample in enumerate(samples, 1):
-        with _named(path, number):
-            if sample.get("error"):
-                continue
-            yield _inspect_answer(sample, task, model, options)
-
-
-def _inspect_answer(sample: Row, task: str, model: str, options: ImportOptions) -> ImportedAnswer:
+def _inspect_answer(sample: Row, task: str, model: str, metric: str) -> ImportedAnswer:
     output, scores = sample["output"], sample.get("scores") or {}
     choice = (output.get("choices") or [{}])[0]
-    name = options.metric or next(iter(scores), "")
-    scored = scores.get(name) or {}
-    listed = (choice.get("logprobs") or {}).get("content") or []
+    scored = scores.get(metric or next(iter(scores), "")) or {}
     usage = output.get("usage") or {}
     text = _text_of(choice.get("message", {}).get("content"))
-    asked = sample["input"]
-    query = asked if isinstance(asked, str) else _text_of(asked[-1].get("content"))
-    answer = scored.get("answer")
-    finish = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
+    asked, answer, stop = sample["input"], scored.get("answer"), str(choice.get("stop_reason") or "stop")
     return ImportedAnswer(
         id=str(sample["id"]),
         set=task,
-        query=query,
+        query=asked if isinstance(asked, str) else _text_of(asked[-1].get("content")),
         gold=sample.get("target"),
         text=text,
         answer=_answer_in(text)[0] if answer is None else str(answer),
         stated=answer != "" and (answer is not None or _answer_in(text)[1]),
         score=_score(scored.get("value")),
         model=model,
-        tokens=tuple(str(each["token"]) for each in listed),
-        logprobs=tuple(rounded(each.get("logprob")) for each in listed),
+        **_tokens((choice.get("logprobs") or {}).get("content")),
         usage=Usage(
             usage.get("input_tokens"), usage.get("input_tokens_cache_read") or 0, usage.get("output_tokens")
         ),
         seconds=output.get("time") or sample.get("working_time"),
-        finish=finish.get(str(choice.get("stop_reason")), str(choice.get("stop_reason") or "stop")),
+        finish="length" if stop in ("max_tokens", "model_length") else stop,
     )
 
 
-# --- OpenAI Batch ----------------------------------------------------------------------------------------------
+# --- OpenAI Batch and SWE-bench --------------------------------------------------------------------------------
 
 
-def _openai_batch(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+def _openai_batch(path: Path, options: ImportOptions) -> Reader:
     """The output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
-    for number, row in enumerate(_rows(path), 1):
-        with _named(path, number):
-            body = (row.get("response") or {}).get("body") or {}
-            if row.get("error") or not (body.get("choices") or body.get("output")):
-                continue
-            if body.get("choices"):
-                choice = body["choices"][0]
-                text, finish = _text_of(choice["message"].get("content")), str(choice.get("finish_reason"))
-                listed = (choice.get("logprobs") or {}).get("content") or []
-            else:
-                parts = [part for each in body["output"] for part in each.get("content") or ()]
-                text, finish = "".join(str(part.get("text", "")) for part in parts), "stop"
-                listed = [token for part in parts for token in part.get("logprobs") or ()]
-            usage = body.get("usage") or {}
-            answer, stated = _answer_in(text)
-            yield ImportedAnswer(
-                id=str(row["custom_id"]),
-                text=text,
-                answer=answer,
-                stated=stated,
-                model=options.model or str(body.get("model", "")),
-                tokens=tuple(str(each["token"]) for each in listed),
-                logprobs=tuple(rounded(each.get("logprob")) for each in listed),
-                usage=Usage(
-                    usage.get("prompt_tokens", usage.get("input_tokens")),
-                    (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
-                    usage.get("completion_tokens", usage.get("output_tokens")),
-                ),
-                finish=finish,
-            )
+
+    def extract(row: Row, _: int) -> list[ImportedAnswer]:
+        body = (row.get("response") or {}).get("body") or {}
+        if row.get("error") or not (body.get("choices") or body.get("output")):
+            return []
+        if body.get("choices"):
+            choice = body["choices"][0]
+            text, finish = _text_of(choice["message"].get("content")), str(choice.get("finish_reason"))
+            listed = (choice.get("logprobs") or {}).get("content")
+        else:
+            parts = [part for each in body["output"] for part in each.get("content") or ()]
+            text, finish = _text_of(parts), "stop"
+            listed = [token for part in parts for token in part.get("logprobs") or ()]
+        usage = body.get("usage") or {}
+        answer, stated = _answer_in(text)
+        counts = Usage(
+            usage.get("prompt_tokens", usage.get("input_tokens")),
+            (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0),
+            usage.get("completion_tokens", usage.get("output_tokens")),
+        )
+        answered = ImportedAnswer(
+            id=str(row["custom_id"]),
+            model=options.model or str(body.get("model", "")),
+            text=text,
+            answer=answer,
+            stated=stated,
+            finish=finish,
+            **_tokens(listed),
+            usage=counts,
+        )
+        return [answered]
+
+    return _rows(path), extract
 
 
-# --- SWE-bench -------------------------------------------------------------------------------------------------
-
-
-def _swe_bench(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+def _swe_bench(path: Path, options: ImportOptions) -> Reader:
     """The report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
     report = load_json(path.read_bytes())
-    resolved = set(report["resolved_ids"])
-    for name in report["submitted_ids"]:
-        yield ImportedAnswer(
-            id=str(name),
-            score=float(name in resolved),
-            model=options.model or path.name.split(".")[0],
-            usage=Usage(),
-        )
+    resolved, model = set(report["resolved_ids"]), options.model or path.name.split(".")[0]
+    return report["submitted_ids"], lambda name, _: [
+        ImportedAnswer(id=str(name), score=float(name in resolved), model=model)
+    ]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------
 
 
-def _table(path: Path, options: ImportOptions) -> Iterator[ImportedAnswer]:
+def _table(path: Path, options: ImportOptions) -> Reader:
     """JSONL, CSV or Parquet, one row per answer (or per question, with the answers of several models in it)."""
     given = dict(options.columns or {})
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
-    columns = {name: [given[name].replace("{model}", options.model)] for name in given}
     # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
     column, _, side = given.get("score", "").partition(":")
-    columns |= {"score": [column]} if side else {}
-    columns |= {name: list(names) for name, names in COLUMNS.items() if name not in given}
-    for number, row in enumerate(_table_rows(path), 1):
-        with _named(path, number):
-            value = {name: _first(row, paths, strict=name in given) for name, paths in columns.items()}
-            if options.model and "model" not in given and value["model"] not in (None, options.model):
-                continue
-            if side and value["score"] is not None:
-                said = str(value["score"]).strip().lower()
-                value["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
-            yield _table_answer(value, number, options)
+    given |= {"score": column} if side else {}
+    given = {name: column.replace("{model}", options.model) for name, column in given.items()}
+
+    def extract(row: Row, number: int) -> list[ImportedAnswer]:
+        value = {name: _value(row, name, given) for name in COLUMNS}
+        if options.model and "model" not in given and value["model"] not in (None, options.model):
+            return []
+        if side and value["score"] is not None:
+            said = str(value["score"]).strip().lower()
+            value["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
+        return [_table_answer(value, number, options.model)]
+
+    return _table_rows(path), extract
 
 
-def _table_answer(value: Mapping[str, Any], number: int, options: ImportOptions) -> ImportedAnswer:
-    text = str(value["text"] if value["text"] is not None else value["answer"] or "")
-    answer, stated = (
-        (str(value["answer"]), value["answer"] != "") if value["answer"] is not None else _answer_in(text)
-    )
+def _table_answer(value: Mapping[str, Any], number: int, model: str) -> ImportedAnswer:
     if value["text"] is None and value["answer"] is None and value["score"] is None:
         raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
+    text = str(value["text"] if value["text"] is not None else value["answer"] or "")
+    answer, stated = _answer_in(text)
+    if value["answer"] is not None:
+        answer, stated = str(value["answer"]), value["answer"] != ""
     mean = _logprob(value["mean_logprob"], value["mean_probability"])
+    of_answer = _logprob(value["answer_logprob"], value["answer_probability"])
     tokens = [str(each) for each in value["tokens"]] if isinstance(value["tokens"], list) else []
     logprobs = [_real(each) for each in value["logprobs"]] if isinstance(value["logprobs"], list) else []
-    of_answer = _logprob(value["answer_logprob"], value["answer_probability"])
     if logprobs and len(tokens) != len(logprobs):
         if known := [each for each in logprobs if each is not None]:
             mean = sum(known) / len(known)
@@ -411,7 +382,7 @@ def _table_answer(value: Mapping[str, Any], number: int, options: ImportOptions)
         answer=answer,
         stated=stated,
         score=_score(value["score"]),
-        model=str(options.model or value["model"] or ""),
+        model=str(model or value["model"] or ""),
         tokens=tuple(tokens),
         logprobs=tuple(map(rounded, logprobs)),
         mean_logprob=rounded(mean),
@@ -431,23 +402,23 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
     found: dict[str, KnownQuestion] = {}
     for number, row in enumerate(_table_rows(path), 1):
         with _named(path, number):
-            name = _first(row, [given.get("id", "")], strict=True) if "id" in given else _first(row, COLUMNS["id"])
-            gold = _first(row, [given["gold"]]) if "gold" in given else _first(row, (*COLUMNS["gold"], "answer"))
-            query = _first(row, [given["query"]]) if "query" in given else _first(row, COLUMNS["query"])
-            accept = row.get("accept")
-            if gold is not None and isinstance(accept, list):
-                gold = [gold, *accept]
+            there = {each: column for each, column in given.items() if each == "id" or _follow(row, column)[0]}
+            name, gold, query = (_value(row, each, there) for each in ("id", "gold", "query"))
+            gold = row.get("answer") if gold is None else gold
+            if gold is not None and isinstance(row.get("accept"), list):
+                gold = [gold, *row["accept"]]
             found[str(number if name is None else name)] = KnownQuestion(str(query or ""), gold)
     return found
 
 
-def _first(row: Row, paths: Sequence[str], *, strict: bool = False) -> Any:
-    for path in paths:
+def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
+    """Return a field of a row from the column that was given, which must be there, or one of the usual names."""
+    for path in [given[name]] if name in given else COLUMNS[name]:
         found, value = _follow(row, path)
         if found:
             return value
-    if strict:
-        raise ValueError(f"has no column {paths[0]!r} (it has: {', '.join(map(str, row))})")
+    if name in given:
+        raise ValueError(f"has no column {given[name]!r} (it has: {', '.join(map(str, row))})")
     return None
 
 
@@ -458,17 +429,14 @@ def _follow(value: Any, path: str) -> tuple[bool, Any]:
     (True, 'x')
     """
     if isinstance(value, list):
-        head, _, rest = path.partition(".")
-        if not head.isdigit() or int(head) >= len(value):
-            return False, None
-        return _follow(value[int(head)], rest) if rest else (True, value[int(head)])
+        value = {str(index): each for index, each in enumerate(value)}
     if not isinstance(value, Mapping):
         return False, None
     if path in value:
         return True, value[path]
-    for i, character in enumerate(path):
-        if character == "." and path[:i] in value:
-            found = _follow(value[path[:i]], path[i + 1 :])
+    for dot in re.finditer(r"\.", path):
+        if path[: dot.start()] in value:
+            found = _follow(value[path[: dot.start()]], path[dot.end() :])
             if found[0]:
                 return found
     return False, None
@@ -484,6 +452,15 @@ def _table_rows(path: Path) -> Iterator[Row]:
             yield from ({k: v for k, v in row.items() if v not in (None, "")} for row in csv.DictReader(lines))
     else:
         yield from _rows(path)
+
+
+_READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
+    "lm-eval": _lm_eval,
+    "inspect": _inspect,
+    "openai-batch": _openai_batch,
+    "swe-bench": _swe_bench,
+    "table": _table,
+}
 
 
 # --- small parts -----------------------------------------------------------------------------------------------
@@ -545,6 +522,14 @@ def _answer_in(text: str) -> tuple[str, bool]:
             return (value if isinstance(value, str) else json.dumps(value)), True
     found = find_answer(text)
     return (text.strip(), False) if found is None else (found, True)
+
+
+def _tokens(listed: Any) -> dict[str, Any]:
+    """Return tokens and log-probabilities of a list in OpenAI's form."""
+    return {
+        "tokens": tuple(str(each["token"]) for each in listed or ()),
+        "logprobs": tuple(rounded(each.get("logprob")) for each in listed or ()),
+    }
 
 
 def _text_of(content: Any) -> str:

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
@@ -27,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from odar.errors import InputError
 from odar.formats import check_format, load_json
+from odar.recording.header import describe_changes
 from odar.recording.limits import Needs
 
 Row = dict[str, Any]
@@ -92,25 +92,18 @@ class Journal:
         path: the file; created if it does not exist.
         header: the first line, with what all rows depend on: `format` first, then `made_by`, which must be that of
             an existing file, then anything else. None for a file without a header.
-        describe_changes: describes what changed since a file with the given header was made.
 
     Raises:
         InputError: another process is writing the file, or it holds something else; it is left unchanged.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        header: Mapping[str, Any] | None = None,
-        describe_changes: Callable[[Mapping[str, Any]], str] = lambda header: "",
-    ) -> None:
+    def __init__(self, path: Path, header: Mapping[str, Any] | None = None) -> None:
         self.path = path
-        self.header = header
-        self._describe_changes = describe_changes
+        self.entries: dict[str, RowInfo] = {}
+        self._header = header
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._writing = threading.Lock()
-        self.entries: dict[str, RowInfo] = {}
         self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
         """By item: its digest, and its replies by name."""
 
@@ -118,15 +111,18 @@ class Journal:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
-        except Timeout:
-            raise InputError(f"{self.path} is being written by another process; wait for it, or stop it") from None
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be used: {error.strerror or error}") from None
-        try:
             self._load()
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
-            raise
+            if isinstance(error, Timeout):
+                why = "is being written by another process; wait for it, or stop it"
+            elif isinstance(error, OSError):
+                why = f"cannot be used: {error.strerror or error}"
+            elif isinstance(error, ValueError | KeyError | TypeError):
+                why = f"holds something else than rows of ours ({error}); name another"
+            else:
+                raise
+            raise InputError(f"{self.path} {why}") from None
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -137,42 +133,28 @@ class Journal:
         self._lock.release()
 
     def _load(self) -> None:
-        try:
-            headed = self._load_rows()
-            for _, part in _lines(self._parts_path, _PART_STARTS):
-                self._add(part)
-            for key in [key for key in self._parts if self._is_done(key)]:
-                del self._parts[key]
-            self._rows_file = self.path.open("ab")
-            self._parts_file = self._parts_path.open("ab")
-            if not headed:
-                _append(self._rows_file, self.header or {})
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be used: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{self.path} holds something else than rows of ours ({error}); name another"
-            ) from None
-
-    def _load_rows(self) -> bool:
-        """Index the rows; return False if the header has to be written."""
-        starts = [_ROW_STARTS] if self.header is None else [_HEADER_STARTS, _ROW_STARTS]
-        lines = _lines(self.path, *starts)
-        found = None if self.header is None else next(lines, None)
-        if found is not None:
-            self._check(found[1])
-        for offset, row in lines:
+        rows = _lines(self.path, *([] if self._header is None else [_HEADER_STARTS]), _ROW_STARTS)
+        header = None if self._header is None else next(rows, None)
+        if header is not None:
+            self._check(header[1])
+        for offset, row in rows:
             self.entries[row["id"]] = _entry(row, offset)
-        return self.header is None or found is not None
+        for _, part in _lines(self._parts_path, _PART_STARTS):
+            self._add(part)
+        self._parts = {key: part for key, part in self._parts.items() if not self._is_done(key)}
+        self._rows_file = self.path.open("ab")
+        self._parts_file = self._parts_path.open("ab")
+        if self._header is not None and header is None:
+            _append(self._rows_file, self._header)
 
     def _check(self, found: Mapping[str, Any]) -> None:
-        assert self.header is not None
+        assert self._header is not None
         remedy = "finish it with the version that wrote it, or move it away to start again"
-        check_format(found["format"], self.header["format"], str(self.path), remedy)
-        if found["made_by"] != self.header["made_by"]:
+        check_format(found["format"], self._header["format"], str(self.path), remedy)
+        if found["made_by"] != self._header["made_by"]:
+            changes = describe_changes(self._header.get("facts"), found.get("facts"))
             raise InputError(
-                f"{self.path} was made with other models, prompts or settings{self._describe_changes(found)}; "
-                "move it away, or go back to those"
+                f"{self.path} was made with other models, prompts or settings{changes}; move it away, or go back"
             )
 
     def _is_done(self, key: str) -> bool:
@@ -232,16 +214,23 @@ class Journal:
 
     def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
         """Iterate over the rows of these keys, or over all, without failed ones."""
-        for key in self.entries if keys is None else keys:
-            if self._is_done(key):
-                yield from map(json.loads, self.lines([key]))
+        wanted = self.entries if keys is None else keys
+        yield from map(json.loads, self.lines(key for key in wanted if self._is_done(key)))
 
     def sort(self, items: Iterable[Item]) -> None:
         """Rewrite the file: one row per item, in the order of the items, rows of other items last; atomic."""
         keys = dict.fromkeys([*(item.key for item in items), *self.entries])
         kept = [key for key in keys if key in self.entries]
-        head = [] if self.header is None else [to_line(self.header)]
-        offsets = _replace(self.path, chain(head, self.lines(kept)))[len(head) :]
+        draft, offsets = self.path.with_name(self.path.name + ".tmp"), []
+        with draft.open("wb") as file:
+            if self._header is not None:
+                file.write(to_line(self._header))
+            for line in self.lines(kept):
+                offsets.append(file.tell())
+                file.write(line)
+            _sync(file)
+        draft.replace(self.path)
+        sync_folder(self.path.parent)
         self._rows_file.close()
         self._rows_file = self.path.open("ab")
         self.entries = {k: self.entries[k]._replace(offset=at) for k, at in zip(kept, offsets, strict=True)}
@@ -294,19 +283,6 @@ def to_line(row: Mapping[str, Any]) -> bytes:
         return json.dumps(row, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which models write at times; escaped, it can be read back
         return json.dumps(row).encode() + b"\n"
-
-
-def _replace(path: Path, lines: Iterable[bytes]) -> list[int]:
-    """Write a file atomically; return the offset of each line."""
-    part, offsets = path.with_name(path.name + ".tmp"), []
-    with part.open("wb") as file:
-        for line in lines:
-            offsets.append(file.tell())
-            file.write(line)
-        _sync(file)
-    part.replace(path)
-    sync_folder(path.parent)
-    return offsets
 
 
 def _sync(file: IO[bytes]) -> None:

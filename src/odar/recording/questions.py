@@ -9,28 +9,51 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
 
 from odar.errors import InputError
 from odar.files import user_path
 from odar.formats import LARGEST, load_json
 from odar.inputs import check_text, load_image
 from odar.policy.equivalence import equivalent
-from odar.recording.schema import SPLITS, Task
+from odar.recording.schema import Task
 from odar.types import Path, Query
 
-FIELDS = (
-    *("id", "query", "messages", "image", "answer", "accept", "gold", "set", "split", "stratum", "domain"),
-    *("time", "reasoning", "path", "max_cost", "seed", "meta", "difficulty", "correct"),
-)
-"""What a line may hold. `query` or `messages` is required; to calibrate or record, `answer` or `gold` too.
-`difficulty` and `correct` are for `odar calibrate --difficulty`."""
 ReadConversation = Callable[[list[Any]], Query]
 """Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
 Decode = Callable[[dict[str, Any], int, FilePath], T]
-"""Makes a value of an object, its line number and the file's folder; raises ValueError, KeyError, TypeError,
-AttributeError or InputError if it cannot."""
+"""Makes a value of an object, its line number and the file's folder; raises one of `_FAULTS` if it cannot."""
+_FAULTS = (ValueError, KeyError, TypeError, AttributeError, InputError, msgspec.ValidationError)
+_Number = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """What a line may hold: `query` or `messages` is required; to calibrate or record, `answer` or `gold` too."""
+
+    query: Any = None
+    messages: Any = None
+    image: Any = None
+    id: int | _Name | None = None
+    answer: str | int | float | None = None
+    accept: list[str | int | float] = []
+    gold: Any = None
+    set: str = ""
+    split: Literal["", "calibrate", "judge"] = ""
+    stratum: str = ""
+    domain: str = ""
+    time: _Number | None = None
+    reasoning: str = ""
+    path: Path | None = None
+    max_cost: _Number | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    meta: Any = None
+    difficulty: Any = None
+    """This one and the next are for `odar calibrate --difficulty`."""
+    correct: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +135,8 @@ def starter_questions(limit: int | None = None) -> list[Question]:
     text = resources.files("odar.data").joinpath("starter.jsonl").read_bytes()
 
     def decode(row: dict[str, Any], number: int, folder: FilePath) -> Question:
-        return _question({name: row[name] for name in FIELDS if name in row}, number, folder, None)
+        known = {name: value for name, value in row.items() if name in _Line.__struct_fields__}
+        return _question(known, number, folder, None)
 
     questions = _parse(text, "starter", FilePath(), decode)
     count = len(questions) if limit is None else min(limit, len(questions))
@@ -152,12 +176,9 @@ def query_of(row: Mapping[str, Any], folder: FilePath, read_conversation: ReadCo
         if not isinstance(messages, list) or not messages or image is not None:
             raise ValueError("messages must be a list of turns, with images inside them")
         return read_conversation(messages)
-    if not isinstance(text, str):
-        raise ValueError(f"query is {_kind(text)}, not text")
-    check_text(text)
-    if image is not None and not isinstance(image, str):
-        raise ValueError(f"image is {_kind(image)}, not the name of a file")
-    return Query(text, (load_image(folder / image),) if image else ())
+    written = msgspec.convert(text, str)
+    check_text(written)
+    return Query(written, (load_image(folder / msgspec.convert(image, str)),) if image else ())
 
 
 def effort_of(row: Mapping[str, Any]) -> float | None:
@@ -166,10 +187,9 @@ def effort_of(row: Mapping[str, Any]) -> float | None:
     >>> effort_of({"time": 3}), effort_of({"reasoning": "two words"}), effort_of({})
     (3.0, 2.0, None)
     """
-    effort = _value(row, "time")
-    if effort is None:
-        return float(len(row["reasoning"].split())) if row.get("reasoning") else None
-    return float(effort)
+    if row.get("time") is not None:
+        return msgspec.convert(row["time"], _Number)
+    return float(len(row["reasoning"].split())) if row.get("reasoning") else None
 
 
 def _parse(text: bytes, source: str, folder: FilePath, decode: Decode[T]) -> list[T]:
@@ -179,11 +199,8 @@ def _parse(text: bytes, source: str, folder: FilePath, decode: Decode[T]) -> lis
         if not line.strip():
             continue
         try:
-            row = load_json(line)
-            if not isinstance(row, dict):
-                raise ValueError(f"is {_kind(row)}, not an object")
-            found.append(decode(row, number, folder))
-        except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
+            found.append(decode(msgspec.convert(load_json(line), dict[str, Any]), number, folder))
+        except _FAULTS as error:
             faults.append(f"line {number}: {f'lacks {error}' if isinstance(error, KeyError) else error}")
     if faults:
         more = f" (and {len(faults) - 3} more bad lines)" if len(faults) > 3 else ""
@@ -194,68 +211,19 @@ def _parse(text: bytes, source: str, folder: FilePath, decode: Decode[T]) -> lis
 def _question(
     row: dict[str, Any], number: int, folder: FilePath, read_conversation: ReadConversation | None
 ) -> Question:
-    unknown = sorted(row.keys() - set(FIELDS))
-    if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r} (known: {', '.join(FIELDS)})")
-    if row.get("gold") is not None and not row.get("set"):
+    line = msgspec.convert({name: value for name, value in row.items() if value is not None}, _Line)
+    if line.gold is not None and not line.set:
         raise ValueError("gold needs set: the benchmark whose scorer reads it")
-    name, path, seed = (_value(row, each) for each in ("id", "path", "seed"))
-    answer, accepted = _value(row, "answer"), _value(row, "accept") or []
     return Question(
-        id=str(number if name is None else name),
+        id=str(number if line.id is None else line.id),
         query=query_of(row, folder, read_conversation),
-        path=None if path is None else Path(path),
-        max_cost_usd=_value(row, "max_cost"),
-        seed=seed,
-        answers=() if answer is None else (str(answer), *map(str, accepted)),
-        gold=row.get("gold"),
-        set=_value(row, "set") or "",
-        split=_value(row, "split") or "",
-        stratum=_value(row, "stratum") or _value(row, "domain") or "",
+        path=line.path,
+        max_cost_usd=line.max_cost,
+        seed=line.seed,
+        answers=() if line.answer is None else (str(line.answer), *map(str, line.accept)),
+        gold=line.gold,
+        set=line.set,
+        split=line.split,
+        stratum=line.stratum or line.domain,
         effort=effort_of(row),
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST
-
-
-_TEXT = (lambda value: isinstance(value, str), "text")
-_NUMBER = (_is_number, "a number of at least 0")
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "id": (
-        lambda value: type(value) is int or (isinstance(value, str) and value != ""),
-        "a name or a whole number",
-    ),
-    "answer": (lambda value: type(value) in (str, int, float), "a text or a number"),
-    "accept": (lambda value: isinstance(value, list), "a list of answers"),
-    "path": (lambda value: value in list(Path), f"one of: {', '.join(Path)}"),
-    "split": (lambda value: value in SPLITS, f"one of: {', '.join(SPLITS[1:])}"),
-    "seed": (lambda value: _is_number(value) and isinstance(value, int), "a whole number of at least 0"),
-    **dict.fromkeys(("max_cost", "time"), _NUMBER),
-    **dict.fromkeys(("set", "stratum", "domain"), _TEXT),
-}
-"""What a field may hold, and the name of that in an error message."""
-
-
-def _value(row: Mapping[str, Any], name: str) -> Any:
-    """Return a field, None if it is missing; raises ValueError if it holds something else than it may."""
-    value = row.get(name)
-    is_valid, expected = _CHECKS[name]
-    if value is None or is_valid(value):
-        return value
-    is_short = type(value) in (int, float) or (type(value) is str and value and expected.startswith("one of"))
-    found = repr(value) if is_short else _kind(value)
-    raise ValueError(f"{name} is {found}, not {expected}")
-
-
-def _kind(value: Any) -> str:
-    """Name the type of a JSON value; its content may be long, or private.
-
-    >>> _kind([1, 2]), _kind("")
-    ('a list', 'an empty text')
-    """
-    if value == "":
-        return "an empty text"
-    names = {list: "a list", dict: "an object", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")

@@ -1,31 +1,25 @@
 """Targets of one engine (SPEC 5.13), kept in a small file beside the traces, so that a restart loses nothing.
 
 Each process compensates its own surplus or deficit, so that every process meets the mean by itself and no two
-correct the same one. Recent difficulties and the cost of each path are added up in the file: a new process starts
-with what the others know.
+correct the same one; a process that ends leaves it to the next. Recent difficulties and the cost of each path are
+added up in the file.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
-from odar.errors import StoreError
 from odar.policy.path import Routing, Thresholds
-from odar.policy.target import Target, TargetChoice, TargetController, TargetState, ThresholdPath
-from odar.store.alignment import AlignmentFile
-from odar.store.state_file import StateFile
+from odar.policy.target import Target, TargetController, TargetState, ThresholdPath
+from odar.store.shared_counts import SYNC_S, SharedCounts
 from odar.types import Decision, Path, Spend, TargetUse
 
-FORMAT = "odar-targets-1"
 MAX_SCOPES = 200
 """Clients choose targets, and each choice is kept apart: the ones with the fewest questions are forgotten."""
-_SYNC_S = 30.0
-_MAX_WAITING = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +35,7 @@ class TargetReport:
     t: float
 
 
-@dataclass(frozen=True, slots=True)
-class Booking:
+class Booking(NamedTuple):
     """A question that was routed by a target and is not settled yet."""
 
     key: str
@@ -51,15 +44,7 @@ class Booking:
     assumed: float
 
 
-@dataclass(slots=True)
-class _Scope:
-    controller: TargetController
-    waiting: list[tuple[float, Path, float]] = field(default_factory=list)
-    """(difficulty, path, spent) of questions that the file does not have yet."""
-    restored: bool = False
-
-
-class ServedTargets:
+class ServedTargets(SharedCounts[str, TargetState]):
     """All targets of an engine by scope: the settings', a key's, a request's. Thread-safe.
 
     Args:
@@ -69,6 +54,8 @@ class ServedTargets:
         timer: seconds by which syncs are due.
     """
 
+    FORMAT = "odar-targets-1"
+
     def __init__(
         self,
         path: ThresholdPath,
@@ -76,128 +63,92 @@ class ServedTargets:
         file: FilePath | None = None,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.complaint: str | None = None
-        """Why the file could not be used, while it cannot."""
+        super().__init__(file, timer)
         self._path = path
         self._calls = calls
-        self._file = None if file is None else _state_file(file)
-        self._timer = timer
-        self._lock = threading.Lock()
-        self._syncing = threading.Lock()
-        self._scopes: dict[str, _Scope] = {}
-        self._sync_at = timer() + _SYNC_S
+        self._controllers: dict[str, TargetController] = {}
+        self._sync_at = timer() + SYNC_S
 
-    def choose(self, target: Target, scope: str = "settings") -> TargetChoice:
-        """The thresholds for the next question under a target."""
+    def choose(self, target: Target, scope: str = "settings") -> TargetUse:
+        """The thresholds for the next question under a target, and what its questions cost on average so far."""
+        key = _key(target, scope)
         with self._lock:
-            known = self._scopes.get(_key(target, scope))
-        if known is None:
-            self._open(target, scope)
+            known = key in self._controllers
+        if not known:
+            self._open(key, target)
         with self._lock:
-            return self._scopes[_key(target, scope)].controller.choose()
-
-    def mean(self, target: Target, scope: str = "settings") -> float | None:
-        """What questions under a target cost on average; None before the first."""
-        with self._lock:
-            known = self._scopes.get(_key(target, scope))
-            return None if known is None else known.controller.state.mean
+            controller = self._controllers[key]
+            choice = controller.choose()
+            return TargetUse(target.kind, target.value, choice.t, choice.tau1, choice.tau2, controller.state.mean)
 
     def book(self, target: Target, scope: str, difficulty: float, path: Path) -> Booking:
         """Count a question that takes this path."""
         key = _key(target, scope)
         with self._lock:
-            return Booking(key, path, difficulty, self._scopes[key].controller.book(difficulty, path))
+            return Booking(key, path, difficulty, self._controllers[key].book(difficulty, path))
 
     def settle(self, booking: Booking, actual: float | None) -> None:
         """Count what a question really cost; None if it failed or the cost is unknown."""
         with self._lock:
-            scope = self._scopes.get(booking.key)
-            if scope is None:
+            controller = self._controllers.get(booking.key)
+            if controller is None:
                 return
             if actual is None:
-                scope.controller.cancel(booking.assumed)
+                controller.cancel(booking.assumed)
                 return
-            scope.controller.settle(booking.path, booking.assumed, actual)
-            if len(scope.waiting) < _MAX_WAITING:
-                scope.waiting.append((booking.difficulty, booking.path, actual))
-            due = self._file is not None and self._timer() >= self._sync_at
-            if due:
-                self._sync_at = self._timer() + _SYNC_S
+            controller.settle(booking.path, booking.assumed, actual)
+            self._unsaved.setdefault(booking.key, TargetState()).count(booking.difficulty, booking.path, actual)
+            due = self._file is not None and self._is_due()
         if due:
-            threading.Thread(target=self.sync, name="odar-targets", daemon=True).start()
+            self._sync_in_thread()
 
     def report(self) -> list[TargetReport]:
         """Return the state of every target, the settings' first."""
         with self._lock:
             found = []
-            for key, scope in self._scopes.items():
-                controller, name = scope.controller, key.rpartition("|")[0]
-                state, target = controller.state, controller.target
+            for key, controller in self._controllers.items():
+                state, target, name = controller.state, controller.target, key.rpartition("|")[0]
                 t = controller.choose().t
                 found.append(TargetReport(name, target.kind, target.value, state.mean, state.questions, t))
         return sorted(found, key=lambda row: (row.scope != "settings", row.scope, row.target))
 
-    def sync(self, *, closing: bool = False) -> None:
-        """Add what was counted to the file and read the sum; a failure is kept in `complaint`."""
-        if self._file is None:
-            return
-        with self._syncing:
-            with self._lock:
-                taken = {key: scope.waiting for key, scope in self._scopes.items()}
-                for scope in self._scopes.values():
-                    scope.waiting = []
-                debts = {key: s.controller.state.debt for key, s in self._scopes.items()} if closing else {}
-                new = {key for key, scope in self._scopes.items() if not scope.restored}
-            try:
-                total, restored = self._merge(taken, debts, new)
-            except StoreError as error:
-                self.complaint = str(error)
-                with self._lock:
-                    for key, events in taken.items():
-                        if key in self._scopes:
-                            self._scopes[key].waiting[:0] = events
-                return
-            self.complaint = None
-            with self._lock:
-                for key, scope in self._scopes.items():
-                    if key not in total:
-                        continue
-                    state, debt = total[key], scope.controller.state.debt + restored.get(key, 0.0)
-                    state = state.added(_counted(scope.waiting)) if scope.waiting else state
-                    scope.controller.restore(state, debt)
-                    scope.restored = True
-
     def close(self) -> None:
-        """Write unsaved counts and the remaining debt."""
-        if self._scopes:
-            self.sync(closing=True)
-
-    def _open(self, target: Target, scope: str) -> None:
+        """Write unsaved counts, and leave the debt of each target to the next process."""
         with self._lock:
-            if len(self._scopes) >= MAX_SCOPES:
-                least = min(self._scopes, key=lambda key: self._scopes[key].controller.state.questions)
-                del self._scopes[least]
-            controller = TargetController(target, self._path, self._calls)
-            self._scopes.setdefault(_key(target, scope), _Scope(controller))
-        self.sync()
+            for key, controller in self._controllers.items():
+                self._unsaved.setdefault(key, TargetState()).debt += controller.state.debt
+                controller.state.debt = 0.0
+        super().close()
 
-    def _merge(
-        self, taken: dict[str, list[tuple[float, Path, float]]], debts: dict[str, float], new: set[str]
-    ) -> tuple[dict[str, TargetState], dict[str, float]]:
-        """The sum of the file and what this process counted, and the debts that closed processes left to it."""
-        assert self._file is not None
-        before: dict[str, float] = {}
+    def _open(self, key: str, target: Target) -> None:
+        if self._file is not None:
+            self.sync()
+        with self._lock:
+            if len(self._controllers) >= MAX_SCOPES:
+                least = min(self._controllers, key=lambda each: self._controllers[each].state.questions)
+                del self._controllers[least]
+            controller = self._controllers.setdefault(key, TargetController(target, self._path, self._calls))
+            if (found := (self.total or {}).get(key)) is not None and not controller.state.questions:
+                controller.restore(found.added(TargetState()), found.debt)
+                self._unsaved.setdefault(key, TargetState()).debt -= found.debt
 
-        def add(states: dict[str, TargetState]) -> dict[str, TargetState]:
-            for key in new & states.keys():
-                before[key], states[key].debt = states[key].debt, 0.0
-            for key, events in taken.items():
-                states[key] = states.get(key, TargetState()).added(_counted(events))
-                states[key].debt += debts.get(key, 0.0)
-            kept = sorted(states, key=lambda key: -states[key].questions)[:MAX_SCOPES]
-            return {key: states[key] for key in kept}
+    def _synced(self, total: Mapping[str, TargetState]) -> None:
+        with self._lock:
+            for key, controller in self._controllers.items():
+                if key in total:
+                    state = total[key].added(self._unsaved.get(key, TargetState()))
+                    controller.restore(state, controller.state.debt)
 
-        return self._file.update(add), before
+    def _merged(self, old: dict[str, TargetState], new: Mapping[str, TargetState]) -> dict[str, TargetState]:
+        total = old | {key: old.get(key, TargetState()).added(state) for key, state in new.items()}
+        kept = sorted(total, key=lambda key: -total[key].questions)[:MAX_SCOPES]
+        return {key: total[key] for key in kept}
+
+    def _to_json(self, counts: dict[str, TargetState]) -> dict[str, Any]:
+        return {"targets": {key: state.document() for key, state in counts.items()}}
+
+    def _from_json(self, body: Mapping[str, Any]) -> dict[str, TargetState]:
+        return {str(key): TargetState.from_document(row) for key, row in body["targets"].items()}
 
 
 class Aim:
@@ -223,10 +174,8 @@ class Aim:
         """Return the routing for this question; the first time of a target it reads a small file."""
         if self.target is None:
             return self._configured
-        target, choice = self.target, self._targets.choose(self.target, self._scope)
-        actual = self._targets.mean(target, self._scope)
-        self.use = TargetUse(target.kind, target.value, choice.t, choice.tau1, choice.tau2, actual)
-        return self._configured.moved(Thresholds(choice.tau1, choice.tau2))
+        self.use = self._targets.choose(self.target, self._scope)
+        return self._configured.moved(Thresholds(self.use.tau1, self.use.tau2))
 
     def book(self, decision: Decision) -> None:
         """Count the path that was decided on."""
@@ -239,35 +188,15 @@ class Aim:
             self._targets.settle(self._booking, spend.calls if self.target.kind == "calls" else spend.cost_usd)
 
 
-def targets_file(served: AlignmentFile | None) -> FilePath | None:
+def targets_file(served: FilePath | None) -> FilePath | None:
     """The file of targets beside that of alignments; None if nothing is kept.
 
-    >>> str(targets_file(AlignmentFile(FilePath("/tmp/odar.alignment.json"))))
+    >>> str(targets_file(FilePath("/tmp/odar.alignment.json")))
     '/tmp/odar.targets.json'
     """
-    if served is None:
-        return None
-    stem = served.path.name.removesuffix(".json").removesuffix(".alignment")
-    return served.path.with_name(f"{stem}.targets.json")
-
-
-def _state_file(path: FilePath) -> StateFile[str, TargetState]:
-    def read(body: Mapping[str, Any]) -> dict[str, TargetState]:
-        return {str(key): TargetState.from_document(row) for key, row in body["targets"].items()}
-
-    def write(states: dict[str, TargetState]) -> dict[str, Any]:
-        return {"targets": {key: state.document() for key, state in states.items()}}
-
-    return StateFile(path, FORMAT, read, write)
+    stem = "" if served is None else served.name.removesuffix(".json").removesuffix(".alignment")
+    return None if served is None else served.with_name(f"{stem}.targets.json")
 
 
 def _key(target: Target, scope: str) -> str:
     return f"{scope}|{target.kind}:{target.value:g}"
-
-
-def _counted(events: list[tuple[float, Path, float]]) -> TargetState:
-    """A state of these questions alone."""
-    state = TargetState()
-    for difficulty, path, spent in events:
-        state.count(difficulty, path, spent)
-    return state
