@@ -28,6 +28,7 @@ def opens(work):
 
 async def sent_by(work, known=None):
     worker = RayWorker(opens(work))
+    await worker.open()
     return [message async for message in worker.do(ITEM, known or {})]
 
 
@@ -70,6 +71,7 @@ async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
         return DONE
 
     worker = RayWorker(opens(work))
+    await worker.open()
     messages = []
     async for message in worker.do(ITEM, {}):
         messages.append(message)
@@ -91,6 +93,7 @@ async def test_what_was_paid_for_is_sent_before_what_went_wrong():
         raise RuntimeError("a bug")
 
     worker, messages = RayWorker(opens(work)), []
+    await worker.open()
     with pytest.raises(RuntimeError, match="a bug"):
         async for message in worker.do(ITEM, {}):
             messages.append(message)
@@ -108,6 +111,7 @@ async def test_an_item_nobody_waits_for_is_given_up():
             ended.set()
 
     worker = RayWorker(opens(work))
+    await worker.open()
     stream = worker.do(ITEM, {})
     assert await anext(stream) == ("x", 1)
     await stream.aclose()
@@ -122,6 +126,7 @@ async def test_items_run_beside_each_other():
         return DONE
 
     worker = RayWorker(opens(work))
+    await worker.open()
 
     async def one():
         return [message async for message in worker.do(ITEM, {})]
@@ -135,6 +140,7 @@ async def test_closing_lets_go_of_what_was_opened():
 
     opened = opens(work)
     worker = RayWorker(opened)
+    await worker.open()
     assert [message async for message in worker.do(ITEM, {})] == [DONE]
     assert not opened.closed
     await worker.close()

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import cycle, islice
 from typing import Any
 
 from odar.errors import OdarError, SettingsError, one_line
@@ -24,13 +25,11 @@ _ITEMS_AT_ONCE = 1000
 """Concurrency of a worker; the driver decides how many items run at once."""
 _RESTARTS = 20
 """How often Ray replaces a worker that died."""
-_PAUSE_S = 2.0
-"""Before an item is sent again: Ray restarts the worker meanwhile."""
 _REACHABLE_S = 5.0
 
 
 class RayWorker:
-    """A worker process on the cluster; opens the work with the first item."""
+    """A worker process on the cluster."""
 
     def __init__(self, open_work: OpenWork) -> None:
         self._open_work = open_work
@@ -38,11 +37,15 @@ class RayWorker:
         self._opening = asyncio.Lock()
         self._work: Work | None = None
 
-    async def do(self, item: Item, known: dict[str, Any]) -> AsyncIterator[tuple[str, Any] | Outcome]:
-        """Yield the replies of an item with their names as they arrive, and its outcome last."""
+    async def open(self) -> None:
+        """Open what the work needs, unless it is open."""
         async with self._opening:
             if self._work is None:
                 self._work = await self._stack.enter_async_context(self._open_work())
+
+    async def do(self, item: Item, known: dict[str, Any]) -> AsyncIterator[tuple[str, Any] | Outcome]:
+        """Yield the replies of an item with their names as they arrive, and its outcome last."""
+        assert self._work is not None, "open it first"
         loop = asyncio.get_running_loop()
         replies: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
 
@@ -78,11 +81,15 @@ def on_ray(open_work: OpenWork, address: str | None = None, workers: int = 2) ->
     @asynccontextmanager
     async def opened() -> AsyncIterator[Work]:
         ray = _connect(address)
-        # They claim no CPU: they wait for replies most of the time, and a busy cluster would never start them.
-        # Ray restarts workers, and we repeat items: a retry of Ray's in addition would pay twice.
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # They claim no CPU: they wait for replies most of the time, and a busy cluster would never start them. Ray
+        # would place such workers at random. It restarts them, and we repeat items: if it did, it would pay twice.
         options = {"num_cpus": 0, "max_concurrency": _ITEMS_AT_ONCE, "max_restarts": _RESTARTS}
-        actor = ray.remote(**options, max_task_retries=0, scheduling_strategy="SPREAD")(RayWorker)
-        pool = _Workers(ray, [actor.remote(open_work) for _ in range(workers)])
+        actor = ray.remote(**options, max_task_retries=0)(RayWorker)
+        nodes = cycle(node["NodeID"] for node in ray.nodes() if node["Alive"])
+        places = [NodeAffinitySchedulingStrategy(node, soft=True) for node in islice(nodes, workers)]
+        pool = _Workers(ray, [actor.options(scheduling_strategy=place).remote(open_work) for place in places])
         try:
             yield pool.do
             await asyncio.gather(*(each.close.remote() for each in pool.workers), return_exceptions=True)
@@ -109,14 +116,13 @@ class _Workers:
         """
         errors = self._errors
         losses = (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError)
-        for attempt in range(ATTEMPTS):
+        for _ in range(ATTEMPTS):
             index = min(range(len(self.workers)), key=self._items.__getitem__)
             self._items[index] += 1
             try:
                 return await self._do_on(self.workers[index], item, memo)
             except losses as error:
                 lost = error
-                await asyncio.sleep(_PAUSE_S * (attempt + 1))
             except errors.RayTaskError as error:
                 if isinstance(error.cause, OdarError):  # such as a key that the worker's machine does not have
                     raise error.cause from None
@@ -126,6 +132,7 @@ class _Workers:
         raise OdarError(f"item {item.key!r}: its worker was lost {ATTEMPTS} times: {one_line(lost, 200)}")
 
     async def _do_on(self, worker: Any, item: Item, memo: Memo) -> Outcome:
+        await worker.open.options(max_task_retries=ATTEMPTS).remote()  # waits if Ray is restarting the worker
         async for reference in worker.do.options(num_returns="streaming").remote(item, memo.known):
             message: tuple[str, Any] | Outcome = await reference
             if isinstance(message, Outcome):
