@@ -165,7 +165,9 @@ class TargetState:
         left = math.exp(-other.questions / MEMORY)
         histogram, spent, taken = self.histogram * left, self.spent * left, self.taken * left
         both = histogram + other.histogram, spent + other.spent, taken + other.taken
-        return TargetState(*both, self.debt + other.debt, self.questions + other.questions, self.total + other.total)
+        return TargetState(
+            *both, self.debt + other.debt, self.questions + other.questions, self.total + other.total
+        )
 
     @property
     def mean(self) -> float | None:
