@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError
 from odar.providers.base import Completion, Message, Provider, Reply
-from odar.providers.replay import RecordedReply, ReplayProvider, digest, load, parse, record
+from odar.providers.replay import RecordedReply, ReplayProvider, digest, load, record
 from odar.types import Image, Token, Usage
 from support.requests import ask
 
@@ -36,11 +36,10 @@ def said(*texts: str) -> Reply:
 
 
 @given(st.text(), replies)
-def test_what_is_recorded_is_played(text: str, reply: Reply) -> None:
-    request = ask(text)
-    line = record(request, reply)
-    assert "\n" not in line
-    assert parse(line) == RecordedReply("m", reply, digest(request.messages))
+def test_what_is_recorded_is_played(tmp_path_factory: pytest.TempPathFactory, text: str, reply: Reply) -> None:
+    request, path = ask(text), tmp_path_factory.mktemp("recording") / "run.jsonl"
+    path.write_text(record(request, reply), encoding="utf-8")
+    assert load(path) == [RecordedReply("m", reply, digest(request.messages))]
 
 
 async def test_a_file_is_played_in_order(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from odar.conversation import NO_OPTIONS, Options, ToolCall, Wire
 from odar.conversation import Message as Message  # part of a provider's vocabulary
@@ -131,41 +131,36 @@ def check_translatable(messages: Iterable[Message], protocol: str) -> None:
             )
 
 
-@runtime_checkable
-class TextScorer(Protocol):
-    """A provider that can tell how likely a given text is as the next turn."""
-
-    async def score(self, request: Request, text: str) -> Reply:
-        """One completion: the text, with its log-probabilities. Keeps to the rules of `Provider.complete`."""
-        ...
-
-
 async def score_text(provider: Provider, request: Request, text: str) -> Reply:
-    """The text scored by a provider that can; ProviderError by one that cannot."""
-    if not isinstance(provider, TextScorer):
+    """One completion: the text with its log-probabilities as the next turn.
+
+    A provider that can has a method `score(request, text)`, which keeps to the rules of `Provider.complete`.
+
+    Raises:
+        ProviderError: this one cannot.
+    """
+    score = getattr(provider, "score", None)
+    if score is None:
         raise ProviderError(
             f"{provider.name} cannot score a given text; choose another fusion.surrogate",
             provider=provider.name,
             may_be_billed=False,
         )
-    return await provider.score(request, text)
-
-
-@runtime_checkable
-class Forwarder(Protocol):
-    """A provider that takes requests which are not conversations, such as embeddings."""
-
-    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Send a body to an address of the server; the first completion's `wire` is what came back.
-
-        `request` has its texts, length limit and timeout. Keeps to the rules of `Provider.complete`.
-        """
-        ...
+    reply: Reply = await score(request, text)
+    return reply
 
 
 async def forward_body(provider: Provider, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-    """What a provider that can forward returns; ProviderError by one that cannot."""
-    if not isinstance(provider, Forwarder):
+    """Send a body to an address of the server; the first completion's `wire` is what came back.
+
+    For requests that are not conversations, such as embeddings; `request` has texts, length limit and timeout.
+    A provider that can has a method `forward(address, body, request)`.
+
+    Raises:
+        ProviderError: this one cannot.
+    """
+    forward = getattr(provider, "forward", None)
+    if forward is None:
         raise ProviderError(
             f"{provider.name} has no {address}; name a model of a provider of kind openai",
             provider=provider.name,
@@ -173,7 +168,8 @@ async def forward_body(provider: Provider, address: str, body: Mapping[str, Any]
             may_be_billed=False,
             reached=False,
         )
-    return await provider.forward(address, body, request)
+    reply: Reply = await forward(address, body, request)
+    return reply
 
 
 async def prepare_model(provider: Provider, model: str) -> None:
@@ -209,13 +205,29 @@ class Provider(Protocol):
 
 
 class ProviderWrapper:
-    """What every provider that wraps another has in common."""
+    """What every provider that wraps another has in common; a subclass may do more around each `call`."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
         self._provider = provider
         if hasattr(provider, "prepare"):  # most providers need no preparation
             self.prepare = provider.prepare
+
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Answer the request."""
+        return await self.call(request, lambda provider: provider.complete(request, on_delta))
+
+    async def score(self, request: Request, text: str) -> Reply:
+        """Score a text, where the provider can."""
+        return await self.call(request, lambda provider: score_text(provider, request, text))
+
+    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+        """Send a body on, where the provider can."""
+        return await self.call(request, lambda provider: forward_body(provider, address, body, request))
+
+    async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
+        """Have the wrapped provider do the work."""
+        return await work(self._provider)
 
     async def check(self, model: str = "") -> str:
         """Check the provider itself."""

@@ -10,12 +10,11 @@ The state machine does no I/O; its clock is an argument.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Any
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request, forward_body, score_text
+from odar.providers.base import Provider, ProviderWrapper, Reply, Request
 
 _LONGEST = 8
 """The cooldown grows to this many times its first length."""
@@ -55,7 +54,8 @@ class Breaker:
         self._limit = failures
         self._first = self._cooldown = cooldown_s
         self._clock = clock
-        self._failures = 0
+        self.failures = 0
+        """In a row."""
         self._until = 0.0
 
     def admit(self) -> float | None:
@@ -69,25 +69,20 @@ class Breaker:
         self.state, self._until = State.HALF_OPEN, now + self._cooldown
         return None
 
-    @property
-    def failures(self) -> int:
-        """Number of consecutive failures."""
-        return self._failures
-
     def waiting(self) -> float | None:
         """Return the seconds until a probe is allowed, or None if the breaker is closed; changes no state."""
         return None if self.state is State.CLOSED else max(0.0, self._until - self._clock())
 
     def succeeded(self) -> None:
         """Record that the upstream answered, even if it refused the request."""
-        self.state, self._failures, self._cooldown = State.CLOSED, 0, self._first
+        self.state, self.failures, self._cooldown = State.CLOSED, 0, self._first
 
     def failed(self) -> None:
         """Record a failure of the upstream."""
-        self._failures += 1
+        self.failures += 1
         if self.state is State.HALF_OPEN:
             self._cooldown = min(2 * self._cooldown, _LONGEST * self._first)
-        elif self.state is State.OPEN or self._failures < self._limit:
+        elif self.state is State.OPEN or self.failures < self._limit:
             return  # a late failure from before it opened
         self.state, self._until = State.OPEN, self._clock() + self._cooldown
 
@@ -104,19 +99,8 @@ class GuardedProvider(ProviderWrapper):
         super().__init__(provider)
         self.breaker = breaker
 
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request, unless the provider is known to be down."""
-        return await self._admitted(request, lambda: self._provider.complete(request, on_delta))
-
-    async def score(self, request: Request, text: str) -> Reply:
-        """Score the text, unless the provider is known to be down."""
-        return await self._admitted(request, lambda: score_text(self._provider, request, text))
-
-    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Send the body on, unless the provider is known to be down."""
-        return await self._admitted(request, lambda: forward_body(self._provider, address, body, request))
-
-    async def _admitted(self, request: Request, work: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
+        """Have the provider do the work, unless it is known to be down."""
         wait = self.breaker.admit()
         if wait is not None:
             raise ProviderUnreachable(
@@ -130,11 +114,14 @@ class GuardedProvider(ProviderWrapper):
                 reached=False,
             )
         try:
-            reply = await work()
+            reply = await work(self._provider)
         except ProviderError as error:
+            # The caller's choices, such as a short timeout or an unknown model, can cause a failure too.
+            late = isinstance(error, ProviderTimeout)
+            by_caller = request.short_timeout if late else request.unlisted_model and error.status is not None
             if not is_down(error):
                 self.breaker.succeeded()
-            elif _is_callers_doing(error, request):
+            elif by_caller:
                 self.breaker.abandoned()
             else:
                 self.breaker.failed()
@@ -144,13 +131,6 @@ class GuardedProvider(ProviderWrapper):
             raise
         self.breaker.succeeded()
         return reply
-
-
-def _is_callers_doing(error: ProviderError, request: Request) -> bool:
-    """Whether the caller's choices, such as a short timeout or an unknown model, can cause this failure."""
-    if isinstance(error, ProviderTimeout):
-        return request.short_timeout
-    return request.unlisted_model and error.status is not None
 
 
 def is_down(error: ProviderError) -> bool:

@@ -18,8 +18,6 @@ from odar.types import Token
 
 _UNREADABLE = "\ufffd"
 """The text of a token that is a part of a character."""
-_MOST_UNREAD = 8
-"""Characters that such a token may cover."""
 
 
 class OpenAIProvider(HttpProvider):
@@ -95,44 +93,24 @@ def _token(entry: Mapping[str, Any] | None) -> Token:
 
 
 def _ending(text: str, tokens: Sequence[Token]) -> list[Token]:
-    """The last tokens that make up the text, each with its share of it.
+    """The last tokens, which make up the text.
 
-    A token that holds a part of a character cannot be read as a whole: it covers as many characters as its
-    neighbours leave it. Every share that is still possible is followed, from the end of the text to its beginning.
+    Only ASCII characters are compared: a token that holds a part of a character is not readable. The chat
+    template's last characters may share a token with the text's first.
 
     >>> [token.text for token in _ending("is 4", [Token("\\n", -1.0), Token("is", -1.0), Token(" 4", -2.0)])]
     ['is', ' 4']
     """
-    starts: list[dict[int, int]] = []
-    """For each token, the last one first: where it may begin in the text, and where it then ends."""
-    ends = {len(text)}
-    for token in reversed(tokens):
-        starts.append({end - size: end for end in ends for size in _sizes(token.text, text[:end])})
-        ends = set(starts[-1])
-        if 0 in ends or not ends:
-            break
-    if 0 not in ends:
+    wanted, found, start = _ascii(text), "", len(tokens)
+    while start and (len(found) < len(wanted) or not _ascii(tokens[start - 1].text or "-")):
+        start -= 1
+        found = _ascii(tokens[start].text) + found
+    if not found.endswith(wanted) or start == len(tokens):
         raise ValueError("prompt_logprobs do not end with the text that was sent")
-    own, at = tokens[len(tokens) - len(starts) :], 0
-    found = []
-    for token, start in zip(own, reversed(starts), strict=True):
-        found.append(Token(text[at : start[at]], token.logprob))
-        at = start[at]
-    return found
+    own = [Token(token.text.replace(_UNREADABLE, ""), token.logprob) for token in tokens[start:]]
+    shared = len(found) - len(wanted)
+    return [Token(own[0].text[shared:], own[0].logprob), *own[1:]]
 
 
-def _sizes(token: str, left: str) -> list[int]:
-    """How many characters at the end of `left` a token can cover."""
-    if _UNREADABLE not in token:
-        if left.endswith(token):
-            return [len(token)]
-        # The chat template's last characters may share a token with the text's first.
-        return [len(left)] if token.endswith(left) else []
-    head, tail = token.split(_UNREADABLE)[0], token.split(_UNREADABLE)[-1]
-    known = len(head) + len(tail)
-    return [
-        size
-        for size in range(known, min(len(left), known + _MOST_UNREAD) + 1)
-        for share in [left[len(left) - size :]]
-        if share.startswith(head) and share.endswith(tail) and all(c in token for c in share if c.isascii())
-    ]
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "ignore").decode()

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odar.errors import SettingsError, UnknownName
 from odar.files import user_path
 from odar.observer import Observer, observed
-from odar.providers.base import (
-    OnDelta,
-    Provider,
-    ProviderWrapper,
-    Reply,
-    Request,
-    forward_body,
-    prepare_model,
-    score_text,
-)
+from odar.providers.base import Provider, ProviderWrapper, Reply, Request
 from odar.registry import Registry
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
@@ -130,20 +120,9 @@ def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
 class ObservedProvider(ProviderWrapper):
     """A provider, each of its calls a step of the query it is for."""
 
-    @observed("chat")
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request."""
-        return await self._provider.complete(request, on_delta)
-
-    @observed("score")
-    async def score(self, request: Request, text: str) -> Reply:
-        """Score a text, where the provider can."""
-        return await score_text(self._provider, request, text)
-
-    @observed("forward")
-    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Send a body on, where the provider can."""
-        return await forward_body(self._provider, address, body, request)
+    complete = observed("chat")(ProviderWrapper.complete)
+    score = observed("score")(ProviderWrapper.score)
+    forward = observed("forward")(ProviderWrapper.forward)
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:
@@ -153,48 +132,30 @@ def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | No
     return lambda provider: ObservedProvider(guard(provider) if guard else provider)
 
 
-class LeastBusyProvider:
+class LeastBusyProvider(ProviderWrapper):
     """Several equal providers as one: each request goes to the one with the fewest requests in flight.
 
     For long runs on the local model: two copies with a thread each do twice the work of one; two threads of one
-    copy do half as much again and wait for each other.
+    copy do half as much again and wait for each other. The first one is prepared and checked for all of them.
 
     Args:
         members: at least one; all must answer the same request in the same way.
     """
 
     def __init__(self, members: Sequence[Provider]) -> None:
-        self.name = members[0].name
+        super().__init__(members[0])
         self._members = tuple(members)
         self._busy = [0] * len(members)
 
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request by the member with the fewest in flight."""
-        with self._least_busy() as member:
-            return await member.complete(request, on_delta)
-
-    async def score(self, request: Request, text: str) -> Reply:
-        """Score the text likewise, where the members can."""
-        with self._least_busy() as member:
-            return await score_text(member, request, text)
-
-    async def prepare(self, model: str) -> None:
-        """Have the first member prepare the model; the others share its files."""
-        await prepare_model(self._members[0], model)
-
-    async def check(self, model: str = "") -> str:
-        """What the first one says of itself."""
-        return await self._members[0].check(model)
+    async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:
+        """Have the member with the fewest requests in flight do the work."""
+        chosen = min(range(len(self._members)), key=self._busy.__getitem__)
+        self._busy[chosen] += 1
+        try:
+            return await work(self._members[chosen])
+        finally:
+            self._busy[chosen] -= 1
 
     async def close(self) -> None:
         """Close all of them."""
         await asyncio.gather(*(member.close() for member in self._members))
-
-    @contextmanager
-    def _least_busy(self) -> Iterator[Provider]:
-        chosen = min(range(len(self._members)), key=self._busy.__getitem__)
-        self._busy[chosen] += 1
-        try:
-            yield self._members[chosen]
-        finally:
-            self._busy[chosen] -= 1

@@ -19,9 +19,9 @@ import hashlib
 import json
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError
@@ -30,8 +30,7 @@ from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Requ
 from odar.types import Token, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedReply:
+class RecordedReply(NamedTuple):
     """One recorded reply, and what it is the reply to."""
 
     model: str
@@ -43,10 +42,6 @@ class RecordedReply:
 class ReplayProvider:
     """Replays each recording once.
 
-    Args:
-        name: the name it is configured under.
-        recordings: the replies.
-
     >>> import asyncio
     >>> four = RecordedReply("m", Reply((Completion("4"),)))
     >>> provider = ReplayProvider("replay", [four])
@@ -56,25 +51,12 @@ class ReplayProvider:
 
     def __init__(self, name: str, recordings: Iterable[RecordedReply]) -> None:
         self.name = name
-        self._left: dict[tuple[str, str | None], deque[RecordedReply]] = defaultdict(deque)
+        self._left: dict[tuple[str, str | None], deque[Reply]] = defaultdict(deque)
         for recording in recordings:
-            self._left[recording.model, recording.messages].append(recording)
+            self._left[recording.model, recording.messages].append(recording.reply)
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """The recorded reply, cut to `n` completions."""
-        reply = self._next(request)
-        if on_delta is not None and request.n == 1 and reply.completions:
-            on_delta(Delta(reply.completions[0].text))
-        return Reply(reply.completions[: request.n], reply.usage, reply.model, reply.retries)
-
-    async def check(self, model: str = "") -> str:
-        """Return how many recordings are left."""
-        return f"{sum(map(len, self._left.values()))} recordings"
-
-    async def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-    def _next(self, request: Request) -> Reply:
         exact = digest(request.messages)
         queue = self._left.get((request.model, exact)) or self._left.get((request.model, None))
         if not queue:
@@ -84,7 +66,17 @@ class ReplayProvider:
                 provider=self.name,
                 code="no_recording",
             )
-        return queue.popleft().reply
+        reply = queue.popleft()
+        if on_delta is not None and request.n == 1 and reply.completions:
+            on_delta(Delta(reply.completions[0].text))
+        return replace(reply, completions=reply.completions[: request.n])
+
+    async def check(self, model: str = "") -> str:
+        """Return how many recordings are left."""
+        return f"{sum(map(len, self._left.values()))} recordings"
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
 
 
 def digest(messages: Sequence[Message]) -> str:
@@ -101,20 +93,9 @@ def digest(messages: Sequence[Message]) -> str:
 
 
 def record(request: Request, reply: Reply) -> str:
-    """One line of a recording, without its line break.
-
-    >>> request = Request("m", (Message("user", "2 + 2?"),))
-    >>> parse(record(request, Reply((Completion("4"),)))).reply.completions[0].text
-    '4'
-    """
+    """One line of a recording, without its line break."""
     line = {"model": request.model, "messages": digest(request.messages), **reply_to_json(reply)}
     return json.dumps(line, ensure_ascii=False)
-
-
-def parse(line: str) -> RecordedReply:
-    """One line of a recording; raises ValueError, TypeError or LookupError where it is not one."""
-    entry: dict[str, Any] = load_json(line)
-    return RecordedReply(entry["model"], reply_from_json(entry), entry.get("messages"))
 
 
 def reply_to_json(reply: Reply) -> dict[str, Any]:
@@ -123,13 +104,12 @@ def reply_to_json(reply: Reply) -> dict[str, Any]:
     >>> reply_from_json(reply_to_json(Reply((Completion("4", (Token("4", -0.1),)),)))).completions[0].text
     '4'
     """
-    completions = [asdict(replace(completion, wire=None)) for completion in reply.completions]
-    return {
-        "completions": [{name: value for name, value in each.items() if name != "wire"} for each in completions],
-        "usage": asdict(reply.usage),
-        "served_by": reply.model,
-        "retries": reply.retries,
-    }
+    completions = [
+        {"text": c.text, "tokens": c.tokens, "finish": c.finish, "tool_calls": [asdict(t) for t in c.tool_calls]}
+        for c in reply.completions
+    ]
+    usage = asdict(reply.usage)
+    return {"completions": completions, "usage": usage, "served_by": reply.model, "retries": reply.retries}
 
 
 def reply_from_json(entry: dict[str, Any]) -> Reply:
@@ -143,9 +123,8 @@ def reply_from_json(entry: dict[str, Any]) -> Reply:
         )
         for each in entry["completions"]
     )
-    return Reply(
-        completions, Usage(**entry.get("usage") or {}), entry.get("served_by", ""), entry.get("retries", 0)
-    )
+    usage = Usage(**entry.get("usage") or {})
+    return Reply(completions, usage, entry.get("served_by", ""), entry.get("retries", 0))
 
 
 def load(path: Path) -> list[RecordedReply]:
@@ -156,10 +135,11 @@ def load(path: Path) -> list[RecordedReply]:
     except (OSError, UnicodeDecodeError) as exc:
         raise InputError(f"recording {path} cannot be read: {exc}") from exc
     for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                recordings.append(parse(line))
-            except (ValueError, TypeError, LookupError, AttributeError) as exc:
-                why = f"{type(exc).__name__}: {exc}"
-                raise InputError(f"recording {path}, line {number}: not a recorded reply ({why})") from exc
+        try:
+            if line.strip():
+                entry: dict[str, Any] = load_json(line)
+                recordings.append(RecordedReply(entry["model"], reply_from_json(entry), entry.get("messages")))
+        except (ValueError, TypeError, LookupError, AttributeError) as exc:
+            why = f"{type(exc).__name__}: {exc}"
+            raise InputError(f"recording {path}, line {number}: not a recorded reply ({why})") from exc
     return recordings
