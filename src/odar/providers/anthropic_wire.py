@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
 from odar.formats import load_json
 from odar.forwarding import merged
-from odar.providers.base import CallDelta, Completion, Delta, Reply, Request, check_translatable
+from odar.providers.base import CallDelta, Completion, Delta, Reply, Request, check_translatable, wire_value
 from odar.providers.response import count, string
 from odar.types import Usage
 
@@ -60,9 +61,12 @@ def messages_body(request: Request, *, stream: bool = False, thoughts: Thoughts 
     }
     # Claude 4.5 and later refuse temperature and top_p together, and Anthropic advises to set one of them only:
     # the one that the client set, else temperature. A catalogue entry that wants top_p drops temperature.
-    if sampling.top_p is not None and (sampling.temperature is None or _wants_top_p(options)):
+    # With thinking switched on, the API takes no temperature but its own.
+    own = options.temperature is None
+    thinks = "thinking" in quirks.extra or (own and options.protocol == PROTOCOL and "thinking" in options.extra)
+    if sampling.top_p is not None and (sampling.temperature is None or (own and options.top_p is not None)):
         wanted["top_p"] = sampling.top_p
-    elif sampling.temperature is not None and not (_thinks(options) or "thinking" in quirks.extra):
+    elif sampling.temperature is not None and not thinks:
         wanted["temperature"] = min(sampling.temperature, 1.0)  # where the API's scale ends
     body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
     body |= quirks.extra
@@ -78,16 +82,21 @@ def read_message(payload: Mapping[str, Any]) -> Reply:
     >>> read_message({"content": [{"type": "text", "text": "4"}], "stop_reason": "max_tokens"}).completions
     (Completion(text='4', tokens=(), finish='length', tool_calls=()),)
     """
-    blocks = payload["content"]
     calls = [
         ToolCall(string(block["id"]), string(block["name"]), json.dumps(block["input"], ensure_ascii=False))
-        for block in blocks
+        for block in payload["content"]
         if block["type"] == "tool_use"
     ]
+    return _reply(payload, calls)
+
+
+def _reply(payload: Mapping[str, Any], calls: Iterable[ToolCall]) -> Reply:
+    blocks = payload["content"]
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
-    completion = Completion(text, (), _finish(payload.get("stop_reason")), tuple(calls), Wire(PROTOCOL, payload))
-    thought = any(_is_thinking(block) for block in blocks)
-    return _reply(completion, payload.get("usage") or {}, payload.get("model"), thought=thought)
+    finish = FINISH.get(payload.get("stop_reason") or "", "stop")
+    completion = Completion(text, (), finish, tuple(calls), Wire(PROTOCOL, payload))
+    usage = _usage(payload.get("usage") or {}, thought=any(map(_is_thinking, blocks)))
+    return Reply((completion,), usage, string(payload.get("model")))
 
 
 class StreamedMessage:
@@ -95,28 +104,23 @@ class StreamedMessage:
 
     def __init__(self) -> None:
         self.finished = False
-        self._texts: list[str] = []
-        self._calls: list[list[CallDelta]] = []
-        self._start: Mapping[str, Any] | None = None
+        self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
-        self._stop_reason: str | None = None
-        self._stop_sequence: str | None = None
         self._blocks: list[dict[str, Any]] = []
-        """The content as it came, in its order."""
+        """The content as it came, in its order; the input of a tool is a list of its parts."""
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
         """Add one event, and return what it adds to the answer."""
         match payload.get("type"):
             case "message_start":
-                self._start = payload["message"]
-                self._usage |= self._start.get("usage") or {}
+                self._message = {"content": [], **payload["message"]}
+                self._usage |= self._message.get("usage") or {}
             case "content_block_start":
                 return self._open(payload["content_block"])
             case "content_block_delta":
                 return self._add(payload["delta"])
             case "message_delta":
-                self._stop_reason = payload["delta"].get("stop_reason")
-                self._stop_sequence = payload["delta"].get("stop_sequence")
+                self._message |= payload["delta"]
                 # Counts here are totals, not increments; a null one says nothing new.
                 self._usage |= {k: v for k, v in (payload.get("usage") or {}).items() if v is not None}
             case "message_stop":
@@ -125,20 +129,14 @@ class StreamedMessage:
 
     def reply(self) -> Reply:
         """The whole reply."""
-        if self._start is None:
+        if "content" not in self._message:
             raise ValueError("no message_start")
-        calls = (
-            ToolCall(parts[0].id, parts[0].name, "".join(part.arguments for part in parts) or "{}")
-            for parts in self._calls
-        )
-        called = tuple(calls)
-        inputs = iter(called)
-        content = [tool_use(next(inputs)) if b["type"] == "tool_use" else b for b in self._blocks]
-        stop = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
-        wire = Wire(PROTOCOL, {"content": content, **stop})
-        completion = Completion("".join(self._texts), (), _finish(self._stop_reason), called, wire)
-        thought = any(map(_is_thinking, content))
-        return _reply(completion, self._usage, self._start.get("model"), thought=thought)
+        blocks, calls = list[Mapping[str, Any]](), list[ToolCall]()
+        for block in self._blocks:
+            if block["type"] == "tool_use":
+                calls.append(ToolCall(block["id"], block["name"], "".join(block["input"]) or "{}"))
+            blocks.append(tool_use(calls[-1]) if block["type"] == "tool_use" else block)
+        return _reply({**self._message, "content": blocks, "usage": self._usage}, calls)
 
     def _open(self, block: Mapping[str, Any]) -> Delta:
         self._blocks.append(dict(block))
@@ -146,15 +144,15 @@ class StreamedMessage:
             return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
         if block["type"] != "tool_use":
             return Delta()
-        self._calls.append([CallDelta(len(self._calls), string(block["id"]), string(block["name"]))])
-        return Delta(calls=(self._calls[-1][0],))
+        call = CallDelta(self._call_number(), string(block["id"]), string(block["name"]))
+        self._blocks[-1] |= {"id": call.id, "name": call.name, "input": []}
+        return Delta(calls=(call,))
 
     def _add(self, delta: Mapping[str, Any]) -> Delta:
         match delta.get("type"):
             case "text_delta":
                 if not isinstance(text := delta["text"], str):
                     raise TypeError(f"text is a {type(text).__name__}")  # reported as a malformed answer
-                self._texts.append(text)
                 self._extend("text", text)
                 return Delta(text)
             case "thinking_delta":
@@ -163,11 +161,13 @@ class StreamedMessage:
             case "signature_delta":
                 self._blocks[-1]["signature"] = string(delta["signature"])
                 return Delta(wire=Wire(PROTOCOL, {"delta": delta}))
-            case "input_json_delta":
-                part = CallDelta(len(self._calls) - 1, arguments=delta["partial_json"])
-                self._calls[-1].append(part)
-                return Delta(calls=(part,))
+            case "input_json_delta" if self._blocks[-1]["type"] == "tool_use":
+                self._blocks[-1]["input"].append(delta["partial_json"])
+                return Delta(calls=(CallDelta(self._call_number(), arguments=delta["partial_json"]),))
         return Delta()
+
+    def _call_number(self) -> int:
+        return [block["type"] for block in self._blocks].count("tool_use") - 1
 
     def _extend(self, kind: str, text: str) -> None:
         """Append to the open block; open one if the server did not."""
@@ -175,14 +175,6 @@ class StreamedMessage:
             self._blocks.append({"type": kind})
         block = self._blocks[-1]
         block[kind] = string(block.get(kind)) + text
-
-
-def _reply(completion: Completion, usage: Mapping[str, Any], model: Any, *, thought: bool) -> Reply:
-    return Reply((completion,), _usage(usage, thought=thought), model if isinstance(model, str) else "")
-
-
-def _finish(stop_reason: str | None) -> str:
-    return FINISH.get(stop_reason or "", "stop")
 
 
 def _usage(usage: Mapping[str, Any], *, thought: bool) -> Usage:
@@ -194,6 +186,12 @@ def _usage(usage: Mapping[str, Any], *, thought: bool) -> Usage:
     reasoning = count((usage.get("output_tokens_details") or {}).get("thinking_tokens"))
     if reasoning is None and output is not None and not thought:
         reasoning = 0
+    surcharge = (
+        any(count(value) for value in (usage.get("server_tool_use") or {}).values())
+        or usage.get("service_tier") in ("priority", "batch")
+        or usage.get("speed") == "fast"
+        or usage.get("inference_geo") not in (None, "not_available", "global")
+    )
     return Usage(
         input=None if fresh is None else fresh + cached + written,
         cached=None if fresh is None else cached,
@@ -201,18 +199,7 @@ def _usage(usage: Mapping[str, Any], *, thought: bool) -> Usage:
         reasoning=reasoning,
         written=None if fresh is None else written,
         written_1h=None if fresh is None else hourly if hourly is not None or written else 0,
-        unpriced=_has_surcharge(usage),
-    )
-
-
-def _has_surcharge(usage: Mapping[str, Any]) -> bool:
-    """Whether the bill includes more than tokens at their ordinary price."""
-    tools = usage.get("server_tool_use") or {}
-    return (
-        any(count(value) for value in tools.values())
-        or usage.get("service_tier") in ("priority", "batch")
-        or usage.get("speed") == "fast"
-        or usage.get("inference_geo") not in (None, "not_available", "global")
+        unpriced=surcharge,
     )
 
 
@@ -228,18 +215,16 @@ def _system(messages: Iterable[Message], form: Format | None) -> Any:
     turns = [message for message in messages if message.role == "system" and not _in_place(message)]
     if form is not None and form.schema is None:
         turns.append(Message("system", JSON_ONLY))
-    if not any(turn.wire is not None and turn.wire.protocol == PROTOCOL for turn in turns):
+    own = [wire_value(turn.wire, PROTOCOL) for turn in turns]
+    if not any(own):
         return "\n\n".join(turn.text for turn in turns) or None
-    blocks: list[Any] = []
-    for turn in turns:
-        own = turn.wire is not None and turn.wire.protocol == PROTOCOL
-        blocks += turn.wire.value["content"] if turn.wire and own else [{"type": "text", "text": turn.text}]
-    return blocks
+    each = (said["content"] if said else _blocks(turn.text) for turn, said in zip(turns, own, strict=True))
+    return list(chain.from_iterable(each))
 
 
 def _in_place(message: Message) -> bool:
     """Whether a system turn came between other turns in this protocol, where it stays."""
-    return message.wire is not None and message.wire.protocol == PROTOCOL and "role" in message.wire.value
+    return "role" in (wire_value(message.wire, PROTOCOL) or ())
 
 
 def _turns(messages: Iterable[Message], thoughts: Thoughts) -> list[dict[str, Any]]:
@@ -259,16 +244,16 @@ def _turns(messages: Iterable[Message], thoughts: Thoughts) -> list[dict[str, An
 
 
 def _turn(message: Message) -> dict[str, Any]:
-    if message.wire is not None and message.wire.protocol == PROTOCOL:
-        return dict(message.wire.value)
+    if own := wire_value(message.wire, PROTOCOL):
+        return dict(own)
     if message.role == "tool":
         images = [_image(image) for image in message.images]
-        content: Any = [{"type": "text", "text": message.text}, *images] if images else message.text
+        content: Any = [*_blocks(message.text), *images] if images else message.text
         result = {"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": content}
         return {"role": "user", "content": [result]}
     if not message.images and not message.tool_calls:
         return {"role": message.role, "content": message.text}
-    text = [{"type": "text", "text": message.text}] if message.text else []
+    text = _blocks(message.text) if message.text else []
     calls = map(tool_use, message.tool_calls)
     return {"role": message.role, "content": [*map(_image, message.images), *text, *calls]}
 
@@ -295,12 +280,17 @@ def _calls_without_thinking(turns: list[dict[str, Any]]) -> bool:
 
 
 def tool_use(call: ToolCall) -> dict[str, Any]:
-    """The block of a tool call.
+    """The block of a tool call; arguments that are no JSON object are kept under the name `arguments`.
 
     >>> tool_use(ToolCall("t1", "weather", '{"city": "Rome"}'))
     {'type': 'tool_use', 'id': 't1', 'name': 'weather', 'input': {'city': 'Rome'}}
     """
-    return {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
+    try:
+        value = load_json(call.arguments or "{}")
+    except ValueError:
+        value = call.arguments
+    given = value if isinstance(value, dict) else {"arguments": value}
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
 
 
 def _has_result(turn: Mapping[str, Any]) -> bool:
@@ -319,23 +309,10 @@ def _image(image: Image) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
 
 
-def _input(arguments: str) -> Any:
-    """A call's arguments as the object the API wants; anything else is kept under the name `arguments`."""
-    try:
-        value = load_json(arguments or "{}")
-    except ValueError:
-        value = arguments
-    return value if isinstance(value, dict) else {"arguments": value}
-
-
-# ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _tool(tool: Tool) -> Mapping[str, Any]:
-    if tool.wire is not None and tool.wire.protocol == PROTOCOL:
-        return tool.wire.value
+def _tool(tool: Tool) -> Any:
     described = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, **described, "input_schema": tool.parameters or {"type": "object", "properties": {}}}
+    schema = tool.parameters or {"type": "object", "properties": {}}
+    return wire_value(tool.wire, PROTOCOL) or {"name": tool.name, **described, "input_schema": schema}
 
 
 def _tool_choice(options: Options) -> dict[str, Any] | None:
@@ -353,19 +330,6 @@ def _tool_choice(options: Options) -> dict[str, Any] | None:
 def _output_config(options: Options) -> dict[str, Any] | None:
     config: dict[str, Any] = {"effort": options.effort} if options.effort else {}
     if (form := options.format) is not None and form.schema is not None:
-        own = form.wire is not None and form.wire.protocol == PROTOCOL
-        config["format"] = form.wire.value["format"] if form.wire and own else _json_schema(form)
+        own = wire_value(form.wire, PROTOCOL)
+        config["format"] = own["format"] if own else {"type": "json_schema", "schema": form.schema}
     return config or None
-
-
-def _json_schema(form: Format) -> dict[str, Any]:
-    return {"type": "json_schema", "schema": form.schema}
-
-
-def _thinks(options: Options) -> bool:
-    """Whether the client switched thinking on, with which the API takes no temperature but its own."""
-    return options.temperature is None and options.protocol == PROTOCOL and "thinking" in options.extra
-
-
-def _wants_top_p(options: Options) -> bool:
-    return options.top_p is not None and options.temperature is None

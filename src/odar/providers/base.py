@@ -118,10 +118,15 @@ class Reply:
     retries: int = 0
 
 
+def wire_value(wire: Wire | None, protocol: str) -> Any:
+    """What was said in this protocol, as it was said; None if it was said in another."""
+    return wire.value if wire is not None and wire.protocol == protocol else None
+
+
 def check_translatable(messages: Iterable[Message], protocol: str) -> None:
     """Refuse a conversation that holds what this protocol has no words for, rather than lose it silently."""
     for message in messages:
-        if message.untranslated and (message.wire is None or message.wire.protocol != protocol):
+        if message.untranslated and wire_value(message.wire, protocol) is None:
             kinds = ", ".join(message.untranslated)
             raise ProviderError(
                 f"the conversation holds content of type {kinds}, which cannot be put into {protocol}'s words; "

@@ -14,6 +14,7 @@ from odar.conversation import Message
 from odar.providers.base import Completion, OnDelta, Reply, Request, Sampling
 from odar.providers.http import HttpProvider
 from odar.providers.openai_wire import StreamedReply, chat_body, logprob_of, read_forwarded, read_reply, read_usage
+from odar.providers.response import string
 from odar.types import Token
 
 _UNREADABLE = "\ufffd"
@@ -79,9 +80,7 @@ def read_scores(payload: Mapping[str, Any], text: str) -> Reply:
     if not entries:
         raise ValueError("no prompt_logprobs: this server cannot score a given text")
     tokens = _ending(text.strip(), [_token(entry) for entry in entries])
-    model = payload.get("model")
-    usage = read_usage(payload.get("usage") or {}, reasoned=False, tier=payload.get("service_tier"))
-    return Reply((Completion(text, tuple(tokens)),), usage, model if isinstance(model, str) else "")
+    return Reply((Completion(text, tuple(tokens)),), read_usage(payload), string(payload.get("model")))
 
 
 def _token(entry: Mapping[str, Any] | None) -> Token:

@@ -14,9 +14,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odar.conversation import Format, Image, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
 from odar.forwarding import merged
-from odar.providers.base import CallDelta, Completion, Delta, Message, Reply, Request, check_translatable
+from odar.providers.base import (
+    CallDelta,
+    Completion,
+    Delta,
+    Message,
+    Reply,
+    Request,
+    check_translatable,
+    wire_value,
+)
 from odar.providers.response import count, string
 from odar.types import Token, Usage
 
@@ -47,7 +56,9 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     """
     sampling, quirks, options = request.sampling, request.quirks, request.options
     check_translatable(request.messages, PROTOCOL)
-    choice, form = options.tool_choice, options.format
+    choice, form, user = options.tool_choice, options.format, options.user
+    if user and options.protocol != PROTOCOL and len(user) > _USER_CHARACTERS:  # other protocols allow more
+        user = hashlib.sha256(user.encode()).hexdigest()
     wanted: dict[str, Any] = {
         "model": request.model,
         "messages": _messages(request.messages),
@@ -61,7 +72,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         "tool_choice": _tool_choice(choice) if choice else None,
         "parallel_tool_calls": options.parallel_tools,
         "response_format": _response_format(form) if form else None,
-        "user": _user(options),
+        "user": user,
         "reasoning_effort": options.effort,
     }
     body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
@@ -98,7 +109,7 @@ def read_forwarded(payload: Mapping[str, Any]) -> Reply:
     >>> read_forwarded({"data": [{"embedding": [0.5]}], "usage": {"prompt_tokens": 3}}).usage.output
     0
     """
-    usage, choices = payload.get("usage") or {}, payload.get("choices")
+    choices, usage = payload.get("choices"), payload.get("usage") or {}
     if choices is None:
         if not isinstance(payload["data"], list):
             raise ValueError("data is not a list")
@@ -107,13 +118,8 @@ def read_forwarded(payload: Mapping[str, Any]) -> Reply:
         texts = [string(choice.get("text")) for choice in choices]
     if not texts:
         raise ValueError("no choices")
-    wire = Wire(PROTOCOL, payload)
-    model, tier = payload.get("model"), payload.get("service_tier")
-    return Reply(
-        tuple(Completion(text, wire=wire) for text in texts),
-        read_usage(usage, reasoned=False, tier=tier),
-        model if isinstance(model, str) else "",
-    )
+    completions = tuple(Completion(text, wire=Wire(PROTOCOL, payload)) for text in texts)
+    return Reply(completions, read_usage({**payload, "usage": usage}), string(payload.get("model")))
 
 
 class StreamedReply:
@@ -192,40 +198,38 @@ class _Choice:
 
     def __init__(self) -> None:
         self.finish: str | None = None
-        self.thinking = Thinking()
-        self._reasoned = False
+        self.reasoned = False
+        self._thinking = Thinking()
         self._texts: list[str] = []
-        self._tokens = _Tokens()
+        self._tokens: list[Token] = []
         self._calls: dict[int, list[CallDelta]] = {}
-
-    @property
-    def reasoned(self) -> bool:
-        return self._reasoned or self.thinking.seen
+        # A character may be spread over several tokens: the one that completes it gets its text.
+        self._decoder = _Decoder("replace")
+        self._partial = False
 
     def take(self, choice: Mapping[str, Any], message: Mapping[str, Any]) -> Delta:
-        thought = string(message.get("reasoning_content") or message.get("reasoning"))
-        self._reasoned = self._reasoned or bool(message.get("reasoning_content") or message.get("reasoning"))
+        thought = message.get("reasoning_content") or message.get("reasoning")
         logprobs = choice.get("logprobs") or {}
-        self._tokens.add(logprobs)
+        self._read_tokens(logprobs)
         content = message.get("content")
-        added = self.thinking.feed(_text(message.get("refusal") if content is None else content))
+        added = self._thinking.feed(_text(message.get("refusal") if content is None else content))
+        self.reasoned = self.reasoned or bool(thought) or self._thinking.seen
         calls = [_call_delta(index, call) for index, call in enumerate(message.get("tool_calls") or ())]
         for call in calls:
             self._calls.setdefault(call.index, []).append(call)
         if finish := choice.get("finish_reason"):
             self.finish = _FINISH.get(finish, str(finish))
-            added += self.thinking.end()
+            added += self._thinking.end()
         self._texts.append(added)
         more = (added and logprobs) or any(value for name, value in message.items() if name not in SAID)
-        return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None, thought)
+        return Delta(added, tuple(calls), Wire(PROTOCOL, choice) if more else None, string(thought))
 
     def completion(self, wire: Wire | None = None) -> Completion:
         text = "".join(self._texts)
         if self.finish is None:  # whole, but the server gave no reason
-            text += self.thinking.end()
-        tokens = tuple(self._tokens.read)
+            text += self._thinking.end()
+        tokens, finish = tuple(self._tokens), self.finish or "stop"
         calls = tuple(_joined(parts) for _, parts in sorted(self._calls.items()))
-        finish = self.finish or "stop"
         return Completion(
             text,
             _tail(tokens, len(text)) if self.reasoned else tokens,
@@ -234,82 +238,64 @@ class _Choice:
             wire,
         )
 
-
-class _Tokens:
-    """Log-probabilities, entry by entry."""
-
-    def __init__(self) -> None:
-        self.read: list[Token] = []
-        # A character may be spread over several tokens: the one that completes it gets its text.
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._partial = False
-
-    def add(self, logprobs: Mapping[str, Any]) -> None:
+    def _read_tokens(self, logprobs: Mapping[str, Any]) -> None:
         entries: Iterable[Mapping[str, Any]] = logprobs.get("content") or ()
         if not entries and logprobs.get("tokens"):  # the older shape, which Together uses
             pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
         for entry in entries:
-            token, raw, logprob = entry["token"], entry.get("bytes"), entry.get("logprob")
-            if type(token) is not str:
-                token = string(token)
+            token, raw = string(entry["token"]), entry.get("bytes")
             if not isinstance(raw, list):  # null; or a number, of which bytes() would make that many zeros
-                raw = None
-                self._decoder, self._partial = None, False
-                text = token
+                raw, text = None, token
+                self._decoder.reset()
+                self._partial = False
             elif not self._partial and token.isascii() and token.encode() == bytes(raw):  # nearly all of them
                 text = token
             else:
-                self._decoder = self._decoder or _Decoder("replace")
                 text = self._decoder.decode(bytes(raw))
                 self._partial = bool(self._decoder.getstate()[0])
-            if type(logprob) is not float or not _UNLIKELY < logprob <= 0:
-                logprob = logprob_of(logprob)
             # A token without any text is the end of the turn, as llama.cpp reports it.
             control = not (raw or token) or (token.startswith("<") and _CONTROL.fullmatch(token) is not None)
-            self.read.append(Token(text, logprob, control))
+            self._tokens.append(Token(text, logprob_of(entry.get("logprob")), control))
 
 
 def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[Mapping[str, Any] | None]) -> Reply:
-    model = payload.get("model")
+    reasoned = any(choice.reasoned for choice in choices)
     return Reply(
-        completions=tuple(
+        tuple(
             choice.completion(Wire(PROTOCOL, part) if part else None)
             for choice, part in zip(choices, parts, strict=True)
         ),
-        usage=read_usage(
-            payload.get("usage") or {},
-            reasoned=any(choice.reasoned for choice in choices),
-            tier=payload.get("service_tier"),
-        ),
-        model=model if isinstance(model, str) else "",
+        read_usage(payload, reasoned=reasoned),
+        string(payload.get("model")),
     )
 
 
-def read_usage(usage: Mapping[str, Any], *, reasoned: bool, tier: Any = None) -> Usage:
+def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
     """What a server says it counted; `reasoned` is whether it was seen to reason."""
+    usage = payload.get("usage") or {}
     prompt, completion = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
     read, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-    cached = count(read.get("cached_tokens"))
-    if cached is None:
-        cached = count(usage.get("prompt_cache_hit_tokens"))  # DeepSeek's name for it
-    if cached is None and prompt is not None:
-        cached = 0
+    # The second names are DeepSeek's and Qwen's.
+    cached = _first(read.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"))
+    written = _first(read.get("cache_write_tokens"), read.get("cache_creation_input_tokens"))
     reasoning = count(made.get("reasoning_tokens"))
     if reasoning is None and completion is not None and not reasoned:
         reasoning = 0
-    written = count(read.get("cache_write_tokens"))
-    if written is None:
-        written = count(read.get("cache_creation_input_tokens"))  # Qwen's name for it
+    audio = count(read.get("audio_tokens")) or count(made.get("audio_tokens"))
     return Usage(
         input=prompt,
-        cached=cached,
+        cached=0 if cached is None and prompt is not None else cached,
         output=completion,
         reasoning=reasoning,
         written=None if prompt is None else written or 0,
         written_1h=None if prompt is None else 0,
-        unpriced=bool(count(read.get("audio_tokens")) or count(made.get("audio_tokens")) or tier in _TIERS),
+        unpriced=bool(audio or payload.get("service_tier") in _TIERS),
     )
+
+
+def _first(*values: Any) -> int | None:
+    return next((number for value in values if (number := count(value)) is not None), None)
 
 
 def _tail(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
@@ -330,7 +316,7 @@ def _text(content: Any) -> str:
 
 def logprob_of(value: Any) -> float | None:
     """A log-probability as a server reports it; None for what cannot be one."""
-    number = type(value) is float or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    number = type(value) is float or type(value) is int
     return float(value) if number and _UNLIKELY < value <= 0 else None
 
 
@@ -355,7 +341,7 @@ def _joined(parts: Sequence[CallDelta]) -> ToolCall:
     return ToolCall(first["id"], first["name"], "".join(part.arguments for part in parts))
 
 
-def _messages(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+def _messages(messages: Sequence[Message]) -> list[Any]:
     """The turns. A system turn that an Anthropic client put between others becomes a reminder in a user's turn.
 
     Many servers' chat templates allow a system turn only at the start.
@@ -369,9 +355,9 @@ def _messages(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
     return turns
 
 
-def _message(message: Message) -> Mapping[str, Any]:
-    if message.wire is not None and message.wire.protocol == PROTOCOL:
-        return message.wire.value
+def _message(message: Message) -> Any:
+    if own := wire_value(message.wire, PROTOCOL):
+        return own
     content: Any = message.text
     if message.images:
         images = [{"type": "image_url", "image_url": {"url": image_url(image)}} for image in message.images]
@@ -390,32 +376,22 @@ def call_entry(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _user(options: Options) -> str | None:
-    """The client's name for its user; one that only another protocol allows, being long, as its digest."""
-    user = options.user
-    if user is None or options.protocol == PROTOCOL or len(user) <= _USER_CHARACTERS:
-        return user
-    return hashlib.sha256(user.encode()).hexdigest()
-
-
-def _tool(tool: Tool) -> Mapping[str, Any]:
-    if tool.wire is not None and tool.wire.protocol == PROTOCOL:
-        return tool.wire.value
+def _tool(tool: Tool) -> Any:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
     if tool.parameters is not None:
         function["parameters"] = tool.parameters
-    return {"type": "function", "function": function}
+    return wire_value(tool.wire, PROTOCOL) or {"type": "function", "function": function}
 
 
 def _tool_choice(choice: ToolChoice) -> Any:
     return {"type": "function", "function": {"name": choice.name}} if choice.mode == "tool" else choice.mode
 
 
-def _response_format(form: Format) -> Mapping[str, Any]:
-    if form.wire is not None and form.wire.protocol == PROTOCOL:
-        return form.wire.value
+def _response_format(form: Format) -> Any:
+    if own := wire_value(form.wire, PROTOCOL):
+        return own
     if form.schema is None:
         return {"type": "json_object"}
     return {"type": "json_schema", "json_schema": {"name": form.name, "schema": form.schema}}
