@@ -8,6 +8,7 @@ from a table: of a calibration, of served answers, or shipped with the package.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -45,6 +46,8 @@ FEWEST = 30
 """Answers of a kind before their quantiles are used (SPEC 5.11)."""
 MAX_DIRECT_WORDS = 8
 """Words around a short answer, such as "The answer is", before the text counts as reasoned."""
+_CHOICE = re.compile(r"[\s(*]*([A-Z]|yes|no|true|false)(?=[).:,;*\n]|$)", re.IGNORECASE)
+"""A choice at the beginning of a text."""
 GRID = (np.arange(LEVELS) + 0.5) / LEVELS
 """Their levels."""
 
@@ -248,7 +251,11 @@ def signals_of(candidate: Candidate, prior: float, agreement: float | None = Non
 def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
     """What a text consists of; a short text is a direct answer, though the mark that was asked for is missing.
 
+    So is a text that begins with the letter of an option, or with yes or no: the rest was written after the answer.
+
     >>> answer_kind("Answer: Paris", "Paris"), answer_kind("So 2 + 2 = 4. " * 5 + "Answer: 4", "4")
+    (<AnswerKind.DIRECT: 'direct'>, <AnswerKind.REASONED: 'reasoned'>)
+    >>> answer_kind("B. " + "a long option " * 5, "B"), answer_kind("A train of 9 cars " * 5 + "Answer: A", "A")
     (<AnswerKind.DIRECT: 'direct'>, <AnswerKind.REASONED: 'reasoned'>)
     """
     words = len(answer.split())
@@ -256,6 +263,9 @@ def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
         return AnswerKind.FREE_TEXT if stated else AnswerKind.REASONED
     if not stated and not words:
         return AnswerKind.REASONED
+    begins = _CHOICE.match(text)
+    if begins is not None and begins[1].lower() == answer.strip("().").lower():
+        return AnswerKind.DIRECT
     return AnswerKind.DIRECT if len(text.split()) - words <= MAX_DIRECT_WORDS else AnswerKind.REASONED
 
 

@@ -145,18 +145,20 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
 def _with_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
     """Count an unmarked text as an answer unless most texts of its set are marked: a file does not hold the prompt.
 
-    Short answers ("B") and prose are answers themselves; among texts that end in `Answer: …`, one that does not
-    has come to no answer.
+    A single word ("B") is an answer itself, and so is prose; among texts that end in `Answer: …`, a longer one that
+    does not has come to no answer.
     """
     marked: dict[str, list[bool]] = {}
     for each in answers:
         marked.setdefault(each.set, []).append(each.stated)
     expected = {name: sum(flags) >= MARKED_SHARE * len(flags) for name, flags in marked.items()}
     known = any(each.answer for each in answers)  # a table may hold scores alone
-    return [
-        each if expected[each.set] or (known and not each.answer) else replace(each, stated=True)
-        for each in answers
-    ]
+
+    def is_answer(each: ImportedAnswer) -> bool:
+        one_word = each.answer != "" and len(each.text.split()) == 1
+        return one_word or not (expected[each.set] or (known and not each.answer))
+
+    return [replace(each, stated=True) if is_answer(each) else each for each in answers]
 
 
 # --- lm-evaluation-harness -------------------------------------------------------------------------------------
@@ -365,9 +367,8 @@ def _table_answer(value: Mapping[str, Any], number: int, model: str) -> Imported
     if value["answer"] is not None:
         answer, stated = str(value["answer"]), value["answer"] != ""
     mean = _logprob(value["mean_logprob"], value["mean_probability"])
+    tokens, logprobs = _listed_tokens(value["tokens"], value["logprobs"])
     of_answer = _logprob(value["answer_logprob"], value["answer_probability"])
-    tokens = [str(each) for each in value["tokens"]] if isinstance(value["tokens"], list) else []
-    logprobs = [_real(each) for each in value["logprobs"]] if isinstance(value["logprobs"], list) else []
     if logprobs and len(tokens) != len(logprobs):
         if known := [each for each in logprobs if each is not None]:
             mean = sum(known) / len(known)
@@ -392,6 +393,24 @@ def _table_answer(value: Mapping[str, Any], number: int, model: str) -> Imported
         seconds=_real(value["seconds"]),
         finish=str(value["finish"] or "stop"),
     )
+
+
+def _listed_tokens(tokens: Any, logprobs: Any) -> tuple[list[str], list[float | None]]:
+    """Tokens and log-probabilities of a table: two lists, or a list of objects as chat completions return them.
+
+    >>> _listed_tokens(None, {"content": [{"token": "B", "logprob": -0.5}]}), _listed_tokens(["B"], "[-0.5]")
+    ((['B'], [-0.5]), (['B'], [-0.5]))
+    """
+    tokens, logprobs = (
+        load_json(v) if isinstance(v, str) and v[:1] in ("[", "{") else v for v in (tokens, logprobs)
+    )
+    if isinstance(logprobs, Mapping):
+        logprobs = logprobs.get("content")
+    if isinstance(logprobs, list) and logprobs and all(isinstance(each, Mapping) for each in logprobs):
+        tokens = [each.get("token", "") for each in logprobs]
+        logprobs = [each.get("logprob") for each in logprobs]
+    texts = [str(each) for each in tokens] if isinstance(tokens, list) else []
+    return texts, [_real(each) for each in logprobs] if isinstance(logprobs, list) else []
 
 
 def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) -> dict[str, KnownQuestion]:

@@ -171,20 +171,25 @@ def figures_of(attempt: Attempt) -> Figures:
 def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
     """The signals of a recorded fast answer (SPEC 5.11), as the engine would see them.
 
-    A table may hold the final answer alone and the number of tokens written: then these are its length.
+    A table may hold the final answer alone and the number of tokens written: then these are its length. Where it
+    holds the probability of the answer and of nothing else, the answer is rated by it, as a direct one is.
 
     >>> row = Attempt(step=Step.ANSWER, model="m", text="B", answer="B", usage=Usage(output=300))
     >>> recorded_signals(row, 0.5).kind, recorded_signals(row, 0.5).length
     (<AnswerKind.REASONED: 'reasoned'>, 1200.0)
     """
     found = signals_of(attempt.candidate, prior)
+    if attempt.answer_logprob is not None:
+        found = replace(found, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:
         return found
     written, words, mean = attempt.usage.output, len(attempt.text.split()), attempt.mean_logprob
-    found = replace(found, mean_logprob=mean, answer_logprob=attempt.answer_logprob)
+    found = replace(found, mean_logprob=mean)
     if attempt.text.strip() == attempt.answer.strip() and written:
         kind = AnswerKind.REASONED if written > 2 * words + _SCAFFOLD_TOKENS else found.kind
         found = replace(found, kind=kind, length=CHARACTERS_PER_TOKEN * written)
+    if found.finished and found.answer_logprob is not None and mean is None:
+        found = replace(found, kind=AnswerKind.DIRECT)
     if found.answer_logprob is None and mean is not None and found.kind is not AnswerKind.REASONED:
         tokens = written or max(1.0, len(attempt.text) / CHARACTERS_PER_TOKEN)
         found = replace(found, answer_logprob=mean * tokens)  # the answer is nearly the whole text
