@@ -18,21 +18,23 @@ import argparse
 import hashlib
 import json
 import secrets
+import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from mixture import joined, judged, level, lines, question_hash, same_value, zeroeval_failure
 
 from odar.agents.prompts import load_prompts
+from odar.config import load_settings
 from odar.evals.scorers.mathematics import math_equal, numeric
 from odar.evals.scorers.text import bigbench, verdict
 from odar.policy.answers import extract_answer, last_boxed
 from odar.providers.weights import find_weights
-from odar.config import load_settings
 from odar.types import Query, Step
 
 ITEMS = 300
@@ -53,6 +55,7 @@ class Item:
     query: str
     """As the model is asked."""
     gold: Any
+    stratum: str = ""
 
 
 SCORERS: dict[str, Callable[[Any, str], float]] = {
@@ -83,7 +86,10 @@ def bbh(data: Path) -> Iterator[Item]:
     files = sorted((data / "bbh").glob("*.json"))
     for place, file in enumerate(files):
         rows = json.loads(file.read_text("utf8"))["examples"]
-        items = [Item("bbh", f"{file.stem}-{n}", r["input"], r["input"], r["target"]) for n, r in enumerate(rows)]
+        items = [
+            Item("bbh", f"{file.stem}-{n}", r["input"], r["input"], r["target"], file.stem)
+            for n, r in enumerate(rows)
+        ]
         yield from drawn(items, ITEMS // len(files) + (place < ITEMS % len(files)))
 
 
@@ -93,7 +99,7 @@ def math(data: Path) -> Iterator[Item]:
     rows = list(enumerate(lines(data / "math" / "test.jsonl")))
     for wanted in "12345":
         items = [
-            Item("math", f"test-{n}", r["problem"], r["problem"], last_boxed(r["solution"], bare=True))
+            Item("math", f"test-{n}", r["problem"], r["problem"], last_boxed(r["solution"], bare=True), wanted)
             for n, r in rows
             if level(r) == wanted and (wanted < "5" or joined(r["problem"]) in known)
         ]
@@ -123,6 +129,14 @@ def crux(data: Path) -> Iterator[Item]:
 SETS = {"strategyqa": strategyqa, "bbh": bbh, "math": math, "gsm8k": gsm8k, "crux": crux}
 
 
+def interleaved(items: Iterable[Item]) -> list[Item]:
+    """The items of a set, its strata in turn, so that a stopped run has some of each."""
+    strata: dict[str, list[Item]] = {}
+    for item in items:
+        strata.setdefault(item.stratum, []).append(item)
+    return [item for turn in zip_longest(*strata.values()) for item in turn if item is not None]
+
+
 class Server:
     """A llama.cpp server in this process that answers many requests in one batch."""
 
@@ -142,35 +156,53 @@ class Server:
         params.cache_idle_slots = False
         params.verbosity = -1
         params.api_keys = [self.key]
+        params.endpoint_slots = True
+        self.folder = tempfile.TemporaryDirectory()
+        params.slot_save_path = f"{self.folder.name}/"
         self.server = xllamacpp.Server(params)
         self.address = str(self.server.listening_address)
         self.prompt = load_prompts("local")[Step.ANSWER]
         self.agent = load_settings(profile="local").fast
+        self.share_prefix(slots)
+
+    def share_prefix(self, slots: int) -> None:
+        """Read the instructions and examples, which all questions share, once, and copy them into every slot."""
+        self.complete("Hello", max_tokens=1, id_slot=0)
+        self.call("/slots/0?action=save", {"filename": "prefix.bin"})
+        for slot in range(1, slots):
+            self.call(f"/slots/{slot}?action=restore", {"filename": "prefix.bin"})
 
     def answer(self, item: Item) -> dict[str, Any]:
         """One line of the output."""
-        messages = [{"role": m.role, "content": m.text} for m in self.prompt.messages(Query(item.query))]
-        body = {
-            "messages": messages,
+        reply = self.complete(item.query)
+        choice = reply["choices"][0]
+        found = {"text": choice["message"]["content"] or "", "finish": choice["finish_reason"]}
+        return scored(item, found | {"tokens": reply["usage"]["completion_tokens"]})
+
+    def complete(self, text: str, **options: Any) -> dict[str, Any]:
+        """What the fast agent of the profile `local` replies."""
+        messages = [{"role": m.role, "content": m.text} for m in self.prompt.messages(Query(text))]
+        sampling = {
             "max_tokens": self.agent.max_tokens,
             "temperature": self.agent.temperature,
             "top_p": self.agent.top_p,
-            "samplers": ["penalties", "temperature", "top_p"],
+            "samplers": ["top_k", "temperature", "top_p"],
+            "top_k": 64,  # as the profile without it, but need not sort 150,000 words for every token
             "repeat_penalty": 1.0,
             "seed": 42,
             "cache_prompt": True,
         }
+        return self.call("/v1/chat/completions", {"messages": messages} | sampling | options)
+
+    def call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """One request to the server."""
         request = urllib.request.Request(
-            f"{self.address}/v1/chat/completions",
+            self.address + path,
             json.dumps(body).encode(),
             {"authorization": f"Bearer {self.key}", "content-type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=7200) as response:  # noqa: S310 - our own server
-            reply = json.load(response)
-        choice = reply["choices"][0]
-        found = {"text": choice["message"]["content"] or "", "finish": choice["finish_reason"]}
-        found["tokens"] = reply["usage"]["completion_tokens"]
-        return scored(item, found)
+        with urllib.request.urlopen(request, timeout=36_000) as response:
+            return json.load(response)
 
 
 def scored(item: Item, found: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +224,8 @@ def main() -> None:
     cli.add_argument("--rescore", action="store_true", help="score the texts again and ask nothing")
     args = cli.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    items = {(item.set, item.id): item for name in args.sets for item in SETS[name](args.data)}
+    by_set = [interleaved(SETS[name](args.data)) for name in args.sets]
+    items = {(item.set, item.id): item for turn in zip_longest(*by_set) for item in turn if item is not None}
     if args.rescore:
         for name in args.sets:
             file = args.out / f"{name}.jsonl"
