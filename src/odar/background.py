@@ -15,11 +15,6 @@ def run_in_background(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its result, whether or not a loop runs in this thread.
 
     If interrupted (Ctrl-C), it cancels the coroutine and re-raises.
-
-    >>> async def double(x: int) -> int:
-    ...     return 2 * x
-    >>> run_in_background(double(21))
-    42
     """
     future = asyncio.run_coroutine_threadsafe(work, _loop())
     try:
@@ -38,11 +33,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """Like `asyncio.to_thread`, but runs the work directly if threads cannot be started because Python exits.
-
-    >>> run_in_background(run_in_thread(lambda: 42))
-    42
-    """
+    """Like `asyncio.to_thread`, but runs the work directly if threads cannot be started because Python exits."""
     try:
         future = asyncio.get_running_loop().run_in_executor(None, work)
     except RuntimeError:

@@ -57,10 +57,6 @@ class InProcessEstimator:
 
     Short texts are estimated in the event loop. Loading and long texts run in a thread, so that one long prompt
     does not delay other estimates. If the estimator fails, the `length` estimator answers and the estimate says so.
-
-    >>> from odar.difficulty.base import open_estimator
-    >>> asyncio.run(InProcessEstimator(open_estimator("constant"))(Query("Why?"))).difficulty
-    0.5
     """
 
     def __init__(self, estimator: Estimator) -> None:
@@ -74,48 +70,29 @@ class InProcessEstimator:
 
         It is exact where d could lie on either side of one of the `thresholds`, and always without them.
         """
-        try:
-            loop = asyncio.get_running_loop()
-            if not self._loaded:
-                await loop.run_in_executor(self._threads, self._load)
-            if self.at_once(query):
-                return self.now(query, thresholds)
-            return await loop.run_in_executor(self._threads, self.now, query, thresholds)
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            return self._fallback(query, error)
+        if self.at_once(query):
+            return self.now(query, thresholds)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.now, query, thresholds)
 
     def now(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
-        """The estimate, made in this thread by an estimator that is loaded."""
+        """The estimate, made in this thread."""
         try:
+            if not self._loaded:
+                with self._loading:  # questions that arrive meanwhile wait
+                    self._estimator.estimate(Query("Ready?"))
+                    self._loaded = True
             return estimate_turn(self._estimator, query, thresholds)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
-            return self._fallback(query, error)
+            name, kind = self._estimator.name, type(error).__name__
+            _log.warning("estimator %s failed (%s); the length of the question decides", name, kind)
+            why = f"estimator {name} failed ({kind}); the length of the question decided"
+            return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
     def at_once(self, query: Query) -> bool:
         """Whether the estimate is fast enough to run in the event loop."""
         return self._loaded and len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT
-
-    def _load(self) -> None:
-        """Load what the estimator needs, once: questions that arrive meanwhile wait for the lock."""
-        with self._loading:
-            if not self._loaded:
-                self._estimator.estimate(Query("Ready?"))
-                self._loaded = True
-
-    def _fallback(self, query: Query, error: BaseException) -> Estimate:
-        name, kind = self._estimator.name, type(error).__name__
-        _log.warning("estimator %s failed (%s); the length of the question decides", name, kind)
-        found = LengthEstimator().estimate(query)
-        return Estimate(
-            found.difficulty,
-            found.estimator,
-            found.contributions,
-            fallback=f"estimator {name} failed ({kind}); the length of the question decided",
-        )
 
     def close(self) -> None:
         """Stop the threads."""

@@ -22,6 +22,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from odar.calibration_file import load_calibration
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import user_path
@@ -65,45 +67,22 @@ def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, 
     Raises:
         SettingsError: it is of another type, or out of bounds; names the key, the value and `origin`.
     """
-    if typing.get_origin(kind) is types.UnionType:
-        if value is None or value in ("none", ""):
-            return None
-        kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
-    good: Any = None
-    if kind is bool and isinstance(value, bool):
-        good = value
-    elif kind is float:
-        good = _number(value)
-    elif (kind is int and _number(value) is not None and isinstance(value, int)) or (
-        kind is str and isinstance(value, str)
-    ):
-        good = value
-    elif typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
-        good = tuple(value) if all(isinstance(part, str) for part in value) else None
-    elif typing.get_origin(kind) in (Mapping, typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
-        good = _table(dict(value), kind)
-    if good is None:
-        raise SettingsError(f"{key_name(path)} = {show(value)} in {origin} must be {_describe(kind)}")
+    optional = types.NoneType in typing.get_args(kind)
+    if optional and value in ("none", ""):
+        return None
+    try:
+        good = msgspec.convert(value, kind)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:  # TOML has no such numbers
+            raise ValueError
+    except ValueError:
+        plain = next(each for each in typing.get_args(kind) if each is not types.NoneType) if optional else kind
+        raise SettingsError(f"{key_name(path)} = {show(value)} in {origin} must be {_describe(plain)}") from None
     for each in good.values() if isinstance(good, dict) else (good,):
         _check_bounds(each, field, path, origin)
     if (choices := field.metadata["choices"]) and good not in choices:
         listed = f"one of: {', '.join(map(show, choices))}{did_you_mean(good, choices)}"
         raise SettingsError(f"{key_name(path)} = {show(good)} in {origin} must be {listed}")
     return good
-
-
-def _table(value: dict[Any, Any], kind: Any) -> dict[Any, Any] | None:
-    """The table, with numbers as floats where it must hold numbers; None where it holds something else."""
-    if typing.get_args(kind)[1] is not float:
-        return value
-    numbers = {key: _number(each) for key, each in value.items()}
-    return None if None in numbers.values() else numbers
-
-
-def _number(value: Any) -> float | None:
-    """The number as a float; None for anything else, and for integers beyond 64 bits, which TOML does not have."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return float(value) if whole or isinstance(value, float) else None
 
 
 def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
@@ -241,9 +220,8 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
     if config is None and (named := environ.get("ODAR_CONFIG")):
         config = named
     if config is not None:
-        return _toml_layer(
-            user_path(config, setting="config"), str(config) if str(config).isprintable() else repr(str(config))
-        )
+        name = str(config) if str(config).isprintable() else repr(str(config))
+        return _toml_layer(user_path(config, setting="config"), name)
     for path in (Path("odar.toml"), _user_config()):
         if path is not None and os.path.isfile(path):  # noqa: PTH113 - returns False where Path raises PermissionError
             _check_owner(path)

@@ -182,13 +182,7 @@ class WeightsError(OdarError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest known name as a hint, or nothing.
-
-    >>> did_you_mean("tempratur", ["temperature", "top_p"])
-    "; did you mean 'temperature'?"
-    >>> did_you_mean("zzz", ["temperature"])
-    ''
-    """
+    """The nearest known name as a hint, or nothing."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 

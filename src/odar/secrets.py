@@ -28,11 +28,7 @@ def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | 
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name of a setting, variable or header says that its value is secret.
-
-    >>> is_secret("x-api-key"), is_secret("temperature")
-    (True, False)
-    """
+    """Whether the name of a setting, variable or header says that its value is secret."""
     return any(word in name.lower() for word in _NAMES)
 
 

@@ -156,11 +156,7 @@ def combine_turns(query: Query, estimates: Sequence[Estimate]) -> Estimate:
 
 
 def sticky(own: float, weight: float, earlier: Sequence[float]) -> float:
-    """The difficulty of a turn that follows on others, the oldest first.
-
-    >>> round(sticky(0.05, 1.0, [0.9]), 3), sticky(0.8, 1.0, [0.9, 0.1]), sticky(0.05, 0.0, [0.9])
-    (0.675, 0.8, 0.05)
-    """
+    """The difficulty of a turn that follows on others, the oldest first."""
     inherited = [DECAY**k * d for k, d in enumerate(reversed(earlier), start=1)]
     return max(own, weight * max(inherited, default=0.0))
 

@@ -183,11 +183,7 @@ class LearnedEstimator:
         return cast("NDArray[np.bool_]", ((low < limits) & (limits <= high)).any(axis=1))
 
     def estimate(self, query: Query) -> Estimate:
-        """d(x) = σ(W·φ(x) + b) with all 24 features, and (feature, value, W·φ) for each (SPEC 2.1).
-
-        >>> LearnedEstimator.load().estimate(Query("Is Paris the capital of France?")).exact < 0.3
-        True
-        """
+        """d(x) = σ(W·φ(x) + b) with all 24 features, and (feature, value, W·φ) for each (SPEC 2.1)."""
         return self.parsed(query, self.unparsed(query))
 
     def unparsed(self, query: Query) -> Estimate:

@@ -185,13 +185,7 @@ class ChunkTable:
         self._lock = Lock()
 
     def __call__(self, text: str) -> TextRows:
-        r"""The rows of all tokens.
-
-        >>> from odar.difficulty.syntax import shipped_parser
-        >>> rows, line_starts = shipped_parser().chunks("Stop. Don't\ngo on!")
-        >>> len(rows), line_starts  # Stop . | Do n't | newline | go | on !
-        (5, [5])
-        """
+        """The rows of all tokens."""
         chunks = cut(text)
         found = list(map(self._known.get, chunks))
         rows = self._learn(chunks, found) if None in found else cast("list[bytes]", found)
@@ -221,11 +215,7 @@ class ChunkTable:
 
 
 def cut(text: str) -> list[str]:
-    """Words and runs of white space; one blank after a word belongs to it.
-
-    >>> cut("Stop.  Go on")
-    ['Stop.', ' ', 'Go', 'on']
-    """
+    """Words and runs of white space; one blank after a word belongs to it."""
     words = text.split()
     if " ".join(words) == text:  # true of most questions, and five times as fast
         return words

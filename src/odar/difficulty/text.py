@@ -38,11 +38,7 @@ class Lengths(NamedTuple):
 
 
 def lengths(text: str) -> Lengths:
-    """Lengths of a text of any size, a slice at a time: other threads can run between two slices.
-
-    >>> lengths("to be or not")
-    Lengths(characters=12, words=4, in_words=9, longest=3)
-    """
+    """Lengths of a text of any size, a slice at a time: other threads can run between two slices."""
     words = in_words = longest = carried = 0  # `carried`: characters of a word that the last slice cut
     for start in range(0, len(text), _SLICE):
         part = text[start : start + _SLICE]
@@ -60,11 +56,7 @@ def lengths(text: str) -> Lengths:
 
 
 def clean(text: str) -> str:
-    r"""Lone surrogates become U+FFFD, one for one, so that every tokenizer accepts the text.
-
-    >>> clean("a\ud800b") == "a\ufffdb"
-    True
-    """
+    """Lone surrogates become U+FFFD, one for one, so that every tokenizer accepts the text."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
@@ -98,22 +90,14 @@ def mask_latex(text: str) -> str:
 
 
 def has_latex(text: str) -> bool:
-    r"""Whether a LaTeX block or command is in the text.
-
-    >>> has_latex(r"\frac{1}{2}"), has_latex("C:/temp"), has_latex("$5 or $6")
-    (True, False, False)
-    """
+    """Whether a LaTeX block or command is in the text."""
     if "$" not in text and "\\" not in text:
         return False
     return _LATEX_COMMAND.search(text) is not None or any(True for _ in _latex_blocks(text))
 
 
 def terms(text: str) -> list[str]:
-    """The lower-cased word terms that vocabularies and the domain classifier work on.
-
-    >>> terms("Prove Euler's theorem in C++, twice.")
-    ['prove', "euler's", 'theorem', 'in', 'c++', 'twice']
-    """
+    """The lower-cased word terms that vocabularies and the domain classifier work on."""
     return _TERM.findall(text.lower())
 
 

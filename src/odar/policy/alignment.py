@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from odar.policy.energy import Alignment
 from odar.policy.signals import GRID, Array, QuantileTables
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +74,14 @@ class StatisticsTable:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
-        """Read what `to_rows` wrote; raises KeyError or TypeError where a row lacks something."""
-        table = cls({from_row(Source, row): from_row(Statistics, row) for row in rows})
+        """Read what `to_rows` wrote; raises ValueError where a row lacks something.
+
+        A field with a default may be missing: files outlive the code that wrote them.
+        """
+        table = cls({msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows})
         for statistics in table.entries.values():
             _ = statistics.tables  # a file with tables that are none is refused when it is read
         return table
-
-
-def from_row(kind: type[T], row: Mapping[str, Any]) -> T:
-    """A source or its statistics, among other things in a row; raises KeyError where something is missing.
-
-    A field with a default may be missing: files outlive the code that wrote them.
-    """
-    every = fields(kind)  # type: ignore[arg-type]  # both are dataclasses
-    known = (each.name for each in every if each.name in row or each.default is MISSING)
-    return kind(**{name: row[name] for name in known})
 
 
 RATIO = 1.02

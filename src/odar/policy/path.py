@@ -137,11 +137,7 @@ class Routing:
         return replace(self, thresholds=thresholds, by_expert={}, clearly_hard=_NEVER)
 
     def scaled(self, ratio: float) -> Routing:
-        """Return the routing of a session (SPEC 4.5): all thresholds multiplied, none above 1.
-
-        >>> Routing(Thresholds(0.3, 0.7)).scaled(0.5).thresholds
-        Thresholds(tau1=0.15, tau2=0.35, expert='')
-        """
+        """Return the routing of a session (SPEC 4.5): all thresholds multiplied, none above 1."""
         if ratio == 1.0:
             return self
 

@@ -35,13 +35,7 @@ def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
 
 
 def schema_fault(schema: Mapping[str, Any]) -> str:
-    """What is wrong with a schema itself; empty where nothing.
-
-    >>> schema_fault({"type": "object"})
-    ''
-    >>> schema_fault({"type": "thing"})[:7]
-    '"thing"'
-    """
+    """What is wrong with a schema itself; empty where nothing."""
     from jsonschema_rs import ReferencingError, ValidationError
 
     try:
@@ -61,11 +55,7 @@ def call_key(calls: Sequence[ToolCall]) -> str:
 
 
 def canonical_json(text: str) -> str:
-    """JSON with sorted keys and no white space, whole numbers alike however written; other text as it is.
-
-    >>> canonical_json('{"b": [1.0, 2], "a": null}')
-    '{"a":null,"b":[1,2]}'
-    """
+    """JSON with sorted keys and no white space, whole numbers alike however written; other text as it is."""
     try:
         return _canonical(_whole(load_json(text.strip() or "{}")))
     except ValueError:

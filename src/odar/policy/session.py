@@ -110,13 +110,6 @@ class SessionRequest:
 
         Lost are the tokens that only the other agent's model has cached. They are compared with what the slow agent
         costs more in the steps that it usually keeps the conversation, everything cached.
-
-        >>> prices = {Role.FAST: Price(0.2, 0.02, 1.25), Role.SLOW: Price(2.5, 0.25, 15.0)}
-        >>> cold = SessionRequest(Session(), 20_000, {}, False)
-        >>> on_fast = replace(cold, cached={Role.FAST: 19_000})
-        >>> on_slow = replace(cold, cached={Role.SLOW: 19_000})
-        >>> [round(each.ratio(prices), 2) for each in (cold, on_fast, on_slow)]
-        [1.0, 2.24, 0.9]
         """
         known = _usable(prices)
         fast, slow = known[Role.FAST], known[Role.SLOW]

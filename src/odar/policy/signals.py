@@ -224,13 +224,7 @@ def _curve(table: Array) -> tuple[list[float], list[float], float]:
 
 
 def signals_of(candidate: Candidate, prior: float, agreement: float | None = None) -> AnswerSignals:
-    """The signals of a fast answer.
-
-    >>> from odar.types import Step
-    >>> tokens = (Token("Answer:", -0.5), Token(" Paris", -0.25), Token("<eos>", -2.0, control=True))
-    >>> signals_of(Candidate(Step.ANSWER, "m", "Answer: Paris", "Paris", tokens), prior=0.1).answer_logprob
-    -0.25
-    """
+    """The signals of a fast answer."""
     logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
     kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
     # a client may cut free text short on purpose; reasoning that was cut off has not come to its answer

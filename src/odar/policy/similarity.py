@@ -63,11 +63,7 @@ class AnswerForm(IntEnum):
 
 
 def answer_form(answer: str, *, stated: bool = True) -> AnswerForm:
-    """Return the form of an answer.
-
-    >>> [answer_form(a).name for a in ("42 km", "Paris", "It dissolves slowly if the water is cold.")]
-    ['EXACT', 'SHORT', 'FREE']
-    """
+    """Return the form of an answer."""
     if not stated:
         return AnswerForm.SHORT
     form = canonical(answer)
@@ -85,11 +81,7 @@ _OPTION = re.compile(r"^\s*(?:\(([A-J])\)|([A-J])[.):])\s+\S", re.MULTILINE)
 
 
 def asks_for_choice(question: str) -> bool:
-    """Return whether a question lists options to choose from: the answer then has an exact form.
-
-    >>> asks_for_choice("Which is a planet?\\nA) Mars\\nB) Sirius"), asks_for_choice("Why is the sky blue?")
-    (True, False)
-    """
+    """Return whether a question lists options to choose from: the answer then has an exact form."""
     return len({letter for pair in _OPTION.findall(question) for letter in pair if letter}) > 1
 
 
@@ -134,11 +126,7 @@ def lexical(texts: Sequence[str]) -> Array:
 
 
 def word_overlap(first: str, second: str) -> float:
-    """Return the rarity-weighted share of words that two texts have in common, without a floor (Dice).
-
-    >>> word_overlap("the cat sat", "the cat sat"), word_overlap("cats", "dogs")
-    (1.0, 0.0)
-    """
+    """Return the rarity-weighted share of words that two texts have in common, without a floor (Dice)."""
     return _dice(weighted_words(first), weighted_words(second))
 
 

@@ -59,11 +59,7 @@ class Stopping:
     first_wave: int = 3
 
     def settled(self, votes: Array, remaining: int) -> bool:
-        """Return whether votes, (n, n) s between the answers, settle the answer with so many samples still to come.
-
-        >>> Stopping(0.8).settled(np.ones((3, 3)), remaining=2), Stopping(0.8).settled(np.eye(3), remaining=2)
-        (True, False)
-        """
+        """Return whether votes, (n, n) s between the answers, settle it with so many samples still to come."""
         return self.confidence is not None and bool(self._settled(votes[None], np.array([remaining]))[0])
 
     def first_size(self, samples: int) -> int:

@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from odar.files import user_path
 from odar.policy.alignment import (
     MIN_SERVED,
@@ -23,7 +25,6 @@ from odar.policy.alignment import (
     Statistics,
     StatisticsTable,
     alignment_row,
-    from_row,
 )
 from odar.policy.energy import Alignment
 from odar.policy.signals import FEWEST, RANKED, AnswerSignals, Array, QuantileTables
@@ -204,7 +205,7 @@ class ServedAlignment(SharedCounts[Source, Running]):
         return {"sources": rows}
 
     def _from_json(self, body: Mapping[str, Any]) -> dict[Source, Running]:
-        return {from_row(Source, row): _running(row) for row in body["sources"]}
+        return {msgspec.convert(row, Source): _running(row) for row in body["sources"]}
 
 
 def _running(row: Mapping[str, Any]) -> Running:
