@@ -7,7 +7,7 @@ import pytest
 from odar.config import load_settings
 from odar.conversation import Options, Tool, ToolChoice, Wire
 from odar.errors import SettingsError
-from odar.forwarding import FORWARDED, PRICED_OTHERWISE, RESERVED, merged, select_fields
+from odar.forwarding import FORWARDED, PRICED_OTHERWISE, RESERVED, select_fields
 
 
 def chosen(extra, protocol="openai", **options):
@@ -82,10 +82,6 @@ def test_tools_that_a_provider_runs_are_left_out_and_named():
 def test_a_note_never_repeats_the_clients_own_words():
     note = chosen({"my secret diary": 1, "n": 2})[1]
     assert note == "fields of the request were not sent on: n, 1 unknown"
-
-
-def test_the_body_wins():
-    assert merged({"n": 9, "top_k": 1}, {"n": 2}) == {"n": 2, "top_k": 1}
 
 
 def test_no_default_changes_the_price():

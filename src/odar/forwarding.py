@@ -8,7 +8,7 @@ dropped, and the trace says so.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from odar.conversation import Options
@@ -72,15 +72,15 @@ def select_fields(
     priced: bool = False,
     efforts: Sequence[str] = (),
 ) -> tuple[Options, str]:
-    """The options with only what may go on to this server, and a note about the rest; empty if there is none.
+    """The options with only what may be sent to this server, and a note about the rest; empty if there is none.
 
     Args:
         options: the client's.
-        protocol: what the server speaks.
-        forward: what the operator allows for this provider: fields, and types of tools that it runs.
-        fixed: what the catalogue sets for this model, and what the model refuses.
-        priced: whether money is limited, so that the price must be known.
-        efforts: the levels of reasoning effort that the catalogue has for this model.
+        protocol: the server's.
+        forward: fields, and types of tools, that the operator allows for this provider.
+        fixed: what the catalogue sets for this model, and what the model rejects.
+        priced: whether cost is limited, so that the price must be known.
+        efforts: the model's levels of reasoning effort.
 
     >>> select_fields(Options(extra={"top_k": 5, "n": 9}), protocol="openai", forward=["top_k"])[1]
     'fields of the request were not sent on: n'
@@ -164,16 +164,6 @@ def nearest_effort(effort: str, levels: Sequence[str]) -> str | None:
 
 def _hosted_name(kind: str) -> str:
     return next((name for name in sorted(_HOSTED, key=len, reverse=True) if kind.startswith(name)), "unknown")
-
-
-def unusable_forward(names: Iterable[str]) -> list[str]:
-    """Which of these an operator cannot allow, because ODAR sets them."""
-    return sorted(set(names) & RESERVED)
-
-
-def merged(extra: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """A body with the client's further fields; what is in the body already stays as it is."""
-    return {**extra, **body} if extra else body
 
 
 def _listed(names: list[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from odar.catalogue import ModelCard, Price
 from odar.errors import SettingsError, UnknownName
-from odar.forwarding import unusable_forward
+from odar.forwarding import RESERVED
 from odar.types import Role
 
 _REQUIRED: Any = object()
@@ -393,7 +393,7 @@ class Settings:
                         "or use routing.target_calls"
                     )
         for name, provider in self.providers.items():
-            if bad := unusable_forward(provider.forward):
+            if bad := sorted(RESERVED.intersection(provider.forward)):
                 raise SettingsError(
                     f"providers.{name}.forward = {', '.join(bad)}: ODAR sets that itself; leave it out"
                 )

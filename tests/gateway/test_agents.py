@@ -41,7 +41,6 @@ CODEX_TOOLS = (
         "tools": [{"type": "function", "name": "close", "parameters": None}],
     },
     {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "definition": "start: x"}},
-    {"type": "local_shell"},
     {"type": "web_search", "external_web_access": True},
 )
 CODEX = {
@@ -192,7 +191,7 @@ class TestCodex:
         status, _, reply = await live.post("/v1/responses", CODEX)
         sent = up.requests[0].json
         names = [tool["function"]["name"] for tool in sent["tools"]]
-        assert (status, names) == (200, ["exec_command", "agents__close", "apply_patch", "local_shell"])
+        assert (status, names) == (200, ["exec_command", "agents__close", "apply_patch"])
         (note,) = reply["odar"]["degradations"]
         assert note.endswith("left out: web_search; items of the conversation were left out: web_search_call")
 
@@ -203,11 +202,6 @@ class TestCodex:
             ("exec_command", {"cmd": "ls"}, {"type": "function_call", "arguments": '{"cmd": "ls"}'}),
             ("agents__close", {}, {"type": "function_call", "name": "close", "namespace": "agents"}),
             ("apply_patch", {"input": "*** x"}, {"type": "custom_tool_call", "input": "*** x"}),
-            (
-                "local_shell",
-                {"command": ["ls"]},
-                {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"], "env": {}}},
-            ),
         ],
     )
     async def test_calls_come_in_the_clients_words(self, live, up, name, arguments, item, stream):
@@ -232,8 +226,6 @@ class TestCodex:
             {"type": "function_call_output", "call_id": "c1", "output": "closed"},
             {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "*** x"},
             {"type": "custom_tool_call_output", "call_id": "c2", "output": "ok"},
-            {"type": "local_shell_call", "call_id": "c3", "action": {"type": "exec", "command": ["ls"]}},
-            {"type": "local_shell_call_output", "call_id": "c3", "output": "a.txt"},
         ]
         status, _, _ = await live.post("/v1/responses", CODEX | {"input": [*CODEX["input"][:2], *made]})
         turns = up.requests[0].json["messages"][2:]
@@ -242,9 +234,8 @@ class TestCodex:
         assert [(call["name"], json.loads(call["arguments"])) for call in calls] == [
             ("agents__close", {}),
             ("apply_patch", {"input": "*** x"}),
-            ("local_shell", {"command": ["ls"]}),
         ]
-        assert [turn["content"] for turn in turns[1::2]] == ["closed", "ok", "a.txt"]
+        assert [turn["content"] for turn in turns[1::2]] == ["closed", "ok"]
 
 
 class TestHeaders:

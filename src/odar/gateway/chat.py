@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -23,7 +23,7 @@ from odar.gateway.chat_request import (
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, needed
-from odar.gateway.reply import calls_of, choices, extras_of, pieces, thinking_of
+from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
 from odar.providers.base import Delta
 from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
 from odar.types import Answer, Candidate, Query, Spend
@@ -181,14 +181,14 @@ def write_chat(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
         "object": "chat.completion",
         "created": int(time.time()),
         "model": ask.model,
-        "choices": [_choice(c, i, options) for i, c in enumerate(choices(answer, options.n))],
+        "choices": [_choice(c, i, answer.trace.id, options) for i, c in enumerate(choices(answer, options.n))],
         "usage": usage_of(answer.trace.spend),
         "odar": extras_of(answer, ask),
     }
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """All that was really spent, over all calls, and its cost in US dollars; null where a provider did not say."""
+    """Tokens and cost in US dollars of all calls; null if a provider did not report them."""
     usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
@@ -215,7 +215,8 @@ class ChatStream:
             "created": int(time.time()),
             "model": ask.model,
         }
-        self._opened = False
+        self._opened: set[int] = set()
+        """Choices whose first chunk has been sent."""
         self._started = False
         """Whether a part of the answer has been sent; thinking does not count."""
 
@@ -223,7 +224,7 @@ class ChatStream:
         """Nothing: the first chunk comes with the first text."""
         return b""
 
-    def piece(self, piece: Delta) -> bytes:
+    def piece(self, piece: Delta, index: int = 0) -> bytes:
         """A piece of the answer, as it is generated."""
         said: Mapping[str, Any] = piece.wire.value if piece.wire and piece.wire.protocol == PROTOCOL else {}
         delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in SAID and value}
@@ -242,18 +243,19 @@ class ChatStream:
             ]
         if not delta and not said:
             return b""  # a signature of thinking, for which this protocol has no place
-        opening = b"" if self._opened else self._chunk({"role": "assistant", "content": ""})
-        self._opened = True
         self._started = self._started or bool(piece.text or piece.calls)
-        return opening + self._chunk(delta, logprobs=_logprobs(said, self._ask.query.options))
+        return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(said, self._ask.query.options))
 
     def end(self, answer: Answer) -> bytes:
         """The rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
         out = b""
-        chosen = choices(answer, self._ask.query.options.n)
-        if not self._started:
-            for index, candidate in enumerate(chosen):
-                out += b"".join(self._whole(candidate, index))
+        options, sent = self._ask.query.options, self._started
+        chosen = choices(answer, options.n)
+        for index, candidate in enumerate(() if sent else chosen):
+            out += self._open(index)
+            out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
+            if (entries := _entries(candidate, options)) is not None:
+                out += self._chunk({"content": ""}, index, logprobs={"content": entries, "refusal": None})
         for index, candidate in enumerate(chosen):
             last = {} if index + 1 < len(chosen) else {"odar": extras_of(answer, self._ask)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
@@ -266,37 +268,20 @@ class ChatStream:
         """What went wrong after the stream had begun; no [DONE], because it is not."""
         return b"data: " + dump_json(openai_body(refusal)) + b"\n\n"
 
-    def _whole(self, candidate: Candidate, index: int) -> Iterator[bytes]:
-        """A finished candidate in chunks, token by token where log-probabilities were asked for."""
-        yield self._chunk({"role": "assistant", "content": ""}, index)
-        entries = _entries(candidate, self._ask.query.options)
-        if entries and "".join(entry["token"] for entry in entries) == candidate.text:
-            for entry in entries:
-                yield self._chunk(
-                    {"content": entry["token"]}, index, logprobs={"content": [entry], "refusal": None}
-                )
-        else:
-            for piece in pieces(candidate.text):
-                yield self._chunk({"content": piece}, index)
-            if entries:
-                yield self._chunk({"content": ""}, index, logprobs={"content": entries, "refusal": None})
-        for number, call in enumerate(calls_of(candidate)):
-            yield self._chunk({"tool_calls": [{"index": number, **call_entry(call)}]}, index)
+    def _open(self, index: int) -> bytes:
+        if index in self._opened:
+            return b""
+        self._opened.add(index)
+        return self._chunk({"role": "assistant", "content": ""}, index)
 
     def _chunk(
-        self,
-        delta: Mapping[str, Any],
-        index: int = 0,
-        *,
-        logprobs: Any = None,
-        finish: str | None = None,
-        **more: Any,
+        self, delta: Mapping[str, Any], index: int, logprobs: Any = None, finish: str | None = None, **more: Any
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return b"data: " + dump_json({**self._head, "choices": [choice], **more}) + b"\n\n"
 
 
-def _choice(candidate: Candidate, index: int, options: Options) -> dict[str, Any]:
+def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -> dict[str, Any]:
     """One choice: as the provider sent it where it spoke this protocol, so that nothing it said is lost."""
     said: Mapping[str, Any] = {}
     if candidate.wire is not None and candidate.wire.protocol == PROTOCOL:
@@ -308,7 +293,7 @@ def _choice(candidate: Candidate, index: int, options: Options) -> dict[str, Any
     message |= {"role": "assistant", "content": None if refused else candidate.text or None}
     message["refusal"] = said["refusal"] if refused else None
     if candidate.tool_calls:
-        message["tool_calls"] = [call_entry(call) for call in calls_of(candidate)]
+        message["tool_calls"] = [call_entry(call) for call in calls_of(candidate, trace_id)]
     entries = _entries(candidate, options)
     return {
         "index": index,

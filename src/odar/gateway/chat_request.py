@@ -24,7 +24,7 @@ from msgspec import Meta, Struct
 from odar.conversation import Format, Image, Message, ToolChoice, Wire
 from odar.errors import InputError
 from odar.gateway.errors import ApiError, bad_field
-from odar.gateway.fields import Count, convert, needed, read_number
+from odar.gateway.fields import Count, convert, needed
 from odar.inputs import MAX_BYTES
 from odar.policy.response_format import schema_fault
 from odar.policy.target import Target
@@ -32,7 +32,6 @@ from odar.types import Query
 
 MAX_BETAS = 50
 _HEADERS = {
-    b"anthropic-beta": "betas",
     b"x-odar-path": "path",
     b"x-odar-max-calls": "max_calls",
     b"x-odar-max-cost": "max_cost",
@@ -144,38 +143,22 @@ class ChatRequest:
 
 
 def with_headers(ask: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
-    """The request with what its headers ask for, for clients that cannot add fields to a body.
-
-    x-odar-path, x-odar-max-calls, x-odar-max-cost, x-odar-deadline-s, x-odar-target-calls and
-    x-odar-target-cost-usd are the `odar` object's fields; what the body says counts.
-    """
-    given = {name: value.decode("latin-1") for name, value in headers if name in _HEADERS}
-    if not given:
+    """Add the limits in headers, for clients that cannot add fields to a body; those in the body come first."""
+    limits: dict[str, Any] = {}
+    for header, value in headers:
+        if header in _HEADERS:
+            limits[_HEADERS[header]] = value.decode("latin-1")
+        elif header == b"anthropic-beta":
+            betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
+            options = dataclasses.replace(ask.query.options, betas=betas)
+            ask = dataclasses.replace(ask, query=dataclasses.replace(ask.query, options=options))
+    if not limits:
         return ask
-    betas = tuple(filter(None, map(str.strip, given.pop(b"anthropic-beta", "").split(","))))
-    if betas and len(betas) <= MAX_BETAS:
-        options = dataclasses.replace(ask.query.options, betas=betas)
-        ask = dataclasses.replace(ask, query=dataclasses.replace(ask.query, options=options))
-    if not given:
-        return ask
-    body: dict[str, Any] = {}
-    for header, text in given.items():
-        name = _HEADERS[header]
-        value: Any = text if name == "path" else _number(header.decode(), text)
-        if name in ("calls", "cost_usd"):
-            body.setdefault("target", {})[name] = value
-        else:
-            body[name] = value
-    told = convert(body, Extras, "header x-odar")
+    if target := {name: limits.pop(name) for name in TargetField.__struct_fields__ if name in limits}:
+        limits["target"] = target
+    told = convert(limits, Extras, "header x-odar", strict=False)
     extras = {name: getattr(ask.extras, name) or getattr(told, name) for name in Extras.__struct_fields__}
     return dataclasses.replace(ask, extras=Extras(**extras))
-
-
-def _number(header: str, text: str) -> float:
-    try:
-        return read_number(text)
-    except ValueError:
-        raise bad_field(f"header {header}", "is not a number") from None
 
 
 def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -38,13 +38,14 @@ _NESTED = frozenset({"$ref", "enum", "items", "properties"})
 _NAMED = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
-def convert(value: Any, kind: type[T], where: str = "") -> T:
+def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) -> T:
     """Convert a value of a request's JSON to a type; fields of a Struct that it does not define are ignored.
 
     Args:
         value: what `read_json` returned, or a part of it.
         kind: what it must be.
         where: the name of the field that holds the value; empty for a whole body.
+        strict: whether a string is never a number.
 
     Raises:
         ApiError: 400; it names the field and the type of its value.
@@ -54,7 +55,7 @@ def convert(value: Any, kind: type[T], where: str = "") -> T:
     odar.gateway.errors.ApiError: n: must be an integer, not a string
     """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise _bad_value(str(error), kind, where) from None
 
@@ -121,7 +122,7 @@ def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     return value
 
 
-def read_number(text: str) -> float:
+def _read_number(text: str) -> float:
     """A number with a point or an exponent; 1.0 is an integer in JSON schemas, and counts as one here."""
     value = float(text)
     if not math.isfinite(value):
@@ -129,7 +130,7 @@ def read_number(text: str) -> float:
     return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
 
 
-_DECODER = msgspec.json.Decoder(float_hook=read_number)
+_DECODER = msgspec.json.Decoder(float_hook=_read_number)
 
 
 MAX_VALUES = 100_000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from odar.agents.flow import PROGRESS
-from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.formats import dump_json
 from odar.gateway.chat_request import (
     ChatRequest,
@@ -23,12 +23,12 @@ from odar.gateway.chat_request import (
 )
 from odar.gateway.errors import ApiError, anthropic_body
 from odar.gateway.fields import Count, convert, needed
-from odar.gateway.reply import calls_of, choices, extras_of, pieces
+from odar.gateway.reply import calls_of, choices, deltas_of, extras_of
 from odar.providers.anthropic_wire import PROTOCOL, tool_use
 from odar.providers.base import Delta
 from odar.types import Answer, Candidate, Query, Spend
 
-_CHOICES = {"auto": "auto", "none": "none", "any": "required"}
+_CHOICES = {"any": "required"}
 _READ_APART = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
 """Blocks that are neither text nor images, nor unknown; only the provider that wrote its thinking can read it."""
 
@@ -109,6 +109,11 @@ def read_messages(body: Any) -> ChatRequest:
 def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
     stop, choice, config = request.stop_sequences, request.tool_choice, request.output_config or OutputConfig()
     alone = None if choice is None else choice.disable_parallel_tool_use
+    named = needed(choice.name, "tool_choice.name") if choice is not None and choice.type == "tool" else ""
+    form = None
+    if config.format is not None:
+        wire = Wire(PROTOCOL, {"format": body["output_config"]["format"]})
+        form = read_schema(config.format.schema, "output_config.format.schema", "answer", wire)
     user = (request.metadata or {}).get("user_id")
     return Options(
         temperature=request.temperature,
@@ -119,9 +124,9 @@ def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
             _tool(tool, raw, i)
             for i, (tool, raw) in enumerate(zip(request.tools or (), body.get("tools") or (), strict=True))
         ),
-        tool_choice=None if choice is None else _tool_choice(choice),
+        tool_choice=None if choice is None else ToolChoice(_CHOICES.get(choice.type, choice.type), named),
         parallel_tools=None if alone is None else not alone,
-        format=None if config.format is None else _format(config.format, body["output_config"]["format"]),
+        format=form,
         user=user if isinstance(user, str) else None,
         effort=config.effort,
         protocol=PROTOCOL,
@@ -181,16 +186,6 @@ def _tool(tool: MessagesTool, raw: Mapping[str, Any], index: int) -> Tool:
     return Tool(needed(tool.name, f"tools[{index}].name"), tool.description or "", tool.input_schema, wire)
 
 
-def _tool_choice(choice: Choice) -> ToolChoice:
-    if choice.type == "tool":
-        return ToolChoice("tool", needed(choice.name, "tool_choice.name"))
-    return ToolChoice(_CHOICES[choice.type])
-
-
-def _format(form: OutputFormat, raw: Mapping[str, Any]) -> Format:
-    return read_schema(form.schema, "output_config.format.schema", "answer", Wire(PROTOCOL, {"format": raw}))
-
-
 _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 """Every other finish reason is `end_turn`."""
 
@@ -203,7 +198,7 @@ def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
         "type": "message",
         "role": "assistant",
         "model": ask.model,
-        "content": _blocks(winner, ask),
+        "content": _blocks(winner, answer.trace.id, ask),
         **_stop(winner),
         "usage": usage_of(answer.trace.spend),
         "odar": extras_of(answer, ask),
@@ -248,17 +243,10 @@ class MessageStream:
 
     def begin(self) -> bytes:
         """The empty message; nothing has been counted yet."""
-        message: dict[str, Any] = {
-            "id": self._id,
-            "type": "message",
-            "role": "assistant",
-            "model": self._ask.model,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {"input_tokens": 0, "output_tokens": 0},
-        }
-        return _event("message_start", message=message)
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        stop = {"stop_reason": None, "stop_sequence": None}
+        head = {"id": self._id, "type": "message", "role": "assistant", "model": self._ask.model}
+        return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
 
     def piece(self, piece: Delta) -> bytes:
         """A piece of the answer, as it is generated."""
@@ -278,17 +266,9 @@ class MessageStream:
         (winner,) = choices(answer, 1)
         out = b""
         if not self._answered:
-            for block in _blocks(winner, self._ask):
-                out += self._thinking(_thinking_delta(block))
-                if block["type"] == "thinking" and block.get("signature"):
-                    out += self._delta(type="signature_delta", signature=block["signature"])
-            for text in pieces(winner.text):
-                out += self.piece(Delta(text))
-            for number, call in enumerate(calls_of(winner)):
-                block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
-                out += self._enter(number, block) + self._delta(
-                    type="input_json_delta", partial_json=call.arguments
-                )
+            blocks = _blocks(winner, answer.trace.id, self._ask)
+            whole = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
+            out += b"".join(map(self.piece, whole))
         out += self._leave()
         usage, extras = usage_of(answer.trace.spend), extras_of(answer, self._ask)
         out += _event("message_delta", delta=_stop(winner), usage=usage, odar=extras)
@@ -331,7 +311,7 @@ class MessageStream:
         return _event("content_block_delta", index=self._block, delta=delta)
 
 
-def _blocks(candidate: Candidate, ask: ChatRequest) -> list[dict[str, Any]]:
+def _blocks(candidate: Candidate, trace_id: str, ask: ChatRequest) -> list[dict[str, Any]]:
     """The content as an Anthropic server sent it; from other servers text, calls, and thinking if requested."""
     wire = candidate.wire
     if wire is not None and wire.protocol == PROTOCOL and wire.value.get("content"):
@@ -340,7 +320,7 @@ def _blocks(candidate: Candidate, ask: ChatRequest) -> list[dict[str, Any]]:
     thought = said.get("reasoning_content") or said.get("reasoning") if _shows_thinking(ask) else None
     thinking = [{"type": "thinking", "thinking": str(thought), "signature": ""}] if thought else []
     text = [{"type": "text", "text": candidate.text}] if candidate.text else []
-    return [*thinking, *text, *map(tool_use, calls_of(candidate))]
+    return [*thinking, *text, *map(tool_use, calls_of(candidate, trace_id))]
 
 
 def _shows_thinking(ask: ChatRequest) -> bool:
@@ -349,10 +329,14 @@ def _shows_thinking(ask: ChatRequest) -> bool:
     return isinstance(wanted, dict) and wanted.get("type") != "disabled"
 
 
-def _thinking_delta(block: dict[str, Any]) -> Delta:
-    if block["type"] == "redacted_thinking":
-        return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
-    return Delta(thinking=block["thinking"] if block["type"] == "thinking" else "")
+def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
+    for block in blocks:
+        if block["type"] == "redacted_thinking":
+            yield Delta(wire=Wire(PROTOCOL, {"content_block": block}))
+        elif block["type"] == "thinking":
+            yield Delta(thinking=block["thinking"])
+            if signature := block.get("signature"):
+                yield Delta(wire=Wire(PROTOCOL, {"delta": {"type": "signature_delta", "signature": signature}}))
 
 
 def _event(kind: str, **fields: Any) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -45,48 +45,32 @@ class Feedback(Struct, forbid_unknown_fields=True):
     note: str | None = None
 
 
-class TokenCount(Struct):
-    """The tokens of a message."""
-
-    input_tokens: int
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-class OpenAIFault(Struct):
-    """What went wrong; an upstream's own fields are added."""
-
-    message: str
-    type: Any
-    param: Any
-    code: Any
-
-
-class OpenAIError(Struct):
-    """An error in OpenAI's shape."""
-
-    error: OpenAIFault
-
-
-class AnthropicFault(Struct):
-    """What went wrong; an upstream's own fields are added."""
-
-    type: str
-    message: str
-
-
-class AnthropicError(Struct):
-    """An error in Anthropic's shape."""
-
-    type: Literal["error"]
-    error: AnthropicFault
+_TEXT: Schema = {"type": "string"}
+_SHAPES = {
+    "OpenAIError": _object(error=_object(message=_TEXT, type={}, param={}, code={})),
+    "AnthropicError": _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)),
+}
+"""Errors; those of an upstream have further fields."""
 
 
 @cache
 def description() -> Schema:
     """The whole description."""
-    kinds = (ChatBody, ResponsesBody, MessagesBody, CountBody, EmbeddingsBody, CompletionsBody, Feedback)
-    others = (TokenCount, OpenAIError, AnthropicError, Extras, TargetField)
-    _, schemas = msgspec.json.schema_components([*kinds, *others], ref_template=_REF)
-    bodies = {kind.__name__: schemas.pop(kind.__name__) for kind in kinds}
+    kinds: tuple[type[Struct], ...] = (
+        ChatBody,
+        ResponsesBody,
+        MessagesBody,
+        CountBody,
+        EmbeddingsBody,
+        CompletionsBody,
+        Feedback,
+    )
+    _, schemas = msgspec.json.schema_components([*kinds, Extras, TargetField], ref_template=_REF)
+    bodies = {kind: schemas.pop(kind.__name__) for kind in kinds}
     headers = _headers(schemas["Extras"], schemas["TargetField"])
     question = {
         "description": "The answer: JSON, or server-sent events with `stream`.",
@@ -95,20 +79,20 @@ def description() -> Schema:
 
     def post(summary: str, body: type[Struct], error: str = "OpenAIError") -> Schema:
         """A request that a model answers."""
-        return _post(summary, bodies[body.__name__], question, _ERRORS, error) | {"parameters": headers}
+        return _post(summary, bodies[body], question, _ERRORS, error) | {"parameters": headers}
 
     told = ("400", "401", "403", "404", "408", "413", "429", "503")
     counting = _post(
         "The tokens of a message, counted here; no model is asked (Anthropic).",
-        bodies["CountBody"],
-        _ok({"$ref": _REF.format(name="TokenCount")}),
+        bodies[CountBody],
+        _ok(_object(input_tokens={"type": "integer", "minimum": 0})),
         told,
         "AnthropicError",
     )
     marking = _post(
-        "Mark an answer right or wrong.", bodies["Feedback"], _ok({"type": "object"}), told[:6], "OpenAIError"
+        "Mark an answer right or wrong.", bodies[Feedback], _ok({"type": "object"}), told[:6], "OpenAIError"
     )
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    name = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -138,7 +122,7 @@ def description() -> Schema:
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
             },
-            "schemas": schemas,
+            "schemas": schemas | _SHAPES,
         },
     }
 
@@ -171,7 +155,7 @@ def _post(summary: str, body: Schema, answer: Schema, statuses: Iterable[str], e
 def _get(summary: str, *errors: str, content: str = "application/json") -> Schema:
     # /readyz says 503 in a shape of its own, so errors here promise no more than an object.
     told = {name: _ok({"type": "object"}) | {"description": _ERRORS[name]} for name in errors}
-    schema = {"type": "object"} if content == "application/json" else {"type": "string"}
+    schema = {"type": "object"} if content == "application/json" else _TEXT
     return {"summary": summary, "responses": {"200": _ok(schema, content), **told}}
 
 

@@ -21,6 +21,7 @@ from odar.gateway.endpoint import Endpoint, Listening, RequestState
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.exchange import EVENTS, JSON
 from odar.gateway.fields import MAX_INTEGER, check_values, convert, read_json
+from odar.gateway.reply import spend_headers
 from odar.providers.base import Message, Reply, Request, Sampling, forward_body
 from odar.types import Path, Query, Step
 
@@ -130,16 +131,13 @@ class PassThrough(Endpoint):
             dropped=card.drop,
             priced=ledger.limits.cost_usd is not None,
         )
-        to = service.odar.providers[card.provider]
-        address = f"/{self._protocol.name}"
+        to, address = service.odar.providers[card.provider], f"/{self._protocol.name}"
+
+        async def forward(request: Request) -> Reply:
+            return await forward_body(to, address, sent, request)
+
         with Listening(state.exchange):
-            reply = await ledger.bill(
-                Step.ANSWER,
-                card,
-                request,
-                request.messages,
-                lambda request: forward_body(to, address, sent, request),
-            )
+            reply = await ledger.bill(Step.ANSWER, card, request, request.messages, forward)
         await self._respond(state, ask, reply, note)
 
     def _read_body(self, raw: bytes) -> tuple[Mapping[str, Any], ChatRequest]:
@@ -161,12 +159,7 @@ class PassThrough(Endpoint):
             "degraded": bool(note),
             "degradations": [note] if note else [],
         }
-        cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
-        headers = [
-            (b"x-odar-trace", state.trace_id.encode()),
-            (b"x-odar-calls", b"%d" % spend.calls),
-            (b"x-odar-cost-usd", cost),
-        ]
+        headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
         data = await asyncio.to_thread(dump_json, payload)
         if ask.stream and "choices" in payload:  # the whole answer in one event
             await state.exchange.respond(200, b"data: %b\n\ndata: [DONE]\n\n" % data, [*EVENTS, *headers])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
@@ -13,9 +12,9 @@ from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import CUT_OFF, ApiError
 from odar.gateway.exchange import EVENTS, ClientLeft, Exchange
 from odar.policy.fusion import rank
-from odar.providers.base import Delta
+from odar.providers.base import CallDelta, Delta
 from odar.summary import summary
-from odar.types import Answer, Candidate, Decision, Path, Role
+from odar.types import Answer, Candidate, Decision, Path, Role, Spend
 
 _PIECE = re.compile(r"\S+\s*|\s+")
 _PIECE_CHARACTERS = 24
@@ -29,12 +28,10 @@ def choices(answer: Answer, n: int) -> list[Candidate]:
     return [candidates[i] for i in rank(candidates, answer.trace.verdict)[:n]]
 
 
-def calls_of(candidate: Candidate) -> list[ToolCall]:
-    """Its tool calls, each with an id: a server that gave none would leave the client nothing to answer to."""
-    return [
-        call if call.id else ToolCall(f"call_{uuid.uuid4().hex[:24]}", call.name, call.arguments)
-        for call in candidate.tool_calls
-    ]
+def calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
+    """Its tool calls, each with an id, which is the same in a stream, a whole answer and a stored one."""
+    calls = enumerate(candidate.tool_calls)
+    return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
 
 def thinking_of(candidate: Candidate) -> str:
@@ -44,20 +41,18 @@ def thinking_of(candidate: Candidate) -> str:
     return "".join(thought for thought in thoughts if isinstance(thought, str))
 
 
-def pieces(text: str) -> Iterator[str]:
-    """A finished text in pieces of a few words, for a stream; together they are the text.
-
-    >>> list(pieces("one two three four five six"))
-    ['one two three four five ', 'six']
-    """
+def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
+    """A finished answer as a stream: its text in pieces of a few words, then its tool calls."""
     held = ""
-    for match in _PIECE.finditer(text):
+    for match in _PIECE.finditer(candidate.text):
         held += match.group()
         if len(held) >= _PIECE_CHARACTERS:
-            yield held
+            yield Delta(held)
             held = ""
     if held:
-        yield held
+        yield Delta(held)
+    for index, call in enumerate(calls_of(candidate, trace_id)):
+        yield Delta(calls=(CallDelta(index, call.id, call.name, call.arguments),))
 
 
 def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
@@ -77,13 +72,8 @@ def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
         "degradations": list(trace.degradations),
     }
     if (use := trace.decision.session) is not None:
-        short["session"] = {
-            "event": use.event,
-            "agent": (Role.SLOW if use.slow else Role.FAST).value,
-            "requests": use.requests,
-            "switches": use.switches,
-            "cached_tokens": use.cached_tokens,
-        }
+        counts = {name: getattr(use, name) for name in ("requests", "switches", "cached_tokens")}
+        short["session"] = {"event": use.event, "agent": (Role.SLOW if use.slow else Role.FAST).value, **counts}
     return short | ({"explanation": summary(answer)} if ask.extras.explain else {})
 
 
@@ -96,12 +86,15 @@ def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, byt
     ]
 
 
+def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
+    """What a request cost."""
+    cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
+    return [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
+
+
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     """What is known when all is done."""
-    spend = answer.trace.spend
-    cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
-    headers = decision_headers(answer.trace.decision, answer.trace.id)
-    headers += [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
+    headers = decision_headers(answer.trace.decision, answer.trace.id) + spend_headers(answer.trace.spend)
     return [*headers, (b"x-odar-degraded", b"true")] if answer.degraded else headers
 
 
@@ -117,23 +110,18 @@ class EventWriter(Protocol):
     @property
     def keepalive(self) -> bytes:
         """What is sent while there is nothing else to send."""
-        ...
 
     def begin(self) -> bytes:
         """What comes before any text."""
-        ...
 
     def piece(self, piece: Delta) -> bytes:
         """A piece of the answer, as it is generated."""
-        ...
 
     def end(self, answer: Answer) -> bytes:
-        """What is left to say when the answer is whole."""
-        ...
+        """The rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
 
     def error(self, refusal: ApiError) -> bytes:
-        """What is said when there will be no answer after all."""
-        ...
+        """What went wrong after the stream had begun."""
 
 
 class AlreadyReported(Exception):
@@ -141,15 +129,9 @@ class AlreadyReported(Exception):
 
 
 class EventStream:
-    """One answer on its way to the client.
+    """One answer on its way to the client; a silence of `keepalive_s` seconds is broken.
 
     On the Simple path the head waits for the first piece, so that a refusal still has its status.
-
-    Args:
-        exchange: where it goes.
-        writer: in which words.
-        trace_id: what the answer's trace is called.
-        keepalive_s: how long to be silent.
     """
 
     def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str, keepalive_s: float) -> None:
@@ -206,7 +188,11 @@ class EventStream:
                 await self._exchange.write(self._writer.error(CUT_OFF), more=False)
             raise
         finally:
-            await _end(work, gone)
+            running: list[asyncio.Future[Any]] = [task for task in (work, gone) if not task.done()]
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.gather(*running, return_exceptions=True)
 
     async def _follow(self, work: asyncio.Future[Answer], gone: asyncio.Future[None]) -> None:
         """Write pieces and signs of life until the work is done."""
@@ -238,12 +224,3 @@ class EventStream:
     def _wake(self) -> None:
         if not self._woken.done():
             self._woken.set_result(None)
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what still runs, and wait until it is gone."""
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)

@@ -1,7 +1,7 @@
 """POST /v1/responses: reads requests; writes answers, whole or as a stream of response.* events.
 
-Models get custom tools, local_shell and the functions of a namespace as functions; their calls are written in the
-form that the client offered. What exists only at OpenAI is left out, and the answer says so.
+Models get custom tools and the functions of a namespace as functions; their calls are written in the form that
+the client offered. What exists only at OpenAI is left out, and the answer says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoi
 from odar.formats import dump_json, load_json
 from odar.gateway.chat_request import (
     ChatRequest,
-    Part,
     RequestBody,
     ToolMode,
     further_fields,
@@ -27,8 +26,8 @@ from odar.gateway.chat_request import (
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, needed
-from odar.gateway.reply import choices, extras_of, pieces, thinking_of
-from odar.providers.base import CallDelta, Delta
+from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
+from odar.providers.base import Delta
 from odar.types import Answer, Candidate, Query, Spend
 
 _UNSUPPORTED = ("previous_response_id", "conversation", "background", "prompt")
@@ -37,22 +36,13 @@ _IGNORED = frozenset({"store", "include", "truncation", "stream_options", "max_t
 """Accepted without effect: they do not concern the model, or not a single call."""
 _LEFT_OUT = frozenset({
     "code_interpreter_call", "compaction", "computer_call", "computer_call_output", "file_search_call",
-    "image_generation_call", "mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools",
-    "tool_search_call", "tool_search_output", "web_search_call",
+    "image_generation_call", "local_shell_call", "local_shell_call_output", "mcp_approval_request",
+    "mcp_approval_response", "mcp_call", "mcp_list_tools", "tool_search_call", "tool_search_output",
+    "web_search_call",
 })  # fmt: skip
 """Items that only OpenAI can read; the conversation goes on without them."""
-SHELL = "local_shell"
 PROTOCOL = "responses"
 """The protocol of a tool's `Wire` that holds the client's name for it."""
-_SHELL_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "command": {"type": "array", "items": {"type": "string"}, "description": "The program and its arguments."},
-        "working_directory": {"type": "string"},
-        "timeout_ms": {"type": "integer"},
-    },
-    "required": ["command"],
-}
 _INPUT_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
@@ -68,7 +58,6 @@ class Item(Struct):
     namespace: str | None = None
     arguments: Any = None
     input: Any = None
-    action: dict[str, Any] | None = None
     output: Any = None
 
 
@@ -130,8 +119,10 @@ def read_responses(body: Any) -> ChatRequest:
     request = convert(body, ResponsesBody)
     for name in _UNSUPPORTED:
         if body.get(name):
-            kept = " without store.responses = true in the gateway's settings" if name == _UNSUPPORTED[0] else ""
-            raise bad_field(name, f"is not supported{kept}: send the whole conversation in `input`")
+            hint = (
+                "send the whole conversation in `input`; with store.responses = true it can be continued by its id"
+            )
+            raise bad_field(name, f"is not supported: {hint}")
     turns = [Message("system", request.instructions)] if request.instructions else []
     left_out: set[str] = set()
     turns += [Message("user", request.input)] if isinstance(request.input, str) else _turns(request.input, left_out)
@@ -175,15 +166,12 @@ def _turns(items: list[Item], left_out: set[str]) -> list[Message]:
             case "message":
                 role = needed(item.role, f"{where}.role")
                 turns.append(_message("system" if role == "developer" else role, item.content, f"{where}.content"))
-            case "function_call" | "custom_tool_call" | "local_shell_call":
+            case "function_call" | "custom_tool_call":
                 call = _call(item, where)
                 # Consecutive calls were made in one turn.
-                before = turns[-1] if turns and turns[-1].role == "assistant" else None
-                if before is not None:
-                    turns[-1] = Message("assistant", before.text, tool_calls=(*before.tool_calls, call))
-                else:
-                    turns.append(Message("assistant", "", tool_calls=(call,)))
-            case "function_call_output" | "custom_tool_call_output" | "local_shell_call_output":
+                before = turns.pop() if turns and turns[-1].role == "assistant" else Message("assistant", "")
+                turns.append(Message("assistant", before.text, tool_calls=(*before.tool_calls, call)))
+            case "function_call_output" | "custom_tool_call_output":
                 call_id = needed(item.call_id, f"{where}.call_id")
                 turns.append(_message("tool", item.output, f"{where}.output", call_id))
             case "reasoning":
@@ -196,21 +184,16 @@ def _turns(items: list[Item], left_out: set[str]) -> list[Message]:
 
 
 def _message(role: str, content: Any, where: str, call_id: str | None = None) -> Message:
-    given = to_content(needed(content, where), where)
-    text, images, foreign = read_content(given, where)
-    for i, part in enumerate(given if foreign else ()):
-        if isinstance(part, Part) and part.type in foreign:
-            raise bad_field(f"{where}[{i}].type", "is not supported; send input_text or input_image")
+    text, images, foreign = read_content(to_content(needed(content, where), where), where)
+    if foreign:
+        index = next(i for i, part in enumerate(content) if part["type"] == foreign[0])
+        raise bad_field(f"{where}[{index}].type", "is not supported; send input_text or input_image")
     return Message(role, text, images, tool_call_id=call_id)
 
 
 def _call(item: Item, where: str) -> ToolCall:
     """A call that the model made before, as the function that it was offered."""
     call_id = needed(item.call_id or item.id, f"{where}.call_id")
-    if item.type == "local_shell_call":
-        action = item.action or {}
-        asked = {name: action[name] for name in _SHELL_SCHEMA["properties"] if action.get(name) is not None}
-        return ToolCall(call_id, SHELL, dump_json(asked).decode())
     name = needed(item.name, f"{where}.name")
     if item.type == "custom_tool_call":
         text = convert(item.input or "", str, f"{where}.input")
@@ -226,9 +209,6 @@ def _qualified(namespace: str | None, name: str) -> str:
 def _tools(tool: ResponsesTool, where: str, namespace: str | None = None) -> Iterator[Tool]:
     """Yield the functions that a model gets for one of the client's tools: one, or all of a namespace."""
     kind, described = tool.type, tool.description or ""
-    if kind == SHELL:
-        yield Tool(SHELL, "Runs a command on the user's machine.", _SHELL_SCHEMA, Wire(PROTOCOL, {"type": kind}))
-        return
     if kind != "function" and (namespace is not None or kind not in ("namespace", "custom")):
         yield Tool(kind, hosted=kind)
         return
@@ -268,8 +248,13 @@ def _format(form: TextFormat) -> Format | None:
 def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
     """A whole response."""
     (winner,) = choices(answer, 1)
-    outputs = _outputs(winner, answer.trace.id, ask)
-    return _response(ask, answer.trace.id, outputs, int(time.time()), answer, winner)
+    trace_id, thought = answer.trace.id, thinking_of(winner)
+    output = [
+        *([_reasoning(trace_id, thought)] if thought else []),
+        *([_message_item(trace_id, "completed", winner.text)] if winner.text else []),
+        *(_call_item(call, ask, "completed") for call in calls_of(winner, trace_id)),
+    ]
+    return _response(ask, trace_id, output, int(time.time()), answer, winner)
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
@@ -298,7 +283,7 @@ class ResponseStream:
         self._done: list[dict[str, Any]] = []
         """Output items that are whole."""
         self._open: str | int | None = None
-        """text, or which call, or none."""
+        """thinking, text, or which call, or none."""
         self._item: dict[str, Any] = {}
         self._name = ""
         """The function that an open call is of, as models know it."""
@@ -319,16 +304,16 @@ class ResponseStream:
         out = b""
         if piece.thinking:
             if self._open != "thinking":
-                out += self._close() + self._enter("thinking", _reasoning(f"{self._id}_{len(self._done)}", None))
-                out += self._summary("response.reasoning_summary_part.added", part=_summary_part(""))
+                out += self._close() + self._enter("thinking", _reasoning(f"{self._id}_{len(self._done)}"))
+                out += self._about("response.reasoning_summary_part.added", part=_summary_part(""))
             self._text += piece.thinking
-            out += self._summary("response.reasoning_summary_text.delta", delta=piece.thinking)
+            out += self._about("response.reasoning_summary_text.delta", delta=piece.thinking)
         if piece.text:
             if self._open != "text":
-                out += self._close() + self._enter("text", _message_item(self._id, "", "in_progress"))
-                out += self._part("response.content_part.added", part=_text_part(""))
+                out += self._close() + self._enter("text", _message_item(self._id, "in_progress"))
+                out += self._about("response.content_part.added", part=_text_part(""))
             self._text += piece.text
-            out += self._part("response.output_text.delta", delta=piece.text, logprobs=[])
+            out += self._about("response.output_text.delta", delta=piece.text, logprobs=[])
         for call in piece.calls:
             if self._open != call.index:
                 made = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
@@ -345,11 +330,7 @@ class ResponseStream:
         (winner,) = choices(answer, 1)
         out = b""
         if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._done):
-            for text in pieces(winner.text):
-                out += self.piece(Delta(text))
-            for index, call in enumerate(_calls(winner, self._id)):
-                part = CallDelta(index, call.id, call.name, call.arguments)
-                out += self.piece(Delta(calls=(part,)))
+            out += b"".join(map(self.piece, deltas_of(winner, self._id)))
         out += self._close()
         response = _response(self._ask, self._id, self._done, self._created, answer, winner)
         return out + self._event(f"response.{response['status']}", response=response)
@@ -371,20 +352,19 @@ class ResponseStream:
         if self._open is None:
             return b""
         if self._open == "text":
-            item = _message_item(self._id, self._text, "completed")
-            out = self._part("response.output_text.done", text=self._text, logprobs=[])
-            out += self._part("response.content_part.done", part=_text_part(self._text))
+            item = _message_item(self._id, "completed", self._text)
+            out = self._about("response.output_text.done", text=self._text, logprobs=[])
+            out += self._about("response.content_part.done", part=_text_part(self._text))
         elif self._open == "thinking":
             item = {**self._item, "summary": [_summary_part(self._text)]}
-            out = self._summary("response.reasoning_summary_text.done", text=self._text)
-            out += self._summary("response.reasoning_summary_part.done", part=_summary_part(self._text))
+            out = self._about("response.reasoning_summary_text.done", text=self._text)
+            out += self._about("response.reasoning_summary_part.done", part=_summary_part(self._text))
         else:
             item = _call_item(ToolCall(self._item["call_id"], self._name, self._text), self._ask, "completed")
-            out = b""
             if item["type"] == "function_call":
-                name = item["name"]
-                out = self._about("response.function_call_arguments.done", arguments=self._text, name=name)
-            elif item["type"] == "custom_tool_call":
+                done = {"arguments": self._text, "name": item["name"]}
+                out = self._about("response.function_call_arguments.done", **done)
+            else:
                 out = self._about("response.custom_tool_call_input.delta", delta=item["input"])
                 out += self._about("response.custom_tool_call_input.done", input=item["input"])
         out += self._event("response.output_item.done", output_index=len(self._done), item=item)
@@ -392,14 +372,10 @@ class ResponseStream:
         self._open = None
         return out
 
-    def _summary(self, kind: str, **fields: Any) -> bytes:
-        return self._about(kind, summary_index=0, **fields)
-
-    def _part(self, kind: str, **fields: Any) -> bytes:
-        return self._about(kind, content_index=0, **fields)
-
     def _about(self, kind: str, **fields: Any) -> bytes:
-        return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **fields)
+        """An event about the open item, or about its only part."""
+        place = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
+        return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **place, **fields)
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         data = dump_json({"type": kind, "sequence_number": self._number, **fields})
@@ -434,29 +410,16 @@ def _response(
     }
 
 
-def _outputs(candidate: Candidate, trace_id: str, ask: ChatRequest) -> list[dict[str, Any]]:
-    thought = thinking_of(candidate)
-    thinking = [_reasoning(trace_id, thought)] if thought else []
-    text = [_message_item(trace_id, candidate.text, "completed")] if candidate.text else []
-    return [*thinking, *text, *(_call_item(call, ask, "completed") for call in _calls(candidate, trace_id))]
-
-
-def _calls(candidate: Candidate, trace_id: str) -> list[ToolCall]:
-    """The tool calls, each with an id that is the same in a stream, a whole response and a stored one."""
-    calls = enumerate(candidate.tool_calls)
-    return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
-
-
-def _reasoning(name: str, text: str | None) -> dict[str, Any]:
-    return {"id": f"rs_{name}", "type": "reasoning", "summary": [] if text is None else [_summary_part(text)]}
+def _reasoning(name: str, *texts: str) -> dict[str, Any]:
+    return {"id": f"rs_{name}", "type": "reasoning", "summary": [_summary_part(text) for text in texts]}
 
 
 def _summary_part(text: str) -> dict[str, Any]:
     return {"type": "summary_text", "text": text}
 
 
-def _message_item(trace_id: str, text: str, status: str) -> dict[str, Any]:
-    content = [_text_part(text)] if status == "completed" else []
+def _message_item(trace_id: str, status: str, *texts: str) -> dict[str, Any]:
+    content = [_text_part(text) for text in texts]
     return {"id": f"msg_{trace_id}", "type": "message", "role": "assistant", "status": status, "content": content}
 
 
@@ -465,28 +428,20 @@ def _text_part(text: str) -> dict[str, Any]:
 
 
 def _call_item(call: ToolCall, ask: ChatRequest, status: str) -> dict[str, Any]:
-    """A call in the form of the tool that the client offered: function, namespace, custom or local_shell."""
-    head = {"call_id": call.id, "status": status}
-    for tool in ask.query.options.tools:
-        if tool.name != call.name or tool.wire is None or tool.wire.protocol != PROTOCOL:
-            continue
-        known = tool.wire.value
-        if known["type"] == SHELL:
-            action = {"command": [], "env": {}} | _arguments(call) | {"type": "exec"}
-            return {"id": f"lsh_{call.id}", "type": "local_shell_call", "action": action, **head}
-        if known["type"] == "custom":
-            text = _arguments(call).get("input", call.arguments)
-            return {"id": f"ctc_{call.id}", "type": "custom_tool_call", "name": call.name, "input": text, **head}
-        named = {"name": known["name"], "namespace": known["namespace"], "arguments": call.arguments}
-        return {"id": f"fc_{call.id}", "type": "function_call", **named, **head}
-    named = {"name": call.name, "arguments": call.arguments}
-    return {"id": f"fc_{call.id}", "type": "function_call", **named, **head}
+    """A call in the form of the tool that the client offered: function, namespace or custom."""
+    head = {"call_id": call.id, "status": status, "name": call.name}
+    offered = (tool.wire for tool in ask.query.options.tools if tool.name == call.name)
+    wire = next((wire for wire in offered if wire is not None and wire.protocol == PROTOCOL), None)
+    if wire is not None and wire.value["type"] == "custom":
+        return {"id": f"ctc_{call.id}", "type": "custom_tool_call", "input": _input(call.arguments), **head}
+    named = {} if wire is None else {"name": wire.value["name"], "namespace": wire.value["namespace"]}
+    return {"id": f"fc_{call.id}", "type": "function_call", "arguments": call.arguments, **head, **named}
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call; empty if the model did not write a JSON object."""
+def _input(arguments: str) -> Any:
+    """The text that a custom tool gets; all of the arguments if they are not the object that was asked for."""
     try:
-        value = load_json(call.arguments or "{}")
+        value = load_json(arguments or "{}")
     except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return arguments
+    return value.get("input", arguments) if isinstance(value, dict) else arguments

@@ -13,7 +13,6 @@ from typing import Any
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
 from odar.formats import load_json
-from odar.forwarding import merged
 from odar.providers.base import CallDelta, Completion, Delta, Reply, Request, check_translatable, wire_value
 from odar.providers.response import count, string
 from odar.types import Usage
@@ -70,7 +69,7 @@ def messages_body(request: Request, *, stream: bool = False, thoughts: Thoughts 
         wanted["temperature"] = min(sampling.temperature, 1.0)  # where the API's scale ends
     body = {name: value for name, value in wanted.items() if value is not None and name not in quirks.drop}
     body |= quirks.extra
-    body = merged(options.extra, body) if options.protocol == PROTOCOL else body
+    body = {**options.extra, **body} if options.protocol == PROTOCOL else body
     if (body.get("thinking") or {}).get("type") == "enabled" and _calls_without_thinking(body["messages"]):
         del body["thinking"]  # the API refuses it in a tool loop that began without it
     return body

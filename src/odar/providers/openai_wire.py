@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
-from odar.forwarding import merged
 from odar.providers.base import (
     CallDelta,
     Completion,
@@ -82,7 +81,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= quirks.extra
-    return merged(options.extra, body) if options.protocol == PROTOCOL else body
+    return {**options.extra, **body} if options.protocol == PROTOCOL else body
 
 
 def read_reply(payload: Mapping[str, Any]) -> Reply:
