@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from odar.observer import observed, observing, outgoing_headers, tell
+from odar.observer import observed, outgoing_headers, tell
 
 
 class Witness:
@@ -38,7 +38,7 @@ class Work:
     def __init__(self, observer=None):
         self.observer = observer
 
-    @observing("whole")
+    @observed("whole", outermost=True)
     async def run(self, fail=False):
         """Everything."""
         return await self.part(1) + self.quick(2, fail)
@@ -86,7 +86,7 @@ async def test_watching_ends_with_the_outermost_step():
     witness = Witness()
 
     class Caller(Work):
-        @observing("whole")
+        @observed("whole", outermost=True)
         async def run(self):
             return outgoing_headers()
 

@@ -21,7 +21,7 @@ from odar.agents.team import Failure, Team
 from odar.background import run_in_background, run_in_thread
 from odar.components import Components
 from odar.errors import AllAgentsFailed, DeadlineExceeded, InputError, OdarError, ProviderError
-from odar.observer import observed, observing
+from odar.observer import observed
 from odar.policy.cut_off import cut_off_counts, cut_off_notes
 from odar.policy.path import PATHS, Routing, restrict_path
 from odar.policy.session import SessionRequest
@@ -88,7 +88,7 @@ class _Run:
 class Odar(Components):
     """Answers questions with as much compute as each needs; `Components` describes the arguments."""
 
-    @observing("query")
+    @observed("query", outermost=True)
     async def aask(
         self,
         question: str | Query,

@@ -41,20 +41,39 @@ class Observer(Protocol):
 _CURRENT: ContextVar[Observer | None] = ContextVar("odar_observer", default=None)
 
 
-def observed(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark a function as a step of a question: the observer sees its start, its result and its end."""
+def observed(step: str, *, outermost: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Mark a function as a step of a question: the observer sees its start, its result and its end.
+
+    The observer is that of the step around it; of the outermost step it is `self.observer`.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        return _reporting(function, step, lambda args: _CURRENT.get())
+        signature = inspect.signature(function)
 
-    return decorate
+        async def watched(observer: Observer, *args: P.args, **kwargs: P.kwargs) -> Any:
+            token = _CURRENT.set(observer)
+            try:
+                with observer.watch(step, signature.bind(*args, **kwargs).arguments):
+                    result = await cast(Any, function(*args, **kwargs))
+                    observer.tell(result)
+                    return result
+            finally:
+                _CURRENT.reset(token)
 
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
+            observer: Observer | None = cast(Any, args[0]).observer if outermost else _CURRENT.get()
+            if observer is None:
+                # the coroutine itself: a wrapper around it would cost time at every step of the event loop
+                return function(*args, **kwargs)
+            if inspect.iscoroutinefunction(function):
+                return watched(observer, *args, **kwargs)
+            with observer.watch(step, signature.bind(*args, **kwargs).arguments):
+                result = function(*args, **kwargs)
+                observer.tell(result)
+                return result
 
-def observing(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Mark a method as the outermost step: `self.observer` observes it and all steps inside."""
-
-    def decorate(method: Callable[P, R]) -> Callable[P, R]:
-        return _reporting(method, step, lambda args: args[0].observer)
+        return cast(Callable[P, R], wrapper)
 
     return decorate
 
@@ -69,38 +88,3 @@ def outgoing_headers() -> Mapping[str, str] | None:
     """Return the observer's headers for a request to a provider; None without an observer."""
     observer = _CURRENT.get()
     return None if observer is None else observer.headers()
-
-
-def _reporting(
-    function: Callable[P, R], step: str, who: Callable[[tuple[Any, ...]], Observer | None]
-) -> Callable[P, R]:
-    """Wrap a function so that it reports; without an observer the cost is one look-up."""
-    signature = inspect.signature(function)
-
-    async def watched(observer: Observer, *args: P.args, **kwargs: P.kwargs) -> Any:
-        token = _CURRENT.set(observer)
-        try:
-            with observer.watch(step, signature.bind(*args, **kwargs).arguments):
-                result = await cast(Any, function(*args, **kwargs))
-                observer.tell(result)
-                return result
-        finally:
-            _CURRENT.reset(token)
-
-    @functools.wraps(function)
-    def later(*args: P.args, **kwargs: P.kwargs) -> Any:
-        observer = who(args)
-        # the coroutine itself: a wrapper around it would cost time at every step of the event loop
-        return function(*args, **kwargs) if observer is None else watched(observer, *args, **kwargs)
-
-    @functools.wraps(function)
-    def now(*args: P.args, **kwargs: P.kwargs) -> R:
-        observer = who(args)
-        if observer is None:
-            return function(*args, **kwargs)
-        with observer.watch(step, signature.bind(*args, **kwargs).arguments):
-            result = function(*args, **kwargs)
-            observer.tell(result)
-            return result
-
-    return cast(Callable[P, R], later if inspect.iscoroutinefunction(function) else now)

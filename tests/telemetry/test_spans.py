@@ -121,7 +121,7 @@ async def test_what_a_call_says(book):
     said = dict(book.one("chat quick").attributes)
     assert said == {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "openai",
+        "gen_ai.provider.name": "fast",
         "gen_ai.request.model": "quick",
         "gen_ai.request.temperature": 0.2,
         "gen_ai.request.top_p": 0.9,
@@ -167,14 +167,9 @@ async def test_the_names_are_those_of_the_conventions(book):
     assert used <= known
 
 
-async def test_texts_only_where_they_are_allowed(book):
-    question = f"What is {SECRET} plus 2?"
-    await engine(book).aask(question)
+async def test_no_texts(book):
+    await engine(book, store__content=True).aask(f"What is {SECRET} plus 2?")
     assert SECRET not in book.everything()
-    await engine(book, store__content=True).aask(question)
-    chat = book.named("chat quick")[-1].attributes
-    assert SECRET in chat["gen_ai.input.messages"]
-    assert SECRET in chat["gen_ai.output.messages"]
 
 
 async def test_a_failure_has_a_type_and_no_message(book):

@@ -12,11 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import odar.telemetry
 from odar.config import load_settings
-from odar.conversation import Image, Message, ToolCall
 from odar.errors import SettingsError
-from odar.providers.base import Completion
 from odar.telemetry import spans, telemetry_of
-from odar.telemetry.attributes import input_messages, output_messages
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
@@ -67,11 +64,10 @@ def test_without_the_extra(monkeypatch, caplog):
     assert "odar[otel]" in caplog.text
 
 
-def test_a_protocol_nobody_speaks_is_refused_by_name():
-    with pytest.raises(SettingsError, match="'http/json' is not one of: http/protobuf, grpc"):
-        spans._exporter("http/json")
-    with pytest.raises(SettingsError, match="opentelemetry-exporter-otlp-proto-grpc"):
-        spans._exporter("grpc")
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
+def test_another_protocol_is_refused_by_name(name):
+    with pytest.raises(SettingsError, match=f"{name} = 'grpc': spans are sent as http/protobuf"):
+        spans.tracer({name: "grpc"})
 
 
 def test_the_provider_of_an_application_is_used(monkeypatch):
@@ -83,27 +79,9 @@ def test_the_provider_of_an_application_is_used(monkeypatch):
 
 
 def test_who_made_the_spans(monkeypatch):
-    assert spans.resource({}).attributes["service.name"] == "odar"
+    assert spans.resource().attributes["service.name"] == "odar"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "questions")
-    assert spans.resource({"OTEL_SERVICE_NAME": "questions"}).attributes["service.name"] == "questions"
-
-
-def test_content_in_the_form_of_the_conventions():
-    turns = [
-        Message("user", "Weather?", images=(Image("image/png", b"\x89PNG"),)),
-        Message(
-            "assistant", "", tool_calls=(ToolCall("c1", "weather", '{"city": "Paris"}'), ToolCall("c2", "x", "{"))
-        ),
-        Message("tool", "rain", tool_call_id="c1"),
-    ]
-    import json
-
-    user, assistant, tool = json.loads(input_messages(turns))
-    assert user["parts"][1] == {"type": "blob", "modality": "image", "mime_type": "image/png"}
-    assert [part["arguments"] for part in assistant["parts"]] == [{"city": "Paris"}, "{"]
-    assert tool["parts"] == [{"type": "tool_call_response", "id": "c1", "response": "rain"}]
-    (said,) = json.loads(output_messages([Completion("Rain.", finish="length")]))
-    assert said == {"role": "assistant", "parts": [{"type": "text", "content": "Rain."}], "finish_reason": "length"}
+    assert spans.resource().attributes["service.name"] == "questions"
 
 
 def test_spans_reach_a_collector(tmp_path: Path):
@@ -123,8 +101,8 @@ from odar import load_settings
 from odar.telemetry import telemetry_of
 observer = telemetry_of(load_settings("tiny"))
 with observer.watch("difficulty", {}): pass
-from odar.telemetry.spans import _own
-_own("http/protobuf").force_flush()
+from odar.telemetry.spans import own_provider
+own_provider().force_flush()
 (path, body), = received
 print(path, b"difficulty" in body, b"odar" in body)
 """

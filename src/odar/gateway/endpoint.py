@@ -28,7 +28,7 @@ from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer
 from odar.gateway.reservations import rate_headers, with_length
 from odar.gateway.service import ADAPTIVE, Service
 from odar.gateway.sessions import OpenSession
-from odar.observer import Observer, observing
+from odar.observer import Observer, observed
 from odar.providers.base import OnDelta
 from odar.store.budgets import Reservation
 from odar.types import Answer, Decision
@@ -84,7 +84,7 @@ class Endpoint:
         """Whoever watches the engine sees requests too."""
         return self._service.odar.observer
 
-    @observing("request")
+    @observed("request", outermost=True)
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever it is."""
         trace_id = secrets.token_hex(16)

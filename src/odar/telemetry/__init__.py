@@ -1,7 +1,4 @@
-"""OpenTelemetry spans of a query, by the GenAI semantic conventions. Off unless asked for; needs `odar[otel]`.
-
-`spans.py` turns steps into spans, `attributes.py` has their attributes, with texts only if `store.content = true`.
-"""
+"""OpenTelemetry spans of a question, by the GenAI semantic conventions. Off unless asked for; needs `odar[otel]`."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def telemetry_of(settings: Settings, environ: Mapping[str, str] | None = None) -
 
 
 def _wanted(settings: Settings, environ: Mapping[str, str]) -> bool:
-    """Whether spans are on: by the setting, otherwise by the standard variables of OpenTelemetry.
-
-    OTEL_SDK_DISABLED overrides both.
-    """
+    """Whether spans are on: by the setting, otherwise by OpenTelemetry's variables; OTEL_SDK_DISABLED overrides."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     if settings.telemetry.enabled is not None:

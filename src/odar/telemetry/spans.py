@@ -1,65 +1,48 @@
-"""Steps of a query as OpenTelemetry spans:
+"""Steps of a question as OpenTelemetry spans:
 
 POST /v1/chat/completions        SERVER, at the gateway; child of the client's traceparent
-└── invoke_workflow odar         one query
+└── invoke_workflow odar         one question
     ├── difficulty
     ├── dispatch
     ├── invoke_agent fast
     │   └── chat MODEL           CLIENT; one request to a provider, which gets its traceparent
-    ├── posterior                where the fast answer was looked at first
+    ├── posterior                if the fast answer was looked at first
     ├── invoke_agent slow
     │   └── chat MODEL …
     └── fusion
+
+Names of attributes follow https://github.com/open-telemetry/semantic-conventions-genai (status: development, read in
+November 2026); others are called `odar.*`. No attribute contains a text of a user or a model. Unknown values are
+left out, never 0.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from odar.errors import SettingsError
-from odar.providers.base import Provider, Reply, Request
-from odar.settings import Settings
-from odar.telemetry.attributes import (
-    WORKFLOW,
-    Attributes,
-    input_messages,
-    of_agent,
-    of_answer,
-    of_decision,
-    of_error,
-    of_estimate,
-    of_fusion,
-    of_reply,
-    of_request,
-    of_scope,
-    of_server,
-    output_messages,
-)
-from odar.types import Answer, Decision, Estimate, Step, Verdict
+from odar.errors import ProviderError, SettingsError
+from odar.providers.base import Reply, Request
+from odar.settings import ProviderSettings, Settings
+from odar.types import Answer, Candidate, Decision, Estimate, Step, Verdict
 
+Attributes = dict[str, Any]
+SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 # Only the two headers of W3C trace context: baggage may hold internal data.
 _PROPAGATOR = TraceContextTextMapPropagator()
-_SERVER_ERROR = 500
-SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-_EXPORTERS = {
-    "http/protobuf": ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "odar[otel]"),
-    "grpc": ("opentelemetry.exporter.otlp.proto.grpc.trace_exporter", "opentelemetry-exporter-otlp-proto-grpc"),
-}
 
 
 class Spans:
@@ -67,22 +50,21 @@ class Spans:
 
     Args:
         tracer: makes the spans.
-        settings: the providers, and whether texts may be recorded.
+        settings: `providers` and `telemetry`.
     """
 
     def __init__(self, tracer: Tracer, settings: Settings) -> None:
         self._tracer = tracer
-        self._content = settings.store.content
         self._propagate = settings.telemetry.propagate
-        self._servers = {name: of_server(name, each) for name, each in settings.providers.items()}
+        self._servers = {name: server_attributes(name, each) for name, each in settings.providers.items()}
         self._inside = {name for name, each in settings.providers.items() if each.kind in ("local", "replay")}
 
     @contextmanager
     def watch(self, step: str, fields: Mapping[str, Any]) -> Iterator[None]:
-        """One span, current while the step is under way; a failure gives it a type, not a message."""
+        """One span, current during the step; a failure gives it a type, not a message, which may quote a user."""
         name, kind, attributes, parent = self._begin(step, fields)
         with self._tracer.start_as_current_span(
-            name, parent, kind, attributes, record_exception=False, set_status_on_exception=False
+            name, parent, kind, _known(attributes), record_exception=False, set_status_on_exception=False
         ) as span:
             try:
                 yield
@@ -90,33 +72,25 @@ class Spans:
                 span.set_attribute("odar.cancelled", True)  # cancelled by the caller: not an error
                 raise
             except BaseException as error:
-                span.set_attributes(of_error(error))
-                span.set_status(Status(StatusCode.ERROR, str(error) if self._content else None))
+                status = error.status if isinstance(error, ProviderError) else None
+                span.set_attribute("error.type", type(error).__name__ if status is None else str(status))
+                span.set_status(Status(StatusCode.ERROR))
                 raise
 
     def tell(self, fact: Any) -> None:
         """Add the result of a step to its span."""
         span = get_current_span()
-        if span is INVALID_SPAN or not span.is_recording():
+        if not span.is_recording():
             return
-        match fact:
-            case Reply():
-                span.set_attributes(of_reply(fact))
-                if self._content:
-                    span.set_attribute("gen_ai.output.messages", output_messages(fact.completions))
-            case Estimate():
-                span.set_attributes(of_estimate(fact))
-            case Decision():
-                span.set_attributes(of_decision(fact))
-            case (list(candidates), Verdict() as verdict):
-                span.set_attributes(of_fusion(candidates, verdict))
-            case Answer():
-                span.set_attributes(of_answer(fact))
-            case Mapping():
-                _set(span, fact)
+        attributes = _known(result_attributes(fact))
+        status = attributes.get("http.response.status_code", 0)
+        if status >= 500:
+            attributes["error.type"] = str(status)
+            span.set_status(Status(StatusCode.ERROR))
+        span.set_attributes(attributes)
 
     def headers(self) -> Mapping[str, str]:
-        """`traceparent`, and `tracestate` where the client sent one."""
+        """`traceparent`, and `tracestate` if the client sent one."""
         carrier: dict[str, str] = {}
         if self._propagate:
             _PROPAGATOR.inject(carrier)
@@ -127,71 +101,156 @@ class Spans:
             case "request":
                 scope = fields["scope"]
                 sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-                attributes = of_scope(scope)
-                name = f"{attributes['http.request.method']} {attributes['http.route']}"
+                attributes = {
+                    "http.request.method": scope["method"],
+                    "http.route": scope["path"],
+                    "url.path": scope["path"],
+                    "url.scheme": scope.get("scheme", "http"),
+                }
+                name = f"{scope['method']} {scope['path']}"
                 return name, SpanKind.SERVER, attributes, _PROPAGATOR.extract(sent)
             case "query":
-                attributes = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": WORKFLOW}
-                return f"invoke_workflow {WORKFLOW}", SpanKind.INTERNAL, attributes, None
+                attributes = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "odar"}
+                return "invoke_workflow odar", SpanKind.INTERNAL, attributes, None
             case "agent":
                 agent_step: Step = fields["step"]
-                attributes = of_agent(agent_step, fields["self"].cards[agent_step.role].id)
+                attributes = {
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.agent.name": agent_step.role.value,
+                    "gen_ai.request.model": fields["self"].cards[agent_step.role].id,
+                    "odar.step": agent_step.value,
+                }
                 return f"invoke_agent {agent_step.role}", SpanKind.INTERNAL, attributes, None
             case "chat" | "score" | "forward":
-                provider: Provider = fields["self"]
-                request: Request = fields["request"]
-                attributes = self._servers.get(provider.name, of_server(provider.name, None))
-                attributes = attributes | of_request(request, stream=fields.get("on_delta") is not None)
-                if step == "score":
-                    attributes["odar.scoring"] = True  # the text of another model, to be scored and not answered
-                if self._content:
-                    attributes["gen_ai.input.messages"] = input_messages(request.messages)
-                kind = SpanKind.INTERNAL if provider.name in self._inside else SpanKind.CLIENT
+                provider, request = fields["self"].name, fields["request"]
                 name = fields["address"].strip("/") if step == "forward" else "chat"
-                return f"{name} {request.model}", kind, attributes | {"gen_ai.operation.name": name}, None
+                attributes = {
+                    "gen_ai.operation.name": name,
+                    **self._servers.get(provider, {"gen_ai.provider.name": provider}),
+                    **request_attributes(request, stream=fields.get("on_delta") is not None),
+                    "odar.scoring": step == "score" or None,  # the text of another model, to be scored
+                }
+                kind = SpanKind.INTERNAL if provider in self._inside else SpanKind.CLIENT
+                return f"{name} {request.model}", kind, attributes, None
         return step, SpanKind.INTERNAL, {}, None
 
 
-def _set(span: Span, figures: Mapping[str, Any]) -> None:
-    span.set_attributes({name: value for name, value in figures.items() if value is not None})
-    if figures.get("http.response.status_code", 0) >= _SERVER_ERROR:
-        span.set_attribute("error.type", str(figures["http.response.status_code"]))
-        span.set_status(Status(StatusCode.ERROR))
+def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
+    """Name and address of a provider, without a password that may be in its URL.
+
+    >>> server_attributes("ollama", ProviderSettings(kind="openai", base_url="http://127.0.0.1:11434/v1"))
+    {'gen_ai.provider.name': 'ollama', 'server.address': '127.0.0.1', 'server.port': 11434}
+    """
+    attributes: Attributes = {"gen_ai.provider.name": name}
+    try:
+        url = urlsplit(settings.base_url or "")
+        port = url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:  # the provider reports what is wrong with it
+        return attributes
+    return attributes | ({"server.address": url.hostname, "server.port": port} if url.hostname else {})
 
 
-def tracer(environ: Mapping[str, str]) -> trace.Tracer:
+def request_attributes(request: Request, *, stream: bool) -> Attributes:
+    """The request to a model; None where a value is unknown or the default."""
+    sampling = request.sampling
+    return {
+        "gen_ai.request.model": request.model,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.max_tokens": sampling.max_tokens,
+        "gen_ai.request.seed": sampling.seed,
+        "gen_ai.request.choice.count": request.n if request.n != 1 else None,
+        "gen_ai.request.stream": stream or None,
+        "gen_ai.output.type": "json" if request.options.format else None,
+    }
+
+
+def result_attributes(fact: Any) -> Attributes:
+    """The result of a step, or what it told about itself; None where a value is unknown."""
+    match fact:
+        case Reply(usage=usage):
+            return {
+                "gen_ai.usage.input_tokens": usage.input,
+                "gen_ai.usage.cache_read.input_tokens": usage.cached,
+                "gen_ai.usage.cache_creation.input_tokens": usage.written or None,
+                "gen_ai.usage.output_tokens": usage.output,
+                "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+                "gen_ai.response.model": fact.model or None,
+                "gen_ai.response.finish_reasons": [each.finish for each in fact.completions] or None,
+                "odar.retries": fact.retries or None,
+            }
+        case Estimate():
+            return {"odar.prior": fact.difficulty, "odar.estimator": fact.estimator}
+        case Decision():
+            # The cue of its expert is left out: it contains words of the question.
+            return {
+                "odar.path": fact.path.value,
+                "odar.difficulty": fact.difficulty,
+                "odar.prior": fact.estimate.difficulty,
+                "odar.posterior": fact.posterior,
+                "odar.reason": fact.reason,
+                "odar.expert": fact.assignment.expert,
+                "odar.forced": fact.forced,
+            }
+        case (list(candidates), Verdict() as verdict):
+            return _fusion_attributes(candidates, verdict)
+        case Answer(trace=trace):
+            return result_attributes(trace.decision) | {
+                "odar.trace_id": trace.id,
+                "odar.profile": trace.profile,
+                "odar.scorer": trace.verdict.scorer,
+                "odar.calls": trace.spend.calls,
+                "odar.cost_usd": trace.spend.cost_usd,
+                "odar.degraded": fact.degraded,
+            }
+    return dict(fact) if isinstance(fact, Mapping) else {}
+
+
+def _fusion_attributes(candidates: list[Candidate], verdict: Verdict) -> Attributes:
+    """The winner, the scorer, and free energies F and F̃ if every candidate has them."""
+    energies = [candidate.energy.free_energy if candidate.energy else None for candidate in candidates]
+    aligned = [candidate.energy.aligned if candidate.energy else None for candidate in candidates]
+    return {
+        "odar.candidates": len(candidates),
+        "odar.winner": verdict.winner,
+        "odar.scorer": verdict.scorer,
+        "odar.steps": [candidate.step.value for candidate in candidates],
+        "odar.free_energies": None if None in energies else energies,
+        "odar.aligned_free_energies": None if None in aligned else aligned,
+        "odar.weights": list(verdict.weights) or None,
+    }
+
+
+def _known(attributes: Attributes) -> Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def tracer(environ: Mapping[str, str]) -> Tracer:
     """Return a tracer: that of the application's tracer provider if there is one. Sets up nothing global."""
-    known = trace.get_tracer_provider()
-    provider = _own(_protocol(environ)) if isinstance(known, trace.ProxyTracerProvider) else known
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
+        names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        for name in names:
+            if environ.get(name, "http/protobuf") != "http/protobuf":
+                message = "spans are sent as http/protobuf; for another protocol set up a tracer provider"
+                raise SettingsError(f"{name} = {environ[name]!r}: {message}")
+        provider = own_provider()
     return provider.get_tracer("odar", version("odar"), SCHEMA)
 
 
-def resource(environ: Mapping[str, str]) -> Resource:
-    """Return the resource of the spans: service `odar`, unless the environment names another."""
-    named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    own = {"service.version": version("odar")} | ({} if named else {"service.name": "odar"})
-    return Resource.create(own)
-
-
 @cache
-def _own(protocol: str) -> TracerProvider:
+def own_provider() -> TracerProvider:
     """Return the tracer provider of this process; it exports what is left when the process ends."""
-    provider = TracerProvider(resource=resource(os.environ))
-    provider.add_span_processor(BatchSpanProcessor(_exporter(protocol)))
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    provider = TracerProvider(resource=resource())
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
 
-def _protocol(environ: Mapping[str, str]) -> str:
-    names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    return next((environ[name] for name in names if environ.get(name)), "http/protobuf")
-
-
-def _exporter(protocol: str) -> Any:
-    if protocol not in _EXPORTERS:
-        raise SettingsError(f"OTEL_EXPORTER_OTLP_PROTOCOL = {protocol!r} is not one of: {', '.join(_EXPORTERS)}")
-    module, package = _EXPORTERS[protocol]
-    try:
-        return importlib.import_module(module).OTLPSpanExporter()
-    except ImportError:
-        message = f"OTEL_EXPORTER_OTLP_PROTOCOL = {protocol!r} needs a package: pip install '{package}'"
-        raise SettingsError(message) from None
+def resource() -> Resource:
+    """Return the resource of the spans: service `odar`, unless the environment names another."""
+    found = Resource.create({"service.version": version("odar")})
+    if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
+        return found.merge(Resource({"service.name": "odar"}))
+    return found
