@@ -11,29 +11,27 @@ from odar.cli.serve import _bind, _chosen, _news
 from odar.config import load_settings
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy
-from odar.gateway.records import Keys
 from odar.settings import GatewaySettings
+from odar.store.keys import KeyCache
+from support.live_gateway import api_key
 
 
-class SomeKeys(Keys):
-    def empty(self) -> bool:
-        return False
-
-
-def said(bound, keys, **settings):
-    return list(_news(bound, AccessPolicy(keys, GatewaySettings(**settings)), keys))
+def said(bound, keys=(), **settings):
+    ring = KeyCache()
+    ring.load(keys)
+    return list(_news(bound, AccessPolicy(ring, GatewaySettings(**settings))))
 
 
 def test_where_it_listens_and_to_whom():
     with closing(_bind("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
         listening = f"listening on http://127.0.0.1:{port} (open it in a browser for the dashboard)"
-        assert said(bound, SomeKeys()) == [listening]
-        assert said(bound, Keys()) == [
+        assert said(bound, [api_key("k", "secret")]) == [listening]
+        assert said(bound) == [
             listening,
             "no key is configured: only this machine can connect (make keys with `odar keys`)",
         ]
-        assert said(bound, Keys(), require_keys=True) == [
+        assert said(bound, require_keys=True) == [
             listening,
             "no key exists yet, and one is required: every request is refused until `odar keys create`",
         ]
@@ -45,7 +43,9 @@ def test_an_address_of_six_is_written_so_that_a_browser_takes_it():
     except SettingsError as error:
         pytest.skip(f"this machine has no IPv6: {error}")
     with closing(bound):
-        assert said(bound, SomeKeys())[0].startswith(f"listening on http://[::1]:{bound.getsockname()[1]} ")
+        assert said(bound, [api_key("k", "secret")])[0].startswith(
+            f"listening on http://[::1]:{bound.getsockname()[1]} "
+        )
 
 
 def test_a_port_in_use_is_known_before_anything_else_is_done(odar, provider):

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from odar.gateway.access import Gate
-from odar.gateway.metrics import Metrics
+from odar.gateway.metrics import Metrics, breaker_metrics, drift_metrics, store_metrics
 from odar.gateway.records import Entry
 from odar.policy.alignment import AlignmentRow
 from odar.providers.breaker import Breaker
@@ -26,12 +26,12 @@ SERVER_LABELS = {"instance", "job", "le"}
 def known() -> dict[str, set[str]]:
     """Names in /metrics, and the labels of each."""
     metrics = Metrics(Gate(8))
-    metrics.watch("p", Breaker())
-    metrics.watch_store(lambda: Health(True, 0, 0, 0, 0, None))
+    metrics.watch(breaker_metrics, {"p": Breaker()})
+    metrics.watch(store_metrics, lambda: Health(True, 0, 0, 0, 0, None))
     row = AlignmentRow("m", "solve", "", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
-    metrics.watch_energies(lambda: [row])
+    metrics.watch(drift_metrics, lambda: [row])
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
-    metrics.count(Entry("t", "chat.completions", "odar", 200, 0.1, False, None, trace=trace))
+    metrics.count(Entry("t", "chat.completions", "odar", 200, 0.1, False, None, trace=trace, calls=trace.calls))
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:

@@ -9,20 +9,18 @@ from hypothesis import strategies as st
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy, check_binding, is_loopback
 from odar.gateway.errors import ApiError
-from odar.gateway.records import ApiKey, Keys
 from odar.settings import GatewaySettings
+from odar.store.keys import KeyCache
+from support.live_gateway import api_key
 
-ANN = ApiKey("key_1", name="ann")
+ANN = api_key("key_1", "odar-ann-é")
 
 
-class OneKey(Keys):
-    """Knows Ann's key."""
-
-    def empty(self) -> bool:
-        return False
-
-    def verify(self, secret: str) -> ApiKey | None:
-        return ANN if secret == "odar-ann-é" else None
+def ring(*keys):
+    """A keyring with these keys."""
+    cache = KeyCache()
+    cache.load(keys)
+    return cache
 
 
 def request(*headers, peer="127.0.0.1"):
@@ -30,7 +28,7 @@ def request(*headers, peer="127.0.0.1"):
 
 
 def policy(keys=None, **settings):
-    return AccessPolicy(keys or Keys(), GatewaySettings(**settings))
+    return AccessPolicy(ring() if keys is None else keys, GatewaySettings(**settings))
 
 
 def identify(headers, keys):
@@ -61,13 +59,13 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("headers", KNOWN)
 def test_a_key_is_found_wherever_clients_put_it(headers):
-    assert identify(headers, OneKey()) is ANN
+    assert identify(headers, ring(ANN)) is ANN
 
 
 @pytest.mark.parametrize(("headers", "code"), UNKNOWN)
 def test_without_a_key_that_is_known_nobody_is_anybody(headers, code):
     with pytest.raises(ApiError) as raised:
-        identify(headers, OneKey())
+        identify(headers, ring(ANN))
     assert (raised.value.status, raised.value.code) == (401, code)
     assert "odar-ann" not in str(raised.value)
 
@@ -84,7 +82,7 @@ def test_without_a_key_that_is_known_nobody_is_anybody(headers, code):
     ],
 )
 def test_without_keys_this_machine_may_ask(headers):
-    assert identify(headers, Keys()) is None
+    assert identify(headers, ring()) is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +111,7 @@ def test_without_keys_this_machine_may_ask(headers):
 )
 def test_without_keys_no_other_machine_and_no_other_page(headers):
     with pytest.raises(ApiError) as raised:
-        identify(headers, Keys())
+        identify(headers, ring())
     assert (raised.value.status, raised.value.code) == (403, "loopback_only")
     assert "odar keys" in raised.value.message
 
@@ -140,19 +138,6 @@ def test_without_keys_every_address_of_this_machine_is_local(peer):
     assert policy().identify(request(LOCAL, peer=peer)) is None
 
 
-class Ring(Keys):
-    """A keyring whose keys come and go."""
-
-    def __init__(self, *secrets: str) -> None:
-        self.secrets = set(secrets)
-
-    def empty(self) -> bool:
-        return not self.secrets
-
-    def verify(self, secret: str) -> ApiKey | None:
-        return ANN if secret in self.secrets else None
-
-
 def refused(policy: AccessPolicy, *headers) -> str:
     with pytest.raises(ApiError) as raised:
         policy.identify(request(LOCAL, *headers))
@@ -161,21 +146,21 @@ def refused(policy: AccessPolicy, *headers) -> str:
 
 
 def test_revoking_the_last_key_does_not_open_the_gateway():
-    ring = Ring("only")
-    access = policy(ring)
-    ring.secrets.clear()
+    keys = ring(api_key("k", "only"))
+    access = policy(keys)
+    keys.load([])
     assert refused(access) == "missing_api_key"
     assert refused(access, (b"x-api-key", b"only")) == "invalid_api_key"
 
 
 def test_a_key_that_is_made_later_is_required_from_then_on():
-    ring = Ring()
-    access = policy(ring)
+    keys = ring()
+    access = policy(keys)
     assert access.identify(request(LOCAL)) is None
-    ring.secrets.add("first")
+    keys.load([first := api_key("k", "first")])
     assert refused(access) == "missing_api_key"
-    assert access.identify(request(LOCAL, (b"x-api-key", b"first"))) is ANN
-    ring.secrets.clear()
+    assert access.identify(request(LOCAL, (b"x-api-key", b"first"))) is first
+    keys.load([])
     assert refused(access) == "missing_api_key"
 
 
@@ -185,13 +170,13 @@ def test_keys_are_required_by_a_setting_or_an_address_that_others_reach(settings
 
 
 def test_without_keys_only_loopback_is_bound():
-    check_binding(Keys(), GatewaySettings())
-    check_binding(Ring("a"), GatewaySettings(host="0.0.0.0"))
-    check_binding(Keys(), GatewaySettings(host="0.0.0.0", require_keys=True))
+    check_binding(ring(), GatewaySettings())
+    check_binding(ring(ANN), GatewaySettings(host="0.0.0.0"))
+    check_binding(ring(), GatewaySettings(host="0.0.0.0", require_keys=True))
     with pytest.raises(SettingsError, match=r"'0\.0\.0\.0' can be reached from other machines.*odar keys"):
-        check_binding(Keys(), GatewaySettings(host="0.0.0.0"))
+        check_binding(ring(), GatewaySettings(host="0.0.0.0"))
     with pytest.raises(SettingsError, match=r"require_keys = false"):
-        check_binding(Ring("a"), GatewaySettings(host="0.0.0.0", require_keys=False))
+        check_binding(ring(ANN), GatewaySettings(host="0.0.0.0", require_keys=False))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +196,7 @@ def test_without_keys_only_loopback_is_bound():
     ],
 )
 def test_who_may_read_metrics(peer, headers, readable):
-    access = policy(Ring("known"), metrics_allow=("10.0.0.0/8", "192.0.2.9"))
+    access = policy(ring(api_key("k", "known")), metrics_allow=("10.0.0.0/8", "192.0.2.9"))
     if readable:
         access.check_metrics(request(*headers, peer=peer))
         return

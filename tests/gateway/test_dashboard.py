@@ -36,8 +36,8 @@ def guarded(tmp_path_factory):
     names = (("ann", False), ("bob", False), ("chief", True))
     with board(tmp_path_factory.mktemp("guarded"), keys=names, secrets=secrets) as running:
         for name in ("ann", "bob"):
-            key = running.service.keys.verify(secrets[name])
-            running.store.put(make_record(id=name * 4, key_id=key.key_id))
+            key = running.store.keyring.verify(secrets[name])
+            running.store.put(make_record(id=name * 4, key_id=key.id))
         running.store._writer.flush().result(10)
         yield running, secrets
 
@@ -238,7 +238,7 @@ def test_only_those_who_see_a_trace_may_mark_it(guarded):
 
 def test_a_filter_cannot_widen_what_a_key_sees(guarded):
     running, secrets = guarded
-    bob = running.service.keys.verify(secrets["bob"]).key_id
+    bob = running.store.keyring.verify(secrets["bob"]).id
     for secret, ids in ((secrets["ann"], ["annannannann"]), (secrets["chief"], ["bobbobbobbob"])):
         assert [t["id"] for t in running.get("/traces", secret, key=bob).json["traces"]] == ids
 
@@ -328,7 +328,7 @@ def test_hostile_texts_travel_as_json_and_nothing_else(tmp_path):
 
 def test_a_gateway_without_a_store_says_so(tmp_path, monkeypatch):
     with board(tmp_path) as running:
-        monkeypatch.setattr(running.service, "traces", None)
+        monkeypatch.setattr(running.service, "store", None)
         assert running.get("/traces").json["error"]["code"] == "no_store"
         assert running.get("/session").json["recording"] is False
         assert running.post("/dashboard/api/ask", {"question": "2 + 2?", "path": "simple"}).status == 200

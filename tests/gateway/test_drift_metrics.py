@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from odar.gateway.metrics import DriftMetrics
+from odar.gateway.access import Gate
+from odar.gateway.metrics import Metrics, drift_metrics
 from odar.policy.alignment import AlignmentRow
 
 
@@ -13,8 +14,10 @@ def row(z: float | None, *, step: str = "answer", drifting: bool = False, model:
 
 
 def shown(*rows: AlignmentRow) -> CollectorRegistry:
+    metrics = Metrics(Gate(1))
+    metrics.watch(drift_metrics, lambda: list(rows))
     registry = CollectorRegistry()
-    registry.register(DriftMetrics(lambda: list(rows)))
+    registry.register(metrics)
     return registry
 
 
@@ -44,4 +47,6 @@ def test_nothing_is_read_before_anybody_asks():
     def report() -> list[AlignmentRow]:
         raise AssertionError("read at registration")
 
-    CollectorRegistry().register(DriftMetrics(report))
+    metrics = Metrics(Gate(1))
+    metrics.watch(drift_metrics, report)
+    CollectorRegistry().register(metrics)

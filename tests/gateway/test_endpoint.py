@@ -8,44 +8,44 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from odar.errors import KeyRefused
-from odar.gateway.records import ApiKey, Keys, Recorder
 from odar.store.budgets import Need, Reservation
 from support import fault_server as faults
 from support.gateway import turn
+from support.live_gateway import api_key
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "odar-simple", "messages": turn()}
 
 
-class ThreeKeys:
-    """A keyring with three keys."""
+KEYS = (
+    api_key("k1", "any"),
+    api_key("k2", "limited", models=("odar",), paths=("simple",)),
+    api_key("k3", "spent", rate_per_min=1.0),
+    api_key("k4", "poor", budget_day_usd=1.0),
+)
 
-    grants: ClassVar = {
-        "any": ApiKey("k1"),
-        "limited": ApiKey("k2", models=frozenset({"odar"}), paths=frozenset({"simple"})),
-        "spent": ApiKey("k3", counted=True),
-        "poor": ApiKey("k4", budgeted=True, counted=True),
-    }
 
-    settled: ClassVar[list[Any]] = []
+class HardlyAnythingLeft:
+    """The budgets of these keys."""
 
-    def empty(self) -> bool:
-        return False
+    def __init__(self) -> None:
+        self.settled: list[Any] = []
 
-    def verify(self, secret: str) -> ApiKey | None:
-        return self.grants.get(secret)
-
-    async def reserve(self, key: ApiKey, trace_id: str, needs: Sequence[Need], lease_s: float) -> Reservation:
-        if key.key_id == "k3":
-            raise KeyRefused("the budget of this key is used up until tomorrow", "budget", 3600)
-        assert len(needs) >= 1
-        cheapest = Need(0.0, needs[-1].tokens)  # as if hardly anything were left
-        return Reservation(trace_id, key.key_id, "2026-11-15", cheapest, len(needs) - 1, 0.0)
+    def reserve(self, key_id: str, trace_id: str, needs: Sequence[Need], lease_s: float) -> Future[Reservation]:
+        granted: Future[Reservation] = Future()
+        if key_id == "k3":
+            refused = KeyRefused("the budget of this key is used up until tomorrow", "budget", 3600)
+            granted.set_exception(refused)
+        else:
+            cheapest = Need(0.0, needs[-1].tokens)
+            granted.set_result(Reservation(trace_id, key_id, "2026-11-15", cheapest, len(needs) - 1, 0.0))
+        return granted
 
     def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
         self.settled.append((reservation.key_id, usd, tokens))
@@ -148,8 +148,9 @@ async def test_too_many_requests_are_shed_at_once(start, up):
 class TestKeys:
     @pytest.fixture
     async def locked(self, start):
-        self.keys = ThreeKeys()
-        return await start(keys=self.keys)
+        live = await start(keys=KEYS)
+        live.notebook.budgets = HardlyAnythingLeft()
+        return live
 
     async def test_none_or_a_wrong_one(self, locked):
         assert (await locked.post(CHAT, BODY))[0] == 401
@@ -176,7 +177,7 @@ class TestKeys:
         status, _, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "poor"})
         assert (status, reply["error"]["code"]) == (422, "budget_exceeded")
         assert up.requests == []
-        assert ThreeKeys.settled[-1] == ("k4", 0.0, 0)
+        assert locked.notebook.budgets.settled[-1] == ("k4", 0.0, 0)
 
     async def test_a_budget_that_is_used_up(self, locked):
         status, headers, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "spent"})
@@ -334,14 +335,7 @@ async def test_a_model_of_a_provider_that_nobody_configured_does_not_exist(live,
 
 
 async def test_a_gateway_that_keeps_no_book_knows_no_trace(start):
-    live = await start(recorder=Recorder())
+    live = await start(app_options={"store": None})
     _, headers, _ = await live.post(CHAT, BODY)
     mark = {"trace_id": headers["x-odar-trace"], "correct": True}
     assert (await live.post("/v1/feedback", mark))[0] == 404
-
-
-async def test_without_keys_no_secret_is_right_and_nothing_is_reserved():
-    assert Keys().empty()
-    assert Keys().verify("odar_sk_anything") is None
-    with pytest.raises(KeyRefused):
-        await Keys().reserve(ApiKey("k"), "t", [], 1)

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from odar.gateway.openapi import description
-from odar.gateway.records import ApiKey
 from odar.types import Estimate
 from support.gateway import turn
+from support.live_gateway import api_key
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "odar", "messages": turn()}
@@ -69,14 +69,7 @@ async def test_feedback_is_short(live):
 
 
 async def test_what_needs_a_key_and_what_does_not(start):
-    class Keys:
-        def empty(self):
-            return False
-
-        def verify(self, secret):
-            return ApiKey("k1") if secret == "right" else None
-
-    live = await start(keys=Keys())
+    live = await start(keys=[api_key("k1", "right")])
     for path in ("/v1/models", "/v1/models/quick"):
         assert (await get(live, path))[0] == 401
         assert (await get(live, path, headers={"x-api-key": "right"}))[0] == 200

@@ -8,7 +8,6 @@ import openai
 import pytest
 
 from odar.config import load_settings
-from odar.gateway.records import StoredKeys, StoredRecord
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Filter
@@ -130,7 +129,7 @@ class TestKeys:
     async def client(self, start, store, **limits):
         options = {"models": {"quick": {"provider": "f", "price": {"input": 1, "output": 2}},
                               "deep": {"provider": "s"}, "free": {"provider": "f"}}}  # fmt: skip
-        live = await start(keys=StoredKeys(store), recorder=StoredRecord(store, "tiny"), **options)
+        live = await start(store=store, **options)
         database = Database(self.settings.store)
         _, secret = create_key(database, "tests", KeyLimits(**limits))
         database.close()

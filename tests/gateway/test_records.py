@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import pytest
 
 from odar.config import load_settings
-from odar.gateway.records import StoredKeys, StoredRecord
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
 from odar.store.record import Filter
@@ -35,7 +34,7 @@ async def store(settings):
 
 @pytest.fixture
 async def recorded(start, store):
-    return await start(keys=StoredKeys(store), recorder=StoredRecord(store, "tiny"))
+    return await start(store=store)
 
 
 async def make_key(stores, settings, **limits) -> str:
@@ -70,7 +69,7 @@ async def test_a_budget_holds_across_gateways_on_one_database(start, up, setting
     up.behave(answer(chat_payload("Four.", usage={"prompt_tokens": 10, "completion_tokens": 5})))
     stores = [Store(settings) for _ in range(2)]
     try:
-        gateways = [await start(keys=StoredKeys(store), recorder=StoredRecord(store, "tiny")) for store in stores]
+        gateways = [await start(store=store) for store in stores]
         secret = await make_key(stores, settings, budget_day_usd=2e-4)
         body, sign = {**BODY, "model": "quick", "max_tokens": 5}, {"x-api-key": secret}
         replies = await asyncio.gather(*(gateways[i % 2].post(CHAT, body, headers=sign) for i in range(30)))
@@ -94,7 +93,7 @@ async def test_a_failure_is_written_down_too(store, settings, recorded, up, slow
 
 
 async def test_a_failure_is_dated_when_it_was_asked_not_when_it_failed(store):
-    StoredRecord(store, "tiny").put(entry(trace_id="late", status=504, error="ProviderTimeout: x", seconds=60.0))
+    store.put(entry(trace_id="late", status=504, error="ProviderTimeout: x", seconds=60.0).record("tiny"))
     await store.flush()
     asked = datetime.fromisoformat((await store.get("late"))["started_at"])
     assert 59 < (datetime.now(UTC) - asked).total_seconds() < 90
@@ -143,11 +142,6 @@ async def test_a_question_takes_the_path_that_the_budget_can_pay(store, settings
     status_, headers, reply = await recorded.post(CHAT, body, headers={"x-api-key": secret})
     assert (status_, headers["x-odar-path"]) == (200, "simple"), reply
     assert any("path does not fit the budget" in each for each in reply["odar"]["degradations"])
-
-
-async def test_feedback_on_what_was_never_recorded(store):
-    record = StoredRecord(store, "tiny")
-    assert await record.feedback("nobody", True, "") is False
 
 
 async def test_a_keys_target_chooses_its_thresholds_and_is_a_limit(store, settings, recorded):

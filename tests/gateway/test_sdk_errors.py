@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from support.fault_server import answer, status
+from support.live_gateway import api_key
 from support.payloads import chat_payload
 
 TURN = [{"role": "user", "content": "Hi"}]
@@ -45,16 +46,6 @@ def messages(live, **fields):
     return live.anthropic.messages.create(**{"model": "odar-simple", "max_tokens": 9, "messages": TURN} | fields)
 
 
-class OneKey:
-    """A keyring with a key that nobody here has."""
-
-    def empty(self):
-        return False
-
-    def verify(self, secret):
-        return None
-
-
 PROTOCOLS = pytest.mark.parametrize(
     ("ask", "kinds"),
     [(chat, OPENAI), (responses, OPENAI), (messages, ANTHROPIC)],
@@ -70,7 +61,7 @@ async def test_the_exception_of_each_status(start, up, slow, ask, kinds, code):
         case 400:
             fields = {"tool_choice": "sometimes"}
         case 401:
-            options = {"keys": OneKey()}
+            options = {"keys": [api_key("k", "another")]}
         case 404:
             fields = {"model": "no-such-model"}
         case 413:

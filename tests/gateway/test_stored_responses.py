@@ -10,7 +10,6 @@ import openai
 import pytest
 
 from odar.config import load_settings
-from odar.gateway.records import StoredKeys, StoredRecord
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, create_key
 from odar.store.retention import sweep
@@ -34,7 +33,7 @@ async def store(settings):
 
 @pytest.fixture
 async def kept(start, store):
-    return await start(keys=StoredKeys(store), recorder=StoredRecord(store, "tiny"), store__responses=True)
+    return await start(store=store, store__responses=True)
 
 
 async def key(store, settings, name):
@@ -107,8 +106,7 @@ async def test_an_id_is_a_string(kept, previous):
 
 async def test_the_sum_keeps_to_the_body_limit(start, store):
     live = await start(
-        keys=StoredKeys(store),
-        recorder=StoredRecord(store, "tiny"),
+        store=store,
         store__responses=True,
         gateway__max_body_mb=0.002,
     )

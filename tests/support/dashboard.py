@@ -19,7 +19,6 @@ import uvicorn
 from odar.config import load_settings
 from odar.gateway.app import create_app
 from odar.gateway.dashboard import API
-from odar.gateway.records import StoredKeys, StoredRecord
 from odar.gateway.service import Service
 from odar.store.database import Database
 from odar.store.keys import create_key
@@ -117,9 +116,7 @@ def board(
     for record in records:
         store.put(record)
     store._writer.flush().result(30)
-    app = create_app(
-        settings, keys=StoredKeys(store), recorder=StoredRecord(store, settings.profile), traces=store, **options
-    )
+    app = create_app(settings, store=store, **options)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,29 +15,44 @@ import openai
 import pytest
 
 from odar.config import load_settings
+from odar.errors import UnknownName
 from odar.gateway.app import create_app
 from odar.gateway.records import Entry
 from odar.gateway.server import DrainingServer, make_server
 from odar.gateway.service import Service
+from odar.store.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
+from odar.store.record import Record
+from odar.store.writer import Health
 from support.fault_server import FaultServer
 
 
-@dataclass
+def api_key(id_: str, secret: str, *, admin: bool = False, **limits: Any) -> Key:
+    """A key that this secret opens."""
+    prefix, digest = secret[:PREFIX_LENGTH], digest_of(secret)
+    return Key(id_, id_, prefix, digest, "2026-11-15T00:00:00+00:00", KeyLimits(**limits), None, admin)
+
+
 class Notebook:
-    """A recorder that tests can read."""
+    """A store in memory that tests can read."""
 
-    entries: list[Entry] = field(default_factory=list)
-    marks: list[tuple[str, bool, str]] = field(default_factory=list)
-    closed: bool = False
+    def __init__(self, keys: Iterable[Key] = ()) -> None:
+        self.entries: list[Entry] = []
+        self.records: list[Record] = []
+        self.marks: list[tuple[str, bool, str | None]] = []
+        self.closed = False
+        self.keyring = KeyCache()
+        self.keyring.load(keys)
 
-    def put(self, entry: Entry) -> None:
-        self.entries.append(entry)
+    def put(self, record: Record) -> None:
+        self.records.append(record)
 
-    async def feedback(self, trace_id: str, correct: bool, note: str, by: str | None = None) -> bool:
-        known = any(entry.trace is not None and entry.trace.id == trace_id for entry in self.entries)
-        if known:
-            self.marks.append((trace_id, correct, note))
-        return known
+    def health(self) -> Health:
+        return Health(True, 0, len(self.records), 0, 0, None)
+
+    async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
+        if all(record.id != trace_id for record in self.records):
+            raise UnknownName("trace", trace_id, [])
+        self.marks.append((trace_id, correct, note))
 
     async def close(self) -> None:
         self.closed = True
@@ -106,8 +121,8 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
     async with AsyncExitStack() as stack:
 
         async def go(
-            keys: Any = None,
-            recorder: Any = None,
+            keys: Iterable[Key] = (),
+            store: Any = None,
             slow_kind: str = "openai",
             app_options: Any = None,
             **overrides: Any,
@@ -140,8 +155,16 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
                 "gateway__notice_s": 0,
             }
             settings = load_settings("tiny", environ={}, **{**base, **overrides})
-            notebook = Notebook()
-            app = create_app(settings, keys=keys, recorder=recorder or notebook, **(app_options or {}))
+            notebook = Notebook(keys)
+            app = create_app(settings, **{"store": store or notebook} | (app_options or {}))
+            service: Service = app.state.service
+            finish = service.finish
+
+            def finish_and_note(entry: Entry) -> None:
+                finish(entry)
+                notebook.entries.append(entry)
+
+            service.finish = finish_and_note  # type: ignore[method-assign]
             server = make_server(app, settings.gateway)
             task = asyncio.create_task(server.serve())
             while not server.started:
@@ -152,11 +175,11 @@ async def start(up: FaultServer, slow: FaultServer) -> AsyncIterator[Start]:
             async def stop() -> None:
                 server.should_exit = True
                 await task
-                assert recorder or notebook.closed
+                assert service.store is not notebook or notebook.closed
 
             stack.push_async_callback(stop)  # before the clients: they leave first
             http = await stack.enter_async_context(aiohttp.ClientSession())
-            return Live(url, server, app.state.service, notebook, http, stack)
+            return Live(url, server, service, notebook, http, stack)
 
         yield go
     await up.until_idle(connections=0)

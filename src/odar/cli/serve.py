@@ -17,7 +17,6 @@ from odar.settings import LOG_FORMATS, Settings
 
 if TYPE_CHECKING:
     from odar.gateway.access import AccessPolicy
-    from odar.gateway.records import StoredKeys
 
 
 _SEND_BUFFER_BYTES = 128 * 2**10
@@ -55,7 +54,6 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     from odar.gateway.access import check_binding
     from odar.gateway.app import create_app
     from odar.gateway.logs import Logs, to_descriptor
-    from odar.gateway.records import StoredKeys, StoredRecord
     from odar.gateway.server import make_server
     from odar.store.alignment import alignment_file
     from odar.store.store import Store
@@ -63,8 +61,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     settings = _chosen(settings, host, port, log_format)
     gateway = settings.gateway
     store = Store(settings)
-    keys = StoredKeys(store)
-    check_binding(keys, gateway)
+    check_binding(store.keyring, gateway)
     bound = _bind(gateway.host, gateway.port)
     in_text = gateway.log_format == "text"
     if in_text:
@@ -77,7 +74,6 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
         content=settings.store.content,
     )
     logs.install()
-    record, served = StoredRecord(store, settings.profile), alignment_file(settings.store)
 
     def announce(line: str) -> None:
         if in_text:
@@ -85,15 +81,12 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
         else:
             logs.say(line, profile=settings.profile)
 
-    app = create_app(
-        settings, keys=keys, recorder=record, logs=logs, traces=store, served=served, announce=announce
-    )
-    app.state.service.metrics.watch_store(store.health)
+    app = create_app(settings, store=store, logs=logs, served=alignment_file(settings.store), announce=announce)
     if (certificate := app.state.service.odar.learning) is not None:
         store.follow(certificate, app.state.service.odar.use_learned)
     server = make_server(app, gateway)
     bound.listen(2048)  # from here on a client waits instead of being refused
-    for line in _news(bound, app.state.service.access, keys):
+    for line in _news(bound, app.state.service.access):
         announce(line)
     # The server sends itself the signal again after draining. It must end the process after the last lines and
     # spans were written.
@@ -111,14 +104,14 @@ def _chosen(settings: Settings, host: str | None, port: int | None, log_format: 
     return dataclasses.replace(settings, gateway=dataclasses.replace(settings.gateway, **changes))
 
 
-def _news(bound: socket.socket, access: AccessPolicy, keys: StoredKeys) -> Iterator[str]:
+def _news(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
     """Where it listens, and who can connect."""
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     yield f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"
     if not access.keys_required:
         yield "no key is configured: only this machine can connect (make keys with `odar keys`)"
-    elif keys.empty():
+    elif not len(access.keys):
         yield "no key exists yet, and one is required: every request is refused until `odar keys create`"
 
 

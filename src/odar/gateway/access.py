@@ -13,40 +13,19 @@ from urllib.parse import urlsplit
 
 from odar.errors import SettingsError
 from odar.gateway.errors import ApiError
-from odar.gateway.records import ApiKey, Keys
 from odar.settings import GatewaySettings
+from odar.store.keys import Key, KeyCache
 
 Headers = Iterable[tuple[bytes, bytes]]
 Scope = Mapping[str, Any]
 
 _PROXY_HEADERS = frozenset(
-    {
-        b"forwarded",
-        b"via",
-        b"cdn-loop",
-        b"cf-connecting-ip",
-        b"cf-ray",
-        b"client-ip",
-        b"fastly-client-ip",
-        b"fly-client-ip",
-        b"proxy-client-ip",
-        b"true-client-ip",
-        b"wl-proxy-client-ip",
-        b"x-appengine-user-ip",
-        b"x-azure-clientip",
-        b"x-client-ip",
-        b"x-cluster-client-ip",
-        b"x-envoy-external-address",
-        b"x-envoy-original-path",
-        b"x-host",
-        b"x-original-forwarded-for",
-        b"x-original-host",
-        b"x-original-url",
-        b"x-proxyuser-ip",
-        b"x-real-ip",
-        b"x-remote-addr",
-        b"x-remote-ip",
-    }
+    b"""
+    cdn-loop cf-connecting-ip cf-ray client-ip fastly-client-ip fly-client-ip forwarded proxy-client-ip
+    true-client-ip via wl-proxy-client-ip x-appengine-user-ip x-azure-clientip x-client-ip x-cluster-client-ip
+    x-envoy-external-address x-envoy-original-path x-host x-original-forwarded-for x-original-host x-original-url
+    x-proxyuser-ip x-real-ip x-remote-addr x-remote-ip
+    """.split()
 )
 """Headers that only a proxy adds; so does every name that starts with `x-forwarded`."""
 
@@ -59,19 +38,19 @@ class AccessPolicy:
         settings: `host`, `require_keys` and `metrics_allow`.
     """
 
-    def __init__(self, keys: Keys, settings: GatewaySettings) -> None:
-        self._keys = keys
-        self._required = _keys_required(keys, settings)
+    def __init__(self, keys: KeyCache, settings: GatewaySettings) -> None:
+        self.keys = keys
+        required = settings.require_keys
+        self._required = (not is_loopback(settings.host) if required is None else required) or len(keys) > 0
         self._scrapers = tuple(map(_network, settings.metrics_allow))
 
     @property
     def keys_required(self) -> bool:
         """Whether every request needs a key. Making the first key turns this on; it stays on."""
-        if not self._required and not self._keys.empty():
-            self._required = True
+        self._required = self._required or len(self.keys) > 0
         return self._required
 
-    def identify(self, scope: Scope) -> ApiKey | None:
+    def identify(self, scope: Scope) -> Key | None:
         """The key of a request, or None where no key is required and the request is from this machine.
 
         Raises:
@@ -101,7 +80,7 @@ class AccessPolicy:
             message = "/metrics needs a key, unless it is read from this machine or from gateway.metrics_allow"
             raise ApiError(error.status, message, error.code) from None
 
-    def _key(self, headers: Headers) -> ApiKey:
+    def _key(self, headers: Headers) -> Key:
         secret, authorization = b"", b""
         for name, value in headers:
             if name == b"x-api-key":
@@ -113,7 +92,7 @@ class AccessPolicy:
             secret = token.strip()
         if not secret:
             raise ApiError(401, "no key: send it as `Authorization: Bearer …` or `x-api-key: …`", "missing_api_key")
-        key = self._keys.verify(secret.decode("latin-1"))
+        key = self.keys.verify(secret.decode("latin-1"))
         if key is None:
             raise ApiError(401, "this key is not known here; `odar keys` makes one", "invalid_api_key")
         return key
@@ -121,12 +100,12 @@ class AccessPolicy:
     def _is_scraper(self, scope: Scope) -> bool:
         """Whether the peer itself, not a client behind a proxy, is in an allowed network."""
         address = _address(_peer(scope))
-        if address is None or _proxy_header(scope["headers"]) is not None:
+        if address is None or any(_is_proxy_header(name) for name, _ in scope["headers"]):
             return False
         return any(address in network for network in self._scrapers)
 
 
-def check_binding(keys: Keys, settings: GatewaySettings) -> None:
+def check_binding(keys: KeyCache, settings: GatewaySettings) -> None:
     """Reject settings under which other machines could use a gateway without keys.
 
     Raises:
@@ -137,7 +116,7 @@ def check_binding(keys: Keys, settings: GatewaySettings) -> None:
     open_to = f"gateway.host = {settings.host!r} can be reached from other machines"
     if settings.require_keys is False:
         raise SettingsError(f"{open_to}, and gateway.require_keys = false; leave it out, or listen on 127.0.0.1")
-    if keys.empty():
+    if not len(keys):
         raise SettingsError(
             f"{open_to}, and no key is configured; make one with `odar keys`, or listen on 127.0.0.1"
         )
@@ -176,19 +155,9 @@ def not_local(scope: Scope) -> str | None:
     return None if hosts == 1 else "a request without one Host header"
 
 
-def _keys_required(keys: Keys, settings: GatewaySettings) -> bool:
-    if settings.require_keys is not None:
-        return settings.require_keys or not keys.empty()
-    return not keys.empty() or not is_loopback(settings.host)
-
-
 def _peer(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
-
-
-def _proxy_header(headers: Headers) -> bytes | None:
-    return next((name for name, _ in headers if _is_proxy_header(name)), None)
 
 
 def _is_proxy_header(name: bytes) -> bool:

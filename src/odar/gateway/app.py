@@ -16,33 +16,34 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from odar.gateway.chat import ChatStream, read_chat, write_chat
+from odar.gateway.chat_request import ChatRequest
 from odar.gateway.dashboard import dashboard_routes
 from odar.gateway.endpoint import Endpoint, StoredResponses, TokenCount, WireProtocol
 from odar.gateway.errors import ApiError, anthropic_body, api_error_of, openai_body
-from odar.gateway.exchange import ClientLeft, JsonResponse, Receive, Scope, Send
-from odar.gateway.health import health_routes
+from odar.gateway.exchange import ClientLeft, JsonResponse, Receive, Scope, Send, read_body
+from odar.gateway.fields import convert, read_json
 from odar.gateway.logs import Logs
 from odar.gateway.messages import MessageStream, read_messages, write_message
+from odar.gateway.openapi import Feedback, description
 from odar.gateway.passthrough import PassThrough, read_completions, read_embeddings
-from odar.gateway.records import Keys, Recorder
 from odar.gateway.responses import ResponseStream, read_responses, write_response
 from odar.gateway.service import Service
 from odar.settings import Settings
 from odar.store.store import Store
+from odar.types import Query
 
 CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
 MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
 RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
 EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
 COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
+_FEEDBACK_BYTES = 64_000
 
 
 def create_app(
     settings: Settings,
     *,
-    keys: Keys | None = None,
-    recorder: Recorder | None = None,
-    traces: Store | None = None,
+    store: Store | None = None,
     logs: Logs | None = None,
     announce: Callable[[str], None] | None = None,
     **engine_options: Any,
@@ -51,9 +52,7 @@ def create_app(
 
     Args:
         settings: from `load_settings`.
-        keys: who may ask; without one, requests from this machine only.
-        recorder: where traces go; without one, nowhere.
-        traces: where the dashboard reads them; without one, it has none to show.
+        store: keys and traces; without one, requests from this machine only, and nothing is kept.
         logs: where each question gets a line; without one, nowhere.
         announce: receives lines about the start: which models answer, and when all is ready; without one, no
             server is asked before the first question.
@@ -61,7 +60,8 @@ def create_app(
 
     `app.state.service` holds the engine, the gate, the breakers and the metrics.
     """
-    service = Service(settings, keys, recorder, traces, logs=logs, **engine_options)
+    service = Service(settings, store, logs, **engine_options)
+    plain = _PlainRoutes(service)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -80,7 +80,13 @@ def create_app(
     }
     routes = [
         *(Route(address, endpoint, methods=["POST"]) for address, endpoint in questions.items()),
-        *health_routes(service),
+        Route("/v1/feedback", plain.feedback, methods=["POST"]),
+        Route("/v1/models", plain.models),
+        Route("/v1/models/{name:path}", plain.model),
+        Route("/healthz", plain.healthz),
+        Route("/readyz", plain.readyz),
+        Route("/metrics", plain.metrics),
+        Route("/openapi.json", plain.openapi),
         *dashboard_routes(service),
     ]
     handlers: Any = {HTTPException: _http_error, ApiError: _refused, ClientLeft: _refused}
@@ -100,6 +106,65 @@ def create_app(
         )
     app.state.service = service
     return app
+
+
+class _PlainRoutes:
+    """The addresses that ask no model: models, feedback, health, metrics, and the API's own description."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._started = int(time.time())
+
+    async def models(self, request: Request) -> Response:
+        """Every model that this key can use, in a shape that both SDKs read."""
+        key = self._service.access.identify(request.scope)
+        listed = [self._model(name, owner) for name, owner in self._service.models(key)]
+        ids = [entry["id"] for entry in listed] or [None]
+        ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
+        return JsonResponse({"object": "list", "data": listed, **ends})
+
+    async def model(self, request: Request) -> Response:
+        """One model; refused exactly where a question to it would be."""
+        key = self._service.access.identify(request.scope)
+        name = request.path_params["name"]
+        named = self._service.route(ChatRequest(name, Query("")), key).get("model")
+        return JsonResponse(self._model(name, self._service.settings.card(named).provider if named else "odar"))
+
+    async def feedback(self, request: Request) -> Response:
+        """An answer marked right or wrong, by the key that asked or an admin's."""
+        key = self._service.access.identify(request.scope)
+        gateway = self._service.settings.gateway
+        body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
+        mark = convert(read_json(body), Feedback)
+        if not await self._service.mark(mark.trace_id, mark.correct, mark.note or "", key):
+            raise ApiError(404, f"there is no trace {mark.trace_id!r}", "trace_not_found", "trace_id")
+        return JsonResponse({"trace_id": mark.trace_id, "recorded": True})
+
+    async def healthz(self, request: Request) -> Response:
+        """The process is alive."""
+        return JsonResponse({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Requests are welcome; not while draining, nor before what the first one needs is loaded."""
+        if self._service.gate.draining:
+            return JsonResponse({"status": "draining"}, 503)
+        if not self._service.odar.warm:
+            return JsonResponse({"status": "loading"}, 503)
+        return JsonResponse({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Figures for Prometheus."""
+        self._service.access.check_metrics(request.scope)
+        metrics = self._service.metrics
+        return Response(await metrics.render(), headers={"content-type": metrics.content_type})
+
+    async def openapi(self, request: Request) -> Response:
+        """This API, described."""
+        return JsonResponse(description())
+
+    def _model(self, name: str, owner: str) -> dict[str, Any]:
+        shared = {"id": name, "display_name": name, "created": self._started, "owned_by": owner}
+        return {**shared, "object": "model", "type": "model"}
 
 
 async def _start(service: Service, announce: Callable[[str], None] | None) -> None:

@@ -30,9 +30,9 @@ from odar.gateway.endpoint import Endpoint, WireProtocol
 from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
 from odar.gateway.exchange import JsonResponse
 from odar.gateway.fields import convert
-from odar.gateway.records import ApiKey
 from odar.gateway.service import Service
 from odar.store.document import to_document
+from odar.store.keys import Key
 from odar.store.overview import STEPS, warnings_of
 from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter, Record
 from odar.store.store import Store
@@ -80,13 +80,13 @@ class _Data:
         """The key of the request, and the settings of this server."""
         grant = self._identify(request)
         settings, routing = self._service.settings, self._service.settings.routing
-        key = None if grant is None else {"id": grant.key_id, "name": grant.name, "admin": grant.admin}
+        key = None if grant is None else {"id": grant.id, "name": grant.name, "admin": grant.admin}
         return _private(
             {
                 "version": __version__,
                 "profile": settings.profile,
                 "key": key,
-                "recording": settings.store.enabled and self._service.traces is not None,
+                "recording": settings.store.enabled and self._service.store is not None,
                 "content": settings.store.content,
                 "retention_days": settings.store.retention_days,
                 "routing": dataclasses.asdict(routing),
@@ -141,18 +141,18 @@ class _Data:
         self._identify(request)
         return _private(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
 
-    def _identify(self, request: Request) -> ApiKey | None:
+    def _identify(self, request: Request) -> Key | None:
         return self._service.access.identify(request.scope)
 
     def _scope(self, request: Request) -> tuple[Store, Filter]:
         """The store, and a filter of the traces that may be read."""
         grant = self._identify(request)
-        if self._service.traces is None:
+        if self._service.store is None:
             raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
         wanted = read_filter(request.query_params)
         if grant is not None and not grant.admin:
-            wanted = dataclasses.replace(wanted, key=grant.key_id)
-        return self._service.traces, wanted
+            wanted = dataclasses.replace(wanted, key=grant.id)
+        return self._service.store, wanted
 
 
 async def _read(work: Awaitable[Any], trace_id: str = "") -> Any:

@@ -20,18 +20,19 @@ from odar.errors import OdarError, one_line
 from odar.formats import dump_json
 from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
 from odar.gateway.errors import CUT_OFF, INTERNAL, ApiError, api_error_of, bad_field
-from odar.gateway.exchange import JSON, ClientLeft, Exchange, Receive, Scope, Send
+from odar.gateway.exchange import JSON, ClientLeft, Exchange, Listening, Receive, Scope, Send
 from odar.gateway.fields import check_parts, check_values, estimated_tokens, read_json
 from odar.gateway.logs import CURRENT, Ids
-from odar.gateway.records import CLIENT_LEFT, ApiKey, Entry
+from odar.gateway.records import CLIENT_LEFT, Entry
 from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
-from odar.gateway.reservations import rate_headers, with_length
+from odar.gateway.reservations import bill, rate_headers, reserve, settle, with_length
 from odar.gateway.service import ADAPTIVE, Service
 from odar.gateway.sessions import OpenSession
 from odar.observer import Observer, observed
 from odar.providers.base import OnDelta
 from odar.store.budgets import Reservation
-from odar.types import Answer, Decision
+from odar.store.keys import Key
+from odar.types import NO_USAGE, Answer, Decision, Spend
 
 LOG = logging.getLogger("odar.gateway")
 _READ_AT_ONCE_BYTES = 32_000
@@ -55,7 +56,7 @@ class RequestState:
     exchange: Exchange
     trace_id: str
     started: float
-    key: ApiKey | None = None
+    key: Key | None = None
     ask: ChatRequest | None = None
     ledger: Ledger | None = None
     """The bill; what is on it was spent, whether or not an answer came of it."""
@@ -67,6 +68,11 @@ class RequestState:
     answer: Answer | None = None
     items: list[Any] | None = None
     """The conversation as the Responses API has it, if it is kept."""
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of its key, if it has one."""
+        return self.key.id if self.key is not None else None
 
 
 class Endpoint:
@@ -98,12 +104,11 @@ class Endpoint:
                 await self._answer(state)
             finally:
                 self._service.gate.leave()
-                if state.held is not None and state.key is not None and state.ledger is not None:
-                    self._service.settle(state.held, state.key, state.ledger)
+                self._settle(state)
         except ClientLeft as left:
             error, state.exchange.status = left, CLIENT_LEFT
         except asyncio.CancelledError:
-            # The server's patience is at its end: the client shall at least know, and the record too.
+            # Shutdown timed out: tell the client and record the request before re-raising.
             if not state.exchange.status:
                 await self._refuse(state, CUT_OFF)
             state.exchange.status = CUT_OFF.status
@@ -121,8 +126,7 @@ class Endpoint:
         state.ask = ask = with_headers(await self._receive(body, state), state.exchange.headers)
         options = service.route(ask, state.key)
         if ask.model == ADAPTIVE and ask.extras.path is None and gateway.sessions:
-            key_id = state.key.key_id if state.key else None
-            state.session = service.sessions.open(ask.query, state.exchange.headers, key_id)
+            state.session = service.sessions.open(ask.query, state.exchange.headers, state.key_id)
             options["session"] = state.session.request
         options = await self._bill(state, options)
         if state.ask.stream:
@@ -131,16 +135,23 @@ class Endpoint:
             await self._whole(state, state.ask, options)
 
     async def _bill(self, state: RequestState, options: dict[str, Any]) -> dict[str, Any]:
-        """Open the request's bill; a key with limits has the most that it can cost held back first."""
+        """Open the request's bill; for a key with limits the most that it can cost is reserved first."""
         service, ask, key = self._service, state.ask, state.key
         assert ask is not None
-        if key is None or not key.counted:
-            state.ledger = service.bill(ask)
+        if key is None or service.store is None or not key.limits.counted:
+            state.ledger = bill(service.odar, ask)
             return options
         state.ask = ask = with_length(ask, self._gateway.max_tokens) if "model" in options else ask
-        state.held, state.ledger, options = await service.reserve(ask, key, options, state.trace_id)
+        state.held, state.ledger, options = await reserve(
+            service.odar, service.store.budgets, ask, key, options, state.trace_id
+        )
         state.exchange.more_headers = rate_headers(state.held.rates)
         return options
+
+    def _settle(self, state: RequestState) -> None:
+        store, held, key, ledger = self._service.store, state.held, state.key, state.ledger
+        if store is not None and held is not None and key is not None and ledger is not None:
+            settle(store.budgets, held, key, ledger)
 
     async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
         """The request in a body; a large one is read in a thread, and others are answered meanwhile."""
@@ -229,6 +240,7 @@ class Endpoint:
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         ask, ledger, trace = state.ask, state.ledger, state.answer.trace if state.answer else None
+        seconds = time.perf_counter() - state.started
         if isinstance(error, AlreadyReported):
             error = error.__cause__
         self._service.finish(
@@ -237,14 +249,14 @@ class Endpoint:
                 endpoint=self._protocol.name,
                 model=ask.model if ask else "",
                 status=state.exchange.status,
-                seconds=time.perf_counter() - state.started,
+                seconds=seconds,
                 stream=ask.stream if ask else False,
-                key_id=state.key.key_id if state.key else None,
+                key_id=state.key_id,
                 query=ask.query if ask else None,
                 trace=trace,
-                decision=state.decision,
+                decision=trace.decision if trace else state.decision,
                 calls=tuple(ledger.calls) if ledger else (),
-                spend=trace.spend if trace else ledger.spend() if ledger else None,
+                spend=trace.spend if trace else ledger.spend() if ledger else Spend(0, NO_USAGE, 0.0, seconds),
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 request_id=state.exchange.request_id,
                 settled=state.held is not None,
@@ -276,7 +288,9 @@ class StoredResponses(Endpoint):
         """The conversation up to a response of the same key; whether another key has it cannot be told."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        text = await self._service.recorder.response_items(previous, _key_id(state))
+        store, text = self._service.store, None
+        if store is not None:
+            text = await asyncio.to_thread(store.archive.response_items, previous, state.key_id or "")
         if text is None:
             raise bad_field(
                 "previous_response_id", "is not known for this key, or is too old; send the whole conversation"
@@ -291,19 +305,17 @@ class StoredResponses(Endpoint):
     async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
         """Keep the conversation before the last bytes leave: the client may continue it at once."""
         answer = await super()._ask(state, *args, **options)
-        if state.items is not None and state.ask is not None:
+        store = self._service.store
+        if store is not None and state.items is not None and state.ask is not None:
             response = self._protocol.write(answer, state.ask)
             items = [*state.items, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                await self._service.recorder.save_response(response["id"], _key_id(state), text)
+                save = store.archive.save_response
+                await asyncio.to_thread(save, response["id"], state.key_id or "", text)
             except OdarError as error:  # the answer is paid for, and is given without it
                 LOG.error("a response was not kept: %s", type(error).__name__)
         return answer
-
-
-def _key_id(state: RequestState) -> str:
-    return state.key.key_id if state.key is not None else ""
 
 
 class TokenCount(Endpoint):
@@ -318,39 +330,3 @@ class TokenCount(Endpoint):
 
     def _read_value(self, value: Any) -> ChatRequest:
         return super()._read_value({"max_tokens": 1, **value} if isinstance(value, dict) else value)
-
-
-class Listening:
-    """Cancels what runs inside as soon as the client leaves, and raises `ClientLeft` in its place.
-
-    It begins to listen after a moment: most answers of a fast upstream are there by then, and a task for each of
-    them would cost more than reading the question.
-    """
-
-    AFTER_S = 0.05
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._watcher: asyncio.Task[None] | None = None
-        self._left = False
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(self.AFTER_S, self._listen)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._timer.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
-        assert self._task is not None
-        if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
-            raise ClientLeft from None
-
-    def _listen(self) -> None:
-        self._watcher = asyncio.ensure_future(self._watch())
-
-    async def _watch(self) -> None:
-        await self._exchange.gone()
-        self._left = True
-        assert self._task is not None
-        self._task.cancel()

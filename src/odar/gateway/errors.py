@@ -89,7 +89,7 @@ CUT_OFF = ApiError(503, "the gateway shut down before the answer was whole", "sh
 
 def bad_field(param: str, message: str) -> ApiError:
     """A 400 that names the field."""
-    return ApiError(400, f"{param}: {message}", "invalid_value", param)
+    return ApiError(400, one_line(f"{param}: {message}"), "invalid_value", param)
 
 
 def api_error_of(error: BaseException) -> ApiError:

@@ -78,6 +78,42 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
 
+class Listening:
+    """Cancels what runs inside as soon as the client leaves, and raises `ClientLeft` in its place.
+
+    It begins to listen after a moment: most answers of a fast upstream are there by then, and a task for each of
+    them would cost more than reading the question.
+    """
+
+    AFTER_S = 0.05
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._watcher: asyncio.Task[None] | None = None
+        self._left = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self.AFTER_S, self._listen)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        assert self._task is not None
+        if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
+            raise ClientLeft from None
+
+    def _listen(self) -> None:
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        await self._exchange.gone()
+        self._left = True
+        assert self._task is not None
+        self._task.cancel()
+
+
 async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: float) -> bytes:
     """A request's body, refused as soon as it is known to be too large or too slow."""
     length = next((value for name, value in headers if name == b"content-length"), b"0")

@@ -34,8 +34,6 @@ _OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} 
 
 def request_line(entry: Entry, *, content: bool) -> Line:
     """The line of one question; with `content` it may quote the client."""
-    spend = entry.trace.spend if entry.trace else entry.spend
-    decision = entry.trace.decision if entry.trace else entry.decision
     line: dict[str, Any] = {
         "level": "info" if entry.status < 500 else "error",
         "logger": "odar.request",
@@ -45,12 +43,12 @@ def request_line(entry: Entry, *, content: bool) -> Line:
         "key_id": entry.key_id,
         "endpoint": entry.endpoint,
         "model": entry.model[:100] if entry.trace or content else None,  # else it may be any text
-        "path": decision.path.value if decision else None,
+        "path": entry.decision.path.value if entry.decision else None,
         "status": entry.status,
         "seconds": round(entry.seconds, 4),
         "stream": entry.stream,
-        "calls": spend.calls if spend else 0,
-        "cost_usd": spend.cost_usd if spend else 0.0,
+        "calls": entry.spend.calls,
+        "cost_usd": entry.spend.cost_usd,
     }
     if entry.trace and entry.trace.degradations:
         line["degraded"] = True

@@ -17,9 +17,9 @@ from odar.errors import BudgetExceeded
 from odar.formats import dump_json
 from odar.forwarding import select_body
 from odar.gateway.chat_request import ChatRequest, RequestBody, with_headers
-from odar.gateway.endpoint import Endpoint, Listening, RequestState
+from odar.gateway.endpoint import Endpoint, RequestState
 from odar.gateway.errors import ApiError, bad_field
-from odar.gateway.exchange import EVENTS, JSON
+from odar.gateway.exchange import EVENTS, JSON, Listening
 from odar.gateway.fields import MAX_INTEGER, check_values, convert, read_json
 from odar.gateway.reply import spend_headers
 from odar.providers.base import Message, Reply, Request, Sampling, forward_body
@@ -100,7 +100,7 @@ class PassThrough(Endpoint):
         options = service.route(ask, state.key)
         if "model" not in options:
             raise bad_field("model", f"{ask.model!r} routes questions; name the model that this goes to")
-        if state.key is not None and state.key.paths is not None and Path.SIMPLE not in state.key.paths:
+        if Path.SIMPLE not in options.get("paths", Path):
             raise ApiError(403, "this key may not use the simple path", "path_not_allowed", "model")
         card = service.settings.card(options["model"])
         provider = service.settings.providers.get(card.provider)

@@ -1,24 +1,75 @@
-"""The most that a request can cost, path by path, for keys whose money, tokens or requests are limited."""
+"""What a request may cost: its bill, and for keys with limits the most that each path can take, held back first."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 from odar.agents.ledger import Ledger, most_tokens
 from odar.agents.team import Team
 from odar.conversation import Message
 from odar.engine import Odar
-from odar.errors import BudgetExceeded
+from odar.errors import BudgetExceeded, KeyRefused
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError
-from odar.store.budgets import Need, RateLimit
+from odar.store.budgets import Budgets, Need, RateLimit, Reservation
+from odar.store.keys import Key
 from odar.types import Path, Query, Role, Step
 
 _DRAFT_BYTES = 4
 """Bytes that a verifier reads for each token of a draft, roughly: the ledger looks at the draft itself."""
+
+
+def bill(odar: Odar, ask: ChatRequest, reserved_usd: float | None = None) -> Ledger:
+    """The bill of a request, under its own limits and what is reserved for it."""
+    costs = [cost for cost in (ask.extras.max_cost, reserved_usd) if cost is not None]
+    return odar.ledger(ask.extras.max_calls, min(costs, default=None), ask.extras.deadline_s)
+
+
+async def reserve(
+    odar: Odar, budgets: Budgets, ask: ChatRequest, key: Key, options: dict[str, Any], trace_id: str
+) -> tuple[Reservation, Ledger, dict[str, Any]]:
+    """Hold back the most that the request can cost: on the path it may take, or on a cheaper one that fits.
+
+    Raises:
+        ApiError: 403 where a price is unknown, 429 where nothing fits.
+    """
+    offers = needs_of(odar, ask.query, options, priced=key.limits.budgeted)
+    limits = (ask.extras.max_cost, odar.settings.limits.max_cost_usd)
+    most = min((limit for limit in limits if limit is not None), default=float("inf"))
+    needs = [Need(min(need.usd, most), need.tokens) for _, need in offers]
+    granted = budgets.reserve(key.id, trace_id, needs, bill(odar, ask).limits.deadline_s)
+
+    def give_back(granted: Future[Reservation]) -> None:
+        if not granted.cancelled() and granted.exception() is None:
+            budgets.settle(granted.result(), 0.0, 0)
+
+    try:
+        held = await asyncio.shield(asyncio.wrap_future(granted))
+    except asyncio.CancelledError:
+        granted.add_done_callback(give_back)  # the client has left meanwhile
+        raise
+    except KeyRefused as refused:
+        headers = rate_headers(refused.rates)
+        raise ApiError(
+            429, str(refused), "key_limit", retry_after=refused.retry_after, more_headers=headers
+        ) from None
+    path = offers[held.choice][0] if held.choice else None
+    limited = {"max_path": path} if path is not None else {}
+    return held, bill(odar, ask, held.need.usd if key.limits.budgeted else None), options | limited
+
+
+def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> None:
+    """Charge what was spent; where a cost is unknown, what was reserved for that call."""
+    spend = ledger.spend()
+    tokens = None
+    if spend.usage.input is not None and spend.usage.output is not None:
+        tokens = spend.usage.input + spend.usage.output
+    budgets.settle(held, ledger.charged_usd() if key.limits.budgeted else spend.cost_usd, tokens)
 
 
 def with_length(request: ChatRequest, max_tokens: int) -> ChatRequest:
@@ -30,13 +81,7 @@ def with_length(request: ChatRequest, max_tokens: int) -> ChatRequest:
 
 
 def needs_of(odar: Odar, query: Query, options: dict[str, Any], *, priced: bool) -> list[tuple[Path | None, Need]]:
-    """What each path that may be taken can need at the most, the dearest first.
-
-    Args:
-        odar: the engine that will be asked.
-        query: the question.
-        options: how it will be asked: `model`, `path`, `paths`.
-        priced: whether money is limited, so that a price must be known.
+    """What each path that may be taken can need at the most, the dearest first; `priced` if money is limited.
 
     Raises:
         ApiError: 403, a price that must be known is not.
@@ -47,13 +92,11 @@ def needs_of(odar: Odar, query: Query, options: dict[str, Any], *, priced: bool)
             return [(None, _times(query.options.n, _need(team, Step.ANSWER, priced)))]
         team = odar.team(query, odar.ledger(), assignment=odar.dispatcher.assign(query))
         forced = options.get("path")
-        allowed = (
-            [Path(forced)] if forced is not None else [p for p in Path if p in options.get("paths", tuple(Path))]
-        )
-        needs = [(path, _path_need(team, path, odar.settings.routing.samples, priced)) for path in allowed]
+        allowed = options.get("paths", tuple(Path)) if forced is None else (forced,)
+        samples = odar.settings.routing.samples
+        return [(path, _path_need(team, path, samples, priced)) for path in reversed(Path) if path in allowed]
     except BudgetExceeded as error:
         raise ApiError(403, f"this key has a budget, and {error}", "price_unknown", "model") from None
-    return list(reversed(needs))
 
 
 def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
@@ -62,15 +105,15 @@ def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
     >>> rate_headers([RateLimit("requests", 60, 59)])[2]
     (b'x-ratelimit-reset-requests', b'1.000s')
     """
-    return [
-        header
-        for rate in rates
-        for header in (
-            (f"x-ratelimit-limit-{rate.of}".encode(), b"%d" % max(1, rate.per_minute)),
-            (f"x-ratelimit-remaining-{rate.of}".encode(), b"%d" % rate.remaining),
-            (f"x-ratelimit-reset-{rate.of}".encode(), b"%.3fs" % rate.reset_s),
-        )
-    ]
+    headers = []
+    for rate in rates:
+        of = rate.of.encode()
+        headers += [
+            (b"x-ratelimit-limit-" + of, b"%d" % max(1, rate.per_minute)),
+            (b"x-ratelimit-remaining-" + of, b"%d" % rate.remaining),
+            (b"x-ratelimit-reset-" + of, b"%.3fs" % rate.reset_s),
+        ]
+    return headers
 
 
 def _path_need(team: Team, path: Path, samples: int, priced: bool) -> Need:

@@ -354,9 +354,7 @@ class DrainingServer(uvicorn.Server):
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
     """A server for an application of `create_app`."""
-    limits = ConnectionLimits(gateway)
-    app.state.service.metrics.watch_connections(limits)
-    protocol: Any = partial(LimitedProtocol, limits)  # uvicorn calls it, and asks nothing else of it
+    protocol: Any = partial(LimitedProtocol, app.state.service.connections)  # uvicorn only calls it
     config = uvicorn.Config(
         app,
         host=gateway.host,

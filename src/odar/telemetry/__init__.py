@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of a question, by the GenAI semantic conventions. Off unless asked for; needs `odar[otel]`."""
+"""OpenTelemetry spans of a question, by the GenAI semantic conventions. Off by default; needs `odar[otel]`."""
 
 from __future__ import annotations
 

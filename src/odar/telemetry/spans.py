@@ -11,9 +11,8 @@ POST /v1/chat/completions        SERVER, at the gateway; child of the client's t
     │   └── chat MODEL …
     └── fusion
 
-Names of attributes follow https://github.com/open-telemetry/semantic-conventions-genai (status: development, read in
-November 2026); others are called `odar.*`. No attribute contains a text of a user or a model. Unknown values are
-left out, never 0.
+Attributes follow https://github.com/open-telemetry/semantic-conventions-genai (status: development; read in Nov.
+2026); others are called `odar.*`. None contains a text of a user or a model. Unknown values are left out, never 0.
 """
 
 from __future__ import annotations
