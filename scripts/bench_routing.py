@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.calibration.parts import folds
-from odar.calibration.posterior_fit import fit_weights
+from odar.calibration.parts import fit_weights, folds
 from odar.difficulty.base import Estimator
 from odar.errors import InputError
 from odar.evals.router_quality import RouterRow, oracle_score, router_row

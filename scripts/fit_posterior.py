@@ -30,7 +30,7 @@ from mixture import judged, lines, question_hash, training_mixture
 from reference_mixture import FILE as MIXTURE
 from train_estimator import features, weights
 
-from odar.calibration.posterior_fit import fit_weights
+from odar.calibration.parts import fit_weights
 from odar.difficulty.estimator import LearnedEstimator
 from odar.evals.router_quality import apgr
 from odar.policy.posterior import EASY, HARD, PAPER_MIX, TERMS, UNSURE_CAP, PosteriorDifficulty

@@ -24,7 +24,7 @@ def test_calibration_does_not_lose_accuracy_on_held_out_items():
     fitted = fit(evidence(seed=1), incumbents())
     assert not fitted.worse
     assert fitted.accuracy_gain.value > -0.01
-    assert sum(fitted.after.mix) == pytest.approx(1)
+    assert sum(fitted.after.mix.values()) == pytest.approx(1)
     assert {part.name for part in fitted.parts} == {"estimator", "posterior"}
     assert fitted.setup.statistics[0].quantiles is not None
 
@@ -111,17 +111,17 @@ def some_fit():
     ],
 )
 def test_what_is_worse_is_refused(some_fit, accuracy, calls, refused):
-    judged = replace(some_fit, accuracy_gain=Interval(*accuracy), calls_gain=Interval(*calls), cost_gain=None)
+    judged = replace(some_fit, accuracy_gain=Interval(*accuracy), calls_gain=Interval(*calls), cost_usd_gain=None)
     assert (refused in judged.worse) if refused else not judged.worse
 
 
 def test_dollars_decide_where_they_are_known_and_charged(some_fit):
     dearer, fewer = Interval(0.01, 0.005, 0.02), Interval(-1.0, -2.0, -0.5)
-    judged = replace(some_fit, accuracy_gain=Interval(0, 0, 0), calls_gain=fewer, cost_gain=dearer)
+    judged = replace(some_fit, accuracy_gain=Interval(0, 0, 0), calls_gain=fewer, cost_usd_gain=dearer)
     assert "the cost is higher" in judged.worse
     free = replace(judged.before, cost_usd=Interval(0.0, 0.0, 0.0))
     assert not replace(judged, before=free, after=free).worse
-    assert replace(judged, cost_gain=None).price_gain is fewer
+    assert replace(judged, cost_usd_gain=None).price_gain is fewer
 
 
 def test_a_fit_that_is_really_worse_is_refused(monkeypatch):

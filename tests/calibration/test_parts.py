@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from odar.calibration import parts
 from odar.calibration.evidence import fit_statistics
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.parts import Part, compare, fit_estimator_part
-from odar.calibration.posterior_fit import fit_posterior_part, fit_weights, misplaced
+from odar.calibration.parts import (
+    Part,
+    compare,
+    fit_estimator_part,
+    fit_posterior_part,
+    fit_weights,
+    misplaced,
+)
 from odar.calibration.routing_fit import RoutingOption, fit_routing, holds, points, score
 from odar.calibration.setup import PathOutcomes
 from odar.difficulty.estimator import shipped_estimator

@@ -82,7 +82,7 @@ async def test_nobody_scores_what_has_log_probs(servers, tmp_path):
     assert entry.attempts[0].surrogate is None
     assert entry.attempts[0].logprobs
     assert scores.requests == []
-    assert not evidence_of([entry], 0.1).by_surrogate
+    assert fit_scores(evidence_of([entry], 0.1)) is None
 
 
 async def test_an_item_whose_scores_failed_is_tried_again(servers, tmp_path):

@@ -167,12 +167,6 @@ def test_a_goal_with_limits_and_a_guarantee(odar, data, tmp_path):
     assert (result.code, "--at-most-worse 0" in result.err) == (2, True)
 
 
-@pytest.mark.parametrize("value", ["-0.1", "2", "much"])
-def test_a_tolerance_is_a_share(odar, data, value):
-    result = odar("calibrate", str(data), "--recording", "r.jsonl", "--tolerance", value)
-    assert (result.code, "--tolerance" in result.err) == (2, True)
-
-
 def test_a_place_that_cannot_be_written_costs_no_second_run(odar, data, provider, tmp_path):
     result = odar("calibrate", str(data), "--recording", "r.jsonl", "--out", "nowhere/c.json")
     assert result.code == 2

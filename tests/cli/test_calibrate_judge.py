@@ -88,12 +88,12 @@ def test_a_judge_that_finds_the_right_answers_is_switched_on_once(odar, judge, t
 def test_a_judge_that_is_right_in_every_order_pays(odar, judge, tmp_path):
     trial = trial_of(odar, tmp_path)
     assert (trial.accuracy_gain.value, trial.order_dependent, trial.unreadable) == (1.0, 0.0, 0)
-    assert trial.rejection_reason(0.05) is None
+    assert trial.rejection_reason() is None
 
 
 def test_a_judge_that_finds_nothing_better_stays_off(odar, judge, tmp_path):
     judge["names"] = FALSE[0]
-    assert "not significantly above" in trial_of(odar, tmp_path).rejection_reason(0.05)
+    assert "not significantly above" in trial_of(odar, tmp_path).rejection_reason()
 
 
 def test_the_position_bias_of_a_judge_is_measured(odar, judge, tmp_path):
@@ -112,4 +112,4 @@ def test_without_any_verdict_nothing_is_switched_on(odar, judge, tmp_path):
     judge["names"] = ProviderError("gone", provider="script")
     trial = trial_of(odar, tmp_path)
     assert trial.items == 0
-    assert "no item" in trial.rejection_reason(0.05)
+    assert "no item" in trial.rejection_reason()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from odar.cli.calibrate_difficulty import TrainingRow, load_rows, targets
+from odar.cli.calibrate_difficulty import TrainingRow, targets, training_row
 from odar.errors import InputError
+from odar.recording.questions import load_lines
 from odar.types import Query
 
 
@@ -16,6 +17,10 @@ def write(tmp_path: Path, *rows: object) -> Path:
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), "utf-8")
     return file
+
+
+def load_rows(path: Path) -> list[TrainingRow]:
+    return load_lines(path, training_row, "rows")
 
 
 def test_difficulty_as_given(tmp_path: Path) -> None:

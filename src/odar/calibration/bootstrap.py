@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,8 +14,6 @@ _AT_ONCE = 2_000_000
 """Numbers drawn at a time, so that ten thousand resamples of a large set do not fill the memory."""
 LEAST_STRATUM = 5
 """Smaller strata are pooled before the bootstrap (SPEC 7.8)."""
-
-
 _Z = 1.959964
 """The 97.5% quantile of the normal distribution."""
 
@@ -37,6 +36,15 @@ class Interval(NamedTuple):
         """A difference, with its signs."""
         value, low, high = (f"{each:+.{digits}f}" for each in self)
         return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
+
+
+def plain(value: Any) -> Any:
+    """A result as plain data: intervals with their ends, dataclasses as objects."""
+    if isinstance(value, Interval):
+        return {name: round(number, 6) for name, number in value._asdict().items()}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return {name: plain(each) for name, each in value.items()} if isinstance(value, Mapping) else value
 
 
 def bootstrap_mean(

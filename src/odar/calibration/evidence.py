@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,18 @@ from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, is_complete
 from odar.policy.rules import Array, Bools, Ints
 from odar.policy.signals import AnswerKind, AnswerSignals, QuantileTables, SignalArrays
 from odar.policy.similarity import AnswerRows
-from odar.recording.schema import (
-    RIGHT,
-    Attempt,
-    Figures,
-    RecordedItem,
-    SurrogateScore,
-    figures_of,
-    recorded_signals,
-)
+from odar.recording.schema import RIGHT, Attempt, RecordedItem, figures_of, recorded_signals
 from odar.types import Step
+
+T = TypeVar("T", bound=Any)
+
+
+def select(whole: T, index: Bools | Ints) -> T:
+    """Some of the items of a dataclass of arrays; its other values stay."""
+    values = {each.name: getattr(whole, each.name) for each in fields(whole)}
+    parts = {name: value[index] for name, value in values.items() if isinstance(value, np.ndarray)}
+    parts |= {name: value.rows(index) for name, value in values.items() if hasattr(value, "rows")}
+    return replace(whole, **parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,7 @@ class FastAnswers:
 
     def rows(self, index: Bools | Ints) -> FastAnswers:
         """Some of the items."""
-        features = None if self.features is None else self.features[index]
-        experts = None if self.experts is None else self.experts[index]
-        wrong, gain, effort = self.wrong[index], self.gain[index], self.effort[index]
-        return FastAnswers(self.prior[index], self.signals.rows(index), wrong, gain, effort, features, experts)
+        return select(self, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +78,9 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.fast)
 
-    @property
-    def by_surrogate(self) -> bool:
-        """Whether a surrogate scored any candidate."""
-        return bool(np.isfinite(self.candidates.surrogate).any())
-
     def rows(self, index: Bools | Ints) -> Evidence:
         """Some of the items."""
-        correct, cost, scoring_cost = self.correct[index], self.cost[index], self.scoring_cost[index]
-        return Evidence(self.fast.rows(index), self.candidates.rows(index), correct, cost, scoring_cost)
+        return select(self, index)
 
 
 def evidence_of(
@@ -108,11 +101,10 @@ def evidence_of(
     """
     rows = [columns_of(item) for item in items]
     width = max(map(len, rows))
-    cells = [[_Cell.of(each, row, varentropy_weight) for each in row] for row in rows]
-    cells = [[*row, *[_ABSENT] * (width - len(row))] for row in cells]
+    cells = [[_cell(each, row, varentropy_weight) for each in row] + [_ABSENT] * (width - len(row)) for row in rows]
     table: dict[str, Any] = {
-        name: np.array([[getattr(cell, name) for cell in row] for row in cells], dtype=type(getattr(_ABSENT, name)))
-        for name in (each.name for each in fields(_Cell))
+        name: np.array([[cell[name] for cell in row] for row in cells], dtype=type(absent))
+        for name, absent in _ABSENT.items()
     }
     own = {name: table.pop(name) for name in ("correct", "cost", "scoring_cost")}
     correct, present = own["correct"], table["present"]
@@ -141,49 +133,39 @@ def evidence_of(
     return Evidence(fast, candidates, **own)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """One recorded answer in numbers."""
-
-    present: bool = False
-    energy: float = np.nan
-    surrogate: float = np.nan
-    total: float = 0.0
-    missing: float = 0.0
-    complete: bool = False
-    correct: bool = False
-    cost: float = 0.0
-    scoring_cost: float = 0.0
-    mean_logprob: float = np.nan
-    mean_probability: float = np.nan
-    lowest_window: float = np.nan
-
-    @classmethod
-    def of(cls, attempt: Attempt | None, row: Sequence[Attempt | None], weight: float) -> _Cell:
-        """Measure an attempt; samples of one request share the price of its prompt."""
-        if attempt is None:
-            return _ABSENT
-        figures, score = figures_of(attempt), attempt.surrogate
-        together = sum(each is not None and each.request == attempt.request for each in row)
-        known = attempt.prompt_usd is not None and attempt.output_usd is not None
-        paid = (attempt.prompt_usd or 0.0) / together + (attempt.output_usd or 0.0)
-        return cls(
-            present=True,
-            energy=_energy(figures, weight),
-            surrogate=_energy(score, weight),
-            total=figures.total,
-            missing=figures.missing,
-            complete=is_complete(attempt.candidate),
-            correct=(attempt.score or 0.0) >= RIGHT,
-            cost=paid if known else np.nan,
-            scoring_cost=np.nan if score is None or score.cost_usd is None else score.cost_usd,
-            mean_logprob=_number(figures.mean_logprob),
-            mean_probability=_number(figures.mean_probability),
-            lowest_window=_number(figures.lowest_window),
-        )
+_ABSENT = {
+    "present": False, "energy": np.nan, "surrogate": np.nan, "total": 0.0, "missing": 0.0, "complete": False,
+    "correct": False, "cost": 0.0, "scoring_cost": 0.0, "mean_logprob": np.nan, "mean_probability": np.nan,
+    "lowest_window": np.nan,
+}  # fmt: skip
+"""The figures of a candidate, where there is none."""
 
 
-_ABSENT = _Cell()
+def _cell(attempt: Attempt | None, row: Sequence[Attempt | None], weight: float) -> dict[str, Any]:
+    """One recorded answer in numbers; samples of one request share the price of its prompt."""
+    if attempt is None:
+        return _ABSENT
+    figures, score = figures_of(attempt), attempt.surrogate
+    together = sum(each is not None and each.request == attempt.request for each in row)
+    known = attempt.prompt_usd is not None and attempt.output_usd is not None
+    paid = (attempt.prompt_usd or 0.0) / together + (attempt.output_usd or 0.0)
+    energies = {
+        name: np.nan
+        if each is None or each.energy is None or each.varentropy is None
+        else free_energy(each.energy, each.varentropy, weight)
+        for name, each in (("energy", figures), ("surrogate", score))
+    }
+    names = ("total", "missing", "mean_logprob", "mean_probability", "lowest_window")
+    measured = {name: getattr(figures, name) for name in names}
+    return {
+        "present": True,
+        **energies,
+        **{name: np.nan if value is None else value for name, value in measured.items()},
+        "complete": is_complete(attempt.candidate),
+        "correct": (attempt.score or 0.0) >= RIGHT,
+        "cost": paid if known else np.nan,
+        "scoring_cost": np.nan if score is None or score.cost_usd is None else score.cost_usd,
+    }
 
 
 def _signals(attempt: Attempt | None, prior: float) -> AnswerSignals:
@@ -204,25 +186,12 @@ def columns_of(item: RecordedItem) -> list[Attempt | None]:
     return [*single, *sorted(by_step[Step.SOLVE], key=lambda each: each.index)]
 
 
-def _energy(measured: Figures | SurrogateScore | None, weight: float) -> float:
-    if measured is None or measured.energy is None or measured.varentropy is None:
-        return np.nan
-    return free_energy(measured.energy, measured.varentropy, weight)
-
-
-def _number(value: float | None) -> float:
-    return np.nan if value is None else value
-
-
 def _order(row: Sequence[Attempt | None], width: int) -> list[int]:
     """Columns in the order in which fusion breaks exact ties; those without an answer last."""
     there = [i for i, each in enumerate(row) if each is not None]
     ranks = tie_order([each.candidate for each in row if each is not None])
     ordered = [there[rank] for rank in ranks]
     return [*ordered, *(i for i in range(width) if i not in ordered)]
-
-
-# ── statistics (SPEC 5.5, 5.11) ──────────────────────────────────────────────────────────────────────────────────
 
 
 def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
@@ -236,7 +205,7 @@ def fit_statistics(evidence: Evidence) -> tuple[Statistics | None, ...]:
 
 def fit_scores(evidence: Evidence) -> tuple[Statistics | None, ...] | None:
     """Return the same for the surrogate's scores; None if there is no surrogate."""
-    if not evidence.by_surrogate:
+    if not np.isfinite(evidence.candidates.surrogate).any():
         return None
     return tuple(statistics_of(energy) for energy in _by_source(evidence.candidates.surrogate))
 
@@ -257,9 +226,6 @@ def statistics_of(energy: Array, signals: SignalArrays | None = None) -> Statist
     quantiles = (QuantileTables.of(signals).document() or None) if signals is not None else None
     if not known.size:
         return None if quantiles is None else Statistics(0.0, 1.0, 0, quantiles=quantiles)
-    return Statistics(*_centre(known), int(known.size), quantiles=quantiles)
-
-
-def _centre(values: Array) -> tuple[float, float]:
-    drawn = np.clip(values, *np.percentile(values, [1, 99])) if values.size > 2 else values
-    return round(float(drawn.mean()), 6), round(float(drawn.std()), 6) or 1.0
+    drawn = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known
+    mean, deviation = round(float(drawn.mean()), 6), round(float(drawn.std()), 6) or 1.0
+    return Statistics(mean, deviation, int(known.size), quantiles=quantiles)

@@ -10,11 +10,9 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, FastAnswers, fit_scores, fit_statistics
 from odar.calibration.fusion_fit import FusionFit, fit_fusion
-from odar.calibration.parts import Part, fit_estimator_part, folds
-from odar.calibration.posterior_fit import fit_posterior_part
+from odar.calibration.parts import Part, fit_estimator_part, fit_posterior_part, folds
 from odar.calibration.routing_fit import (
     BALANCED,
-    TOLERANCE,
     Goal,
     RoutingOption,
     choose_within_limit,
@@ -23,9 +21,11 @@ from odar.calibration.routing_fit import (
 )
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
-from odar.policy.path import Thresholds
+from odar.policy.path import PATHS, Thresholds, path_shares
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Ints, Votes
+
+Parts = tuple[Part[LearnedEstimator], Part[PosteriorDifficulty]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,14 @@ class Expectation:
     accuracy: Interval
     calls: Interval
     cost_usd: Interval | None
-    mix: tuple[float, float, float]
+    mix: dict[str, float]
     """Shares of Simple, Medium and Hard."""
+
+    @classmethod
+    def of(cls, values: Array, path: Ints) -> Expectation:
+        """From right or wrong, calls and cost of each item, and its path."""
+        shares = {str(name): share for name, share in zip(PATHS, path_shares(path), strict=True)}
+        return cls(bootstrap_mean(values[0]), *_calls_and_cost(values), shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +63,14 @@ class Fitted:
     """The result of a calibration, and the evidence for it."""
 
     setup: Setup
-    parts: tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]
+    parts: Parts
     before: Expectation
     after: Expectation
     """On folds that nothing was fitted to."""
     accuracy_gain: Interval
     """After minus before, paired by item."""
     calls_gain: Interval
-    cost_gain: Interval | None
+    cost_usd_gain: Interval | None
     """The same for calls, and for US dollars where all are known."""
     baselines: dict[str, Interval]
     """Accuracy of always Simple, always Medium, always Hard."""
@@ -74,88 +80,68 @@ class Fitted:
     """Whether routing by the posterior was among the choices."""
     found: bool = True
     """Whether any setting was no worse than what is in use; if none was, that is `setup`."""
-    tolerance: float = TOLERANCE
-    """The accuracy that a saving may cost."""
     goal: Goal = BALANCED
 
     @property
     def price_gain(self) -> Interval:
         """What decides: US dollars, or calls where they are unknown or nothing is charged."""
         charged = any(each.cost_usd is not None and each.cost_usd.value for each in (self.before, self.after))
-        return self.cost_gain if charged and self.cost_gain is not None else self.calls_gain
+        return self.cost_usd_gain if charged and self.cost_usd_gain is not None else self.calls_gain
 
     @property
     def worse(self) -> str:
         """Why this must not be installed (SPEC 5.10b); empty where it may be."""
+        if not self.found and self.goal.limited:
+            return "no setting that was tried stays within the limits"
         if not self.found:
-            limited = self.goal.max_calls is not None or self.goal.max_cost is not None
-            return (
-                "no setting that was tried stays within the limits"
-                if limited
-                else "none of the settings that were tried is as good as the current ones"
-            )
-        if self.goal != BALANCED:  # the user said what it may cost; it must only not be a clear loss without limits
-            free = self.goal.max_calls is None and self.goal.max_cost is None
-            worse = free and self.accuracy_gain.high < 0
-            return "on held-out folds, accuracy is significantly below the current settings" if worse else ""
-        why = rejection_reason(self.accuracy_gain, self.price_gain, self.tolerance)
+            return "none of the settings that were tried is as good as the current ones"
+        if self.goal == BALANCED:
+            why = rejection_reason(self.accuracy_gain, self.price_gain)
+        else:  # the user said what it may cost; it must only not be a clear loss without limits
+            lost = not self.goal.limited and self.accuracy_gain.high < 0
+            why = "accuracy is significantly below the current settings" if lost else None
         return f"on held-out folds, {why}" if why else ""
 
 
-def fit(
-    evidence: Evidence,
-    today: Incumbents,
-    seed: int = 42,
-    tolerance: float = TOLERANCE,
-    goal: Goal = BALANCED,
-) -> Fitted:
+def fit(evidence: Evidence, today: Incumbents, seed: int = 42, goal: Goal = BALANCED) -> Fitted:
     """Fit everything to all items, and say what to expect from folds that each part was not fitted to."""
     setup, parts = fit_setup(evidence, today, seed, goal)
     size = len(evidence)
     before, path_before = _walk(evidence, today.setup)
-    after = tuple(np.zeros(size) for _ in range(3))
-    path_after = np.zeros(size, dtype=np.int64)
-    always = np.zeros((size, 3))
+    after, always, path_after = np.zeros((3, size)), np.zeros((3, size)), np.zeros(size, dtype=np.int64)
     fold = folds(size, seed)
     for number in range(int(fold.max()) + 1):
         test = fold == number
         part, _ = fit_setup(evidence.rows(~test), today, seed, goal)
         unseen = evidence.rows(test)
-        values, path_after[test] = _walk(unseen, part)
-        always[test] = part.outcomes(unseen).correct
-        for whole, piece in zip(after, values, strict=True):
-            whole[test] = piece
-    names = ("always simple", "always medium", "always hard")
-    right, calls, cost = (late - early for late, early in zip(after, before, strict=True))
+        after[:, test], path_after[test] = _walk(unseen, part)
+        always[:, test] = part.outcomes(unseen).correct.T
+    calls_gain, cost_gain = _calls_and_cost(after - before)
     return Fitted(
         setup=setup,
         parts=parts,
-        before=_expectation(before, path_before),
-        after=_expectation(after, path_after),
-        accuracy_gain=bootstrap_mean(right, shares=False),
-        calls_gain=bootstrap_mean(calls, shares=False),
-        cost_gain=None if np.isnan(cost).any() else bootstrap_mean(cost, shares=False),
-        baselines={name: bootstrap_mean(always[:, column]) for column, name in enumerate(names)},
+        before=Expectation.of(before, path_before),
+        after=Expectation.of(after, path_after),
+        accuracy_gain=bootstrap_mean(after[0] - before[0], shares=False),
+        calls_gain=calls_gain,
+        cost_usd_gain=cost_gain,
+        baselines={f"always {name}": bootstrap_mean(each) for name, each in zip(PATHS, always, strict=True)},
         moved=float((path_before != path_after).mean()),
         looks_first=today.looks_first,
         found=setup is not today.setup,
-        tolerance=tolerance,
         goal=goal,
     )
 
 
-def fit_setup(
-    evidence: Evidence, today: Incumbents, seed: int, goal: Goal = BALANCED
-) -> tuple[Setup, tuple[Part[LearnedEstimator] | Part[PosteriorDifficulty], ...]]:
+def fit_setup(evidence: Evidence, today: Incumbents, seed: int, goal: Goal = BALANCED) -> tuple[Setup, Parts]:
     """A setup for these items, and how its estimators did on folds of them; today's own where no other will do."""
     measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
     rules = [_fit_fusion(measured.votes(evidence), today.setup.fusion, goal), today.setup.fusion]
     fast = evidence.fast
     estimator = fit_estimator_part(fast, today.estimator, seed, today.setup.thresholds)
-    same = fit_posterior_part(fast, measured, today.posterior, seed=seed)
-    both = (
-        fit_posterior_part(fast, measured, today.posterior, estimator.held_out, seed) if estimator.better else same
-    )
+    same = both = fit_posterior_part(fast, measured, today.posterior, seed=seed)
+    if estimator.better:
+        both = fit_posterior_part(fast, measured, today.posterior, estimator.held_out, seed)
     ways = list(_ways(today, measured, fast, estimator, same, both))
     variants = [
         RoutingOption(*way, rule, result)
@@ -163,8 +149,7 @@ def fit_setup(
         for result in [replace(measured, fusion=rule).outcomes(evidence)]
         for way in ways
     ]
-    (right, _, _), _ = _walk(evidence, today.setup)
-    chosen = fit_routing(variants, today.setup.thresholds, right, goal)
+    chosen = fit_routing(variants, today.setup.thresholds, _walk(evidence, today.setup)[0][0], goal)
     if chosen is None:
         return today.setup, (estimator, both)
     variant, thresholds = chosen
@@ -202,8 +187,7 @@ def _ways(
     for model, prior, posterior in priors if today.looks_first else ():
         if posterior.better:
             yield model, posterior.model, posterior.held_out
-        looked = measured.look(today.posterior, prior, fast)
-        yield model, today.posterior, measured.reconsider(prior, looked, fast)
+        yield model, today.posterior, measured.reconsider(today.posterior, prior, fast)
     for model, prior, _ in priors:
         yield model, None, prior
 
@@ -220,18 +204,13 @@ def _fit_fusion(votes: Votes, in_use: FusionFit, goal: Goal) -> FusionFit:
     return replace(found, skills=found.skills[[columns.index(source) for source in sorted(set(columns))]])
 
 
-def _walk(evidence: Evidence, setup: Setup) -> tuple[tuple[Array, Array, Array], Ints]:
-    """Right or wrong, calls and cost of every item under a setup, and the path it takes."""
+def _walk(evidence: Evidence, setup: Setup) -> tuple[Array, Ints]:
+    """Right or wrong, calls and cost of every item under a setup, a row each, and the path it takes."""
     paths = setup.route(evidence.fast).path
-    return setup.outcomes(evidence).under(paths), paths
+    return np.stack(setup.outcomes(evidence).under(paths)), paths
 
 
-def _expectation(values: tuple[Array, ...], path: Ints) -> Expectation:
-    right, calls, cost = values
-    shares = np.bincount(path, minlength=3) / len(path)
-    return Expectation(
-        accuracy=bootstrap_mean(right),
-        calls=bootstrap_mean(calls, shares=False),
-        cost_usd=None if np.isnan(cost).any() else bootstrap_mean(cost, shares=False),
-        mix=(float(shares[0]), float(shares[1]), float(shares[2])),
-    )
+def _calls_and_cost(values: Array) -> tuple[Interval, Interval | None]:
+    _, calls, cost = values
+    known = not np.isnan(cost).any()
+    return bootstrap_mean(calls, shares=False), bootstrap_mean(cost, shares=False) if known else None

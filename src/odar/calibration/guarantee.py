@@ -15,7 +15,7 @@ and quantile tables.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from odar.policy.rules import Array, Bools, Ints
 from odar.policy.target import ThresholdPath
 
 SEED = 42
+AGAINST = ("always-hard", "always-slow")
+"""References of a certificate: the Hard path, or one slow answer."""
 STEPS = 51
 """Settings on the path."""
 MAX_BET = 0.9
@@ -44,7 +46,7 @@ class Promise:
     at_most_worse: float
     """Accuracy that may be lost against the reference, such as 0.05."""
     confidence: float = 0.95
-    against: str = "always-hard"
+    against: str = AGAINST[0]
 
     def __post_init__(self) -> None:
         if not 0 < self.at_most_worse < 1:
@@ -75,21 +77,15 @@ class Certificate:
 
     def document(self) -> dict[str, Any]:
         """The certificate as a calibration file holds it."""
+        names = ("t", "loss", "accuracy", "calls", "reference_calls", "more_items")
         return {
-            "at_most_worse": self.promise.at_most_worse,
-            "confidence": self.promise.confidence,
-            "against": self.promise.against,
-            "t": self.t,
+            **asdict(self.promise),
+            **{name: getattr(self, name) for name in names},
             "tau1": self.thresholds.tau1,
             "tau2": self.thresholds.tau2,
             "path": [list(knot) for knot in self.path.knots],
             "test_items": self.items,
-            "loss": self.loss,
-            "accuracy": self.accuracy,
             "reference_accuracy": self.reference,
-            "calls": self.calls,
-            "reference_calls": self.reference_calls,
-            "more_items": self.more_items,
             "assumes": "later questions are exchangeable with these items",
         }
 
@@ -119,18 +115,16 @@ def certify(
         path: how t moves the thresholds.
         test: the items of the test; the others choose the bets.
     """
-    steps = np.linspace(1.0, 0.0, STEPS)
-    rows = np.arange(len(difficulty))
-    found, failed = 1.0, None
-    for t in steps:
-        paths = Thresholds(*path.thresholds(float(t))).paths(np.minimum(difficulty, 0.999))
+    rows, found, failed = np.arange(len(difficulty)), 1.0, None
+    needed = math.log(1 / (1 - promise.confidence))
+    for t in np.linspace(1.0, 0.0, STEPS).tolist():
+        paths = Thresholds(*path.thresholds(t)).paths(np.minimum(difficulty, 0.999))
         loss = reference.astype(np.float64) - correct[rows, paths]
         bet = choose_bet(loss[~test], promise.at_most_worse)
-        needed = math.log(1 / (1 - promise.confidence))
         if t < 1.0 and log_capital(loss[test], promise.at_most_worse, bet) < needed:
             failed = loss
             break
-        found = float(t)
+        found = t
     thresholds = Thresholds(*path.thresholds(found))
     paths = thresholds.paths(np.minimum(difficulty, 0.999))
     right = correct[rows, paths]
@@ -189,8 +183,7 @@ def guarantee(evidence: Evidence, today: Incumbents, promise: Promise) -> tuple[
     test = np.random.default_rng(SEED).permutation(len(evidence)) % 2 == 0
     setup, _ = fit_setup(evidence.rows(~test), today, SEED)
     outcomes, difficulty = setup.outcomes(evidence), setup.route(evidence.fast).difficulty
-    reference = outcomes.correct[:, 2] if promise.against == "always-hard" else evidence.correct[:, SOLVE]
-    middle = (setup.thresholds.tau1, setup.thresholds.tau2)
-    path = ThresholdPath.through(middle)
+    reference = outcomes.correct[:, 2] if promise.against == AGAINST[0] else evidence.correct[:, SOLVE]
+    path = ThresholdPath.through((setup.thresholds.tau1, setup.thresholds.tau2))
     found = certify(promise, difficulty, outcomes.correct, outcomes.calls, reference, path, test)
     return replace(setup, thresholds=found.thresholds), found

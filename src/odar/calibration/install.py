@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from odar import __version__
-from odar.calibration.bootstrap import Interval
+from odar.calibration.bootstrap import plain
 from odar.calibration.evidence import Evidence, fit_scores, fit_statistics
-from odar.calibration.fit import Expectation, Fitted, Incumbents
+from odar.calibration.fit import Fitted, Incumbents
 from odar.calibration.fusion_fit import FusionFit
-from odar.calibration.judge_fit import JudgeTrial
-from odar.calibration.parts import Part
+from odar.calibration.guarantee import Certificate
+from odar.calibration.routing_fit import TOLERANCE
 from odar.calibration.setup import Setup
 from odar.calibration_file import Calibration
 from odar.difficulty.estimator import LearnedEstimator
@@ -61,18 +61,21 @@ def statistics_alone(
     odar: Odar, evidence: Evidence, made: dict[str, Any], fitted: Fitted | None = None
 ) -> Calibration:
     """μ, σ and quantiles of these records, for which no label is needed; everything else as it is in use."""
-    skills = incumbents(odar).setup.fusion.skills
-    own, scores = fit_statistics(evidence), fit_scores(evidence)
-    statistics = table(odar, _skilled(own, skills), scores and _skilled(scores, skills))
-    return replace(
-        odar.calibration, statistics=statistics, made=made_of(made), report=report(fitted) if fitted else {}
-    )
+    statistics = table(odar, fit_statistics(evidence), fit_scores(evidence), incumbents(odar).setup.fusion.skills)
+    found = report(fitted) if fitted else {}
+    return replace(odar.calibration, statistics=statistics, made=made_of(made), report=found)
 
 
-def to_calibration(odar: Odar, fitted: Fitted, made: dict[str, Any]) -> Calibration:
+def to_calibration(
+    odar: Odar, fitted: Fitted, made: dict[str, Any], certificate: Certificate | None = None
+) -> Calibration:
     """Everything that was fitted, with its evidence, ready to be written."""
     calibration = calibration_of(odar, fitted.setup, choose_mode=fitted.looks_first)
-    return replace(calibration, made=made_of(made), report=report(fitted))
+    made = made_of(made)
+    if certificate is not None:
+        sources = [asdict(source) for source in source_list(odar)]
+        made["certificate"] = {**certificate.document(), "sources": sources}
+    return replace(calibration, made=made, report=report(fitted))
 
 
 def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibration:
@@ -88,11 +91,7 @@ def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibratio
     if choose_mode:
         settings["routing.mode"] = "prior" if setup.posterior is None else "posterior"
     return Calibration(
-        statistics=table(
-            odar,
-            _skilled(setup.statistics, setup.fusion.skills),
-            setup.surrogate and _skilled(setup.surrogate, setup.fusion.skills),
-        ),
+        statistics=table(odar, setup.statistics, setup.surrogate, setup.fusion.skills),
         settings=settings,
         posterior=posterior_document(odar, setup.posterior),
         estimator=odar.calibration.estimator if setup.estimator is None else setup.estimator.document(),
@@ -100,13 +99,20 @@ def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibratio
 
 
 def table(
-    odar: Odar, statistics: tuple[Statistics | None, ...], scores: tuple[Statistics | None, ...] | None = None
+    odar: Odar,
+    statistics: tuple[Statistics | None, ...],
+    scores: tuple[Statistics | None, ...] | None = None,
+    skills: Array | None = None,
 ) -> StatisticsTable:
-    """Statistics under the sources they belong to, a surrogate's among them; those of other sources stay."""
-    pairs = [*zip(source_list(odar), statistics, strict=True)]
-    if scores is not None:
-        pairs += zip(source_list(odar, odar.settings.fusion.surrogate), scores, strict=True)
-    measured = {source: known for source, known in pairs if known is not None}
+    """Statistics under the sources they belong to, a surrogate's among them; those of other sources stay.
+
+    `skills` are those of the three steps; by default the statistics have them already.
+    """
+    measured = {}
+    for surrogate, found in (("", statistics), (odar.settings.fusion.surrogate, scores)):
+        for number, (source, known) in enumerate(zip(source_list(odar, surrogate), found or (), strict=False)):
+            if known is not None:
+                measured[source] = known if skills is None else replace(known, skill=float(skills[number]))
     return StatisticsTable({**odar.calibration.statistics.entries, **measured})
 
 
@@ -130,44 +136,6 @@ def made_of(made: dict[str, Any]) -> dict[str, Any]:
 
 def report(fitted: Fitted) -> dict[str, Any]:
     """The evidence as plain data."""
-    return {
-        "before": _expectation(fitted.before),
-        "after": _expectation(fitted.after),
-        "accuracy_gain": _interval(fitted.accuracy_gain),
-        "calls_gain": _interval(fitted.calls_gain),
-        "cost_usd_gain": None if fitted.cost_gain is None else _interval(fitted.cost_gain),
-        "tolerance": fitted.tolerance,
-        "moved": fitted.moved,
-        "baselines": {name: _interval(interval) for name, interval in fitted.baselines.items()},
-        "parts": [part_report(part) for part in fitted.parts],
-    }
-
-
-def judge_report(trial: JudgeTrial) -> dict[str, Any]:
-    """What the judge would change, as plain data."""
-    found = {field.name: getattr(trial, field.name) for field in fields(trial)}
-    return {name: _interval(value) if isinstance(value, Interval) else value for name, value in found.items()}
-
-
-def part_report(part: Part[Any]) -> dict[str, Any]:
-    """The evidence for one part as plain data."""
-    gain = None if part.gain is None else _interval(part.gain)
-    return {"part": part.name, "measure": part.measure, "gain": gain, "better": part.better, "note": part.note}
-
-
-def _skilled(statistics: tuple[Statistics | None, ...], skills: Array) -> tuple[Statistics | None, ...]:
-    pairs = zip(statistics, skills, strict=True)
-    return tuple(known and replace(known, skill=float(skill)) for known, skill in pairs)
-
-
-def _expectation(expected: Expectation) -> dict[str, Any]:
-    return {
-        "accuracy": _interval(expected.accuracy),
-        "calls": _interval(expected.calls),
-        "cost_usd": None if expected.cost_usd is None else _interval(expected.cost_usd),
-        "mix": dict(zip(("simple", "medium", "hard"), expected.mix, strict=True)),
-    }
-
-
-def _interval(interval: Interval) -> dict[str, float]:
-    return {name: round(value, 6) for name, value in interval._asdict().items()}
+    names = ("before", "after", "accuracy_gain", "calls_gain", "cost_usd_gain", "moved", "baselines")
+    found = {name: plain(getattr(fitted, name)) for name in names}
+    return {**found, "tolerance": TOLERANCE, "parts": [part.report() for part in fitted.parts]}

@@ -52,13 +52,13 @@ class JudgeTrial:
     calls_gain: Interval
     cost_gain: Interval | None
 
-    def rejection_reason(self, tolerance: float) -> str | None:
+    def rejection_reason(self) -> str | None:
         """Return why the judge is not switched on, or None if it is."""
         if not self.items:
             return "no item of the Hard path has several free-text answers"
         charged = self.cost_gain is not None and self.cost_gain.value > 0
         price = self.cost_gain if charged and self.cost_gain is not None else self.calls_gain
-        return rejection_reason(self.accuracy_gain, price, tolerance)
+        return rejection_reason(self.accuracy_gain, price)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,7 @@ class Choice:
 
 def judge_items(odar: Odar, items: Sequence[RecordedItem], evidence: Evidence, setup: Setup) -> list[Item]:
     """Return the items that a judge would be asked about on the Hard path, with the most that they can cost."""
-    judge, card = _judge(odar), odar.cards[Role.SLOW][0]
-    longest = odar.settings.slow.max_tokens
+    judge, card, longest = _judge(odar), odar.cards[Role.SLOW][0], odar.settings.slow.max_tokens
     path = setup.route(evidence.fast).path
     run = setup.simulate(evidence, np.full(len(evidence), HARD))
     found = []

@@ -1,27 +1,40 @@
-"""Fitted parts, each with its error compared with the part in use; and the first of them, the estimator.
+"""Fitted parts, each with its error compared with the part in use: the estimator and the posterior difficulty.
 
-The estimator is fitted to the user's questions starting from the one in use, and stays near it (SPEC 2.5, 2.6).
+The estimator is fitted to the user's questions starting from the one in use, and stays near it (SPEC 2.5, 2.6). The
+weights of the posterior are fitted to the gain of asking the slow model (SPEC 5.11).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from odar.calibration.bootstrap import Interval, bootstrap_mean
+from odar.calibration.bootstrap import Interval, bootstrap_mean, plain
 from odar.calibration.evidence import FastAnswers
+from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.training import FEWEST, cross_predict, fit_features
 from odar.policy.path import Thresholds
-from odar.policy.rules import Array, Ints
+from odar.policy.posterior import TERMS, PosteriorDifficulty
+from odar.policy.rules import Array, Bools, Ints
+from odar.policy.signals import AnswerKind
 
 M = TypeVar("M")
 STEPS = 3000
 """Steps of Adam; from a start that is nearly right, more change the third digit of d."""
 SPEC_THRESHOLDS = Thresholds(0.3, 0.7)
+FEWEST_ANSWERS = 200
+"""Answers of a kind that are needed to fit its weights; quantiles need 30."""
+FEWEST_GAINS = 20
+"""Answers with a gain or a loss that are needed: the others do not affect the order."""
+PULL = 1000.0
+"""Weight of the weights in use, in answers: new labels move them slowly."""
+LEAST_CORRELATION = 0.1
+"""The least correlation with the gain that is assumed for the weights in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,11 @@ class Part(Generic[M]):
     def better(self) -> bool:
         """Whether even the low end of its gain is above 0."""
         return self.gain is not None and self.gain.low > 0
+
+    def report(self) -> dict[str, Any]:
+        """The evidence as plain data."""
+        found = {"part": self.name, "measure": self.measure, "gain": plain(self.gain)}
+        return {**found, "better": self.better, "note": self.note}
 
 
 def compare(errors: Array, errors_in_use: Array) -> Interval:
@@ -85,3 +103,129 @@ def fit_estimator_part(
     model = fit_features(fast.features, target, start=in_use, seed=seed, epochs=epochs)
     gain = compare((held_out - target) ** 2, (fast.prior - target) ** 2)
     return Part("estimator", model, held_out, gain, measure)
+
+
+def fit_posterior_part(
+    fast: FastAnswers, setup: Setup, in_use: PosteriorDifficulty, prior: Array | None = None, seed: int = 42
+) -> Part[PosteriorDifficulty]:
+    """Fit weights to these fast answers and judge them on folds they were not fitted to.
+
+    Args:
+        fast: the answers and what the slow model gained.
+        setup: with the quantiles that turn signals into ranks.
+        in_use: the weights to beat.
+        prior: d(x) in place of the estimator's in use.
+        seed: random seed for the folds.
+    """
+    prior = fast.prior if prior is None else prior
+    fast = replace(fast, signals=replace(fast.signals, prior=prior))
+    used = setup.reconsider(in_use, prior, fast)
+    measure = "gain of the slow model among the answers asked first"
+    if why := _missing(fast):
+        return Part("posterior", None, used, None, measure, why)
+    fold, held_out = folds(len(fast), seed), used.copy()
+    for number in range(int(fold.max()) + 1):
+        test = fold == number
+        model = _fit(setup, fast, ~test, in_use)
+        held_out[test] = setup.reconsider(model, prior[test], fast.rows(test))
+    gain = compare(misplaced(held_out, fast.gain), misplaced(used, fast.gain))
+    model = _fit(setup, fast, np.ones(len(fast), dtype=bool), in_use)
+    return Part("posterior", model, held_out, gain, measure)
+
+
+def misplaced(difficulty: Array, gain: Array) -> Array:
+    """The error of an order by item: gains that are asked for late. A better order has a lower mean.
+
+    >>> misplaced(np.array([0.1, 0.9]), np.array([1.0, 1.0])).tolist()
+    [0.25, -0.25]
+    """
+    _, inverse, counts = np.unique(difficulty, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2)[inverse] / len(difficulty)
+    return np.asarray(-gain * (ranks - 0.5))
+
+
+def fit_weights(
+    terms: Array,
+    gain: Array,
+    weight: Array | None = None,
+    *,
+    groups: Ints | None = None,
+    only: Collection[str] = TERMS,
+    start: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """Weights of at least 0 that predict the gain of the slow model best, by least squares.
+
+    Args:
+        terms: (n, `TERMS`) of finished answers; NaN where unknown.
+        gain: slow right minus fast right.
+        weight: of each answer.
+        groups: answers are compared within a group, such as a pair of models.
+        only: the terms that may get a weight.
+        start: weights that the fit is drawn to, as if they were `PULL` answers.
+    """
+    columns = [i for i, term in enumerate(TERMS) if term in only]
+    group = np.zeros(len(terms), dtype=np.int64) if groups is None else groups
+    share = np.ones(len(terms)) if weight is None else weight
+    x = _centred(terms[:, columns], share, group)
+    y = _centred(gain[:, None], share, group)[:, 0]
+    square, product = (x * share[:, None]).T @ x, x.T @ (share * y)
+    if start is not None:
+        first = np.array([start.get(TERMS[i], 0.0) for i in columns])
+        score = x @ first
+        spread = float(np.sqrt((y @ y) / max(float(score @ score), 1e-12)))
+        slope = max(float(score @ y) / max(float(score @ score), 1e-12), LEAST_CORRELATION * spread)
+        pull = PULL * float((x**2).mean())
+        square, product = square + pull * np.eye(len(columns)), product + pull * slope * first
+    found = _non_negative(square, product)
+    if not found.sum() > 0:
+        return dict(start or {})
+    return {TERMS[i]: round(float(w), 4) for i, w in zip(columns, found / found.sum(), strict=True) if w > 1e-4}
+
+
+def _non_negative(square: Array, product: Array) -> Array:
+    """The minimum of ½·w'Sw − p'w with w ≥ 0, coordinate by coordinate."""
+    found = np.zeros(len(product))
+    diagonal = np.maximum(np.diag(square), 1e-12)
+    for _ in range(2000):
+        before = found.copy()
+        for i in range(len(found)):
+            if square[i, i] > 0:
+                rest = float(product[i] - square[i] @ found + square[i, i] * found[i])
+                found[i] = max(0.0, rest / diagonal[i])
+        if np.abs(found - before).max() <= 1e-10 * max(1e-12, found.max()):
+            break
+    return found
+
+
+def _centred(values: Array, weight: Array, group: Ints) -> Array:
+    """Each column without its mean in the group; what is unknown counts as average."""
+    out = np.zeros_like(values)
+    for number in np.unique(group):
+        rows = group == number
+        part, share = values[rows], weight[rows, None] * np.isfinite(values[rows])
+        mean = (np.nan_to_num(part) * share).sum(axis=0) / np.maximum(share.sum(axis=0), 1e-300)
+        out[rows] = np.nan_to_num(part - mean)
+    return out
+
+
+def _fit(setup: Setup, fast: FastAnswers, rows: Bools, start: PosteriorDifficulty) -> PosteriorDifficulty:
+    """Return the weights in use, with those of each kind that has enough answers fitted to them."""
+    model, finished = start, rows & fast.signals.finished
+    for kind in AnswerKind:
+        some = finished & (fast.signals.kind == kind.value)
+        if some.sum() >= FEWEST_ANSWERS * 0.75:
+            terms = start.terms(fast.signals.rows(some), kind, setup.tables)
+            weights = fit_weights(terms, fast.gain[some], start=start.weights[kind.value])
+            model = model.with_weights(kind, weights)
+    return model
+
+
+def _missing(fast: FastAnswers) -> str:
+    """Return what is missing for a fit; empty if nothing is."""
+    finished = fast.signals.finished
+    most = max(int((finished & (fast.signals.kind == kind.value)).sum()) for kind in AnswerKind)
+    if most < FEWEST_ANSWERS:
+        return f"{FEWEST_ANSWERS} finished fast answers of one kind are needed, {FEWEST_ANSWERS - most} more"
+    lacking = FEWEST_GAINS - int((fast.gain[finished] != 0).sum())
+    needed = f"{FEWEST_GAINS} answers that the slow model makes right or wrong are needed"
+    return f"{needed}, {lacking} more" if lacking > 0 else ""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.calibration.bootstrap import Interval
+from odar.calibration.evidence import select
 from odar.calibration.fusion_fit import FusionFit
 from odar.calibration.parts import folds
 from odar.calibration.setup import PathOutcomes
@@ -25,13 +26,9 @@ SHARES = (0.25, 0.5, 0.75, 0.9, 0.97)
 """And those that leave such shares of the items below them: a model that is mostly wrong has no d under 0.4."""
 RISK = 0.005
 """Of accuracy, in choosing: less than a fit may lose when it is judged, as the best of many is best by luck too."""
-
-
 GOALS = ("balanced", "accuracy", "cost")
 FINE_SHARES = tuple(round(0.05 * i, 2) for i in range(20))
 """Shares of items below the thresholds that are tried where a limit has to be met closely."""
-
-
 EXPERT_ITEMS = 50
 """Items of an expert before it gets thresholds of its own (SPEC 4.3)."""
 POOLED_ITEMS = 20
@@ -40,6 +37,8 @@ MIN_SLOPE = 0.1
 """The least by which the gain of Hard rises from the easiest question to the hardest."""
 REPEATS = 2
 """Divisions into folds that choose between fits by gain."""
+TOLERANCE = 0.05
+"""The accuracy that a cheaper setting may lose at the low end of its interval."""
 _GRID = np.linspace(0.0, 1.0, 201)
 _BISECTIONS = 40
 
@@ -54,6 +53,11 @@ class Goal:
     """Mean calls of a question, at most."""
     max_cost: float | None = None
     """Mean US dollars of a question, at most."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether calls or cost have a limit."""
+        return self.max_calls is not None or self.max_cost is not None
 
     def allows(self, calls: Array, cost: Array) -> bool:
         """Whether these questions stay within the limits; an unknown cost is over any limit."""
@@ -87,12 +91,11 @@ class RoutingOption:
 
     def rows(self, index: Bools) -> RoutingOption:
         """Some of the items."""
-        return replace(self, difficulty=self.difficulty[index], outcomes=self.outcomes.rows(index))
+        return select(self, index)
 
     def under(self, paths: Ints) -> tuple[Array, Array]:
         """Right or wrong of each item on these paths, and its price."""
-        rows = np.arange(len(paths))
-        return self.outcomes.correct[rows, paths].astype(np.float64), self.outcomes.price[rows, paths]
+        return self.outcomes.under(paths)[0], self.outcomes.price[np.arange(len(paths)), paths]
 
 
 def fit_routing(
@@ -110,16 +113,15 @@ def fit_routing(
         goal: what to choose for.
     """
     best, most = None, (-np.inf, -np.inf)
-    limited = goal.max_calls is not None or goal.max_cost is not None
-    fine = limited or goal.kind != "balanced"
+    shares = SHARES if goal == BALANCED else FINE_SHARES
     for variant in variants:
-        for point in points(variant.difficulty, thresholds, FINE_SHARES if fine else SHARES):
-            right, price = variant.under(point.paths(variant.difficulty))
+        for point in points(variant.difficulty, thresholds, shares):
+            paths = point.paths(variant.difficulty)
+            right, price = variant.under(paths)
             merit = goal.merit(right, price)
-            if merit <= most or not (limited or goal.kind == "accuracy" or holds(right - today)):
+            if merit <= most or not (goal.limited or goal.kind == "accuracy" or holds(right - today)):
                 continue
-            _, calls, cost = variant.outcomes.under(point.paths(variant.difficulty))
-            if goal.allows(calls, cost):
+            if goal.allows(*variant.outcomes.under(paths)[1:]):
                 best, most = (variant, point), merit
     return best
 
@@ -140,17 +142,14 @@ def fit_by_gain(
     low, high = 0.0, 1.0
     chosen = dict.fromkeys(groups, Thresholds(1.0, 1.0))
     for _ in range(_BISECTIONS):
-        price = (low + high) / 2
-        found = {}
+        price, found = (low + high) / 2, {}
+        paths = np.zeros(len(option.difficulty), dtype=np.int64)
         for name, own in groups.items():
             values = gain[name] + np.outer(_GRID - option.difficulty[own].mean(), slope)
             values -= price * (mean_calls[name][1:] - mean_calls[name][0])
             found[name] = _as_thresholds(np.column_stack([np.zeros(len(_GRID)), values]).argmax(axis=1))
-        paths = np.zeros(len(option.difficulty), dtype=np.int64)
-        for name, own in groups.items():
             paths[own] = found[name].paths(option.difficulty[own])
-        _, calls, cost = option.outcomes.under(paths)
-        if goal.allows(calls, cost):
+        if goal.allows(*option.outcomes.under(paths)[1:]):
             high, chosen = price, found
         else:
             low = price
@@ -193,13 +192,9 @@ def choose_within_limit(
     fits = [partial(by_gain, option, each) for each in names for option in options] + [by_grid]
     size = len(options[0].difficulty)
     right = [_held_out_right(fit, size, experts) for fit in fits]
-    best = max(right, key=lambda each: float(each.mean()))
-    chosen = next(
-        fit
-        for fit, each in zip(fits, right, strict=True)
-        if (best - each).mean() <= 2 * standard_error(best - each)
-    )
-    return chosen(np.ones(size, dtype=bool))
+    behind = [max(right, key=np.mean) - each for each in right]
+    good = (fit for fit, lead in zip(fits, behind, strict=True) if lead.mean() <= 2 * standard_error(lead))
+    return next(good)(np.ones(size, dtype=bool))
 
 
 def _held_out_right(fit: Callable[[Bools], RoutingFit], size: int, experts: NDArray[np.str_] | None) -> Array:
@@ -279,10 +274,6 @@ def score(right: Array, price: Array) -> tuple[float, float]:
     """Accuracy per price (SPEC 2.7), and accuracy, which tells apart what costs nothing."""
     accuracy, cost = float(right.mean()), float(price.mean())
     return accuracy / cost if cost > 0 else np.inf, accuracy
-
-
-TOLERANCE = 0.05
-"""The accuracy that a cheaper setting may lose at the low end of its interval."""
 
 
 def rejection_reason(accuracy_gain: Interval, cost_change: Interval, tolerance: float = TOLERANCE) -> str | None:

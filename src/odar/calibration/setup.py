@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from odar.calibration.evidence import Evidence, FastAnswers
+from odar.calibration.evidence import Evidence, FastAnswers, select
 from odar.calibration.fusion_fit import FusionFit
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.alignment import Statistics
@@ -41,16 +41,14 @@ class PathOutcomes:
 
     def rows(self, index: Bools) -> PathOutcomes:
         """Return some of the items."""
-        return PathOutcomes(self.correct[index], self.calls[index], self.cost[index])
+        return select(self, index)
 
     def under(self, paths: Ints) -> tuple[Array, Array, Array]:
         """Return correctness, calls and cost of each item if it takes this path."""
         rows = np.arange(len(paths))
-        return (
-            self.correct[rows, paths].astype(np.float64),
-            self.calls[rows, paths].astype(np.float64),
-            self.cost[rows, paths],
-        )
+        every = (self.correct, self.calls, self.cost)
+        right, calls, cost = (each[rows, paths].astype(np.float64) for each in every)
+        return right, calls, cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +127,14 @@ class Setup:
 
         β and skills change nothing on rows without enough log-probabilities (SPEC 5.6): these are left out.
         """
-        fusion, candidates = (
-            Fusion(self.rule, self.fusion.beta, self.missing_limit),
-            self.align(evidence.candidates),
-        )
-        parts = []
+        fusion = Fusion(self.rule, self.fusion.beta, self.missing_limit)
+        candidates, parts = self.align(evidence.candidates), []
         for path in (MEDIUM, HARD):
             read = self.simulate(evidence, np.full(len(evidence), path)).read
             view = fusion.compare(candidates, read)
-            groups, s = candidates.answers.among(view.scored)
-            everything = Votes(view.energy, groups, evidence.correct & view.scored, similarity=s)
-            parts.append(everything.rows(~view.ladder))
+            groups, similarity = candidates.answers.among(view.scored)
+            votes = Votes(view.energy, groups, evidence.correct & view.scored, similarity=similarity)
+            parts.append(votes.rows(~view.ladder))
         return Votes.join(parts, tuple(source_columns(candidates)))
 
     @property
@@ -158,9 +153,10 @@ class Setup:
         """Return the posterior after each fast answer; NaN if the answer shows nothing."""
         return posterior.predict(replace(fast.signals, prior=prior), self.tables)
 
-    def reconsider(self, prior: Array, posterior: Array, fast: FastAnswers) -> Array:
+    def reconsider(self, posterior: PosteriorDifficulty, prior: Array, fast: FastAnswers) -> Array:
         """Return the posterior, but the prior if a fast answer shows nothing or is not waited for."""
-        return replace(self.routing, looks=True, enabled=True).route(prior, posterior).difficulty
+        looked = self.look(posterior, prior, fast)
+        return replace(self.routing, looks=True, enabled=True).route(prior, looked).difficulty
 
 
 def source_columns(candidates: CandidateArrays) -> list[int]:

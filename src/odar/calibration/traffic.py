@@ -9,7 +9,7 @@ follow the difficulties: as many questions as before take each path, though not 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,7 @@ import numpy as np
 
 from odar.calibration.evidence import FastAnswers, statistics_of
 from odar.calibration.fit import Incumbents
-from odar.calibration.parts import Part, fit_estimator_part
-from odar.calibration.posterior_fit import fit_posterior_part
+from odar.calibration.parts import Part, fit_estimator_part, fit_posterior_part
 from odar.calibration.setup import Setup
 from odar.difficulty.estimator import LearnedEstimator
 from odar.difficulty.features import FEATURES
@@ -85,39 +84,38 @@ def read_traffic(
     """
     energies: dict[Step, list[float]] = defaultdict(list)
     every: list[AnswerSignals] = []
-    known: list[tuple[AnswerSignals, bool]] = []
-    features: list[Sequence[float]] = []
+    known: list[tuple[AnswerSignals, bool, list[float]]] = []
     traces = marked = 0
     for row in rows:
-        document = row["document"]
+        document, feedback = row["document"], row["feedback"]
         if document["verdict"] is None or not _same_agents(document, sources):
             continue
         traces += 1
-        marked += row["feedback"] is not None
-        fast: AnswerSignals | None = None
+        marked += feedback is not None
         for candidate in document["candidates"]:
-            step, energy = Step(candidate["step"]), _free_energy(candidate, varentropy_weight)
-            energies[step].append(energy)
-            if step is Step.ANSWER and fast is None:
-                fast = _signals(document["decision"], candidate)
-                every.append(fast)
-        wrong = None if row["feedback"] is None else fast_is_wrong(document, row["feedback"]["correct"])
-        phi = _features(document)
-        if wrong is None or fast is None or (estimator is not None and phi is None):
+            energies[Step(candidate["step"])].append(_free_energy(candidate, varentropy_weight))
+        answered = [each for each in document["candidates"] if each["step"] == Step.ANSWER]
+        if not answered:
             continue
-        known.append((fast, wrong))
-        features.append(phi or ())
-    table = np.array(features, dtype=np.float64) if estimator is not None and features else None
-    signals = SignalArrays.of([fast for fast, _ in known])
-    prior = signals.prior if estimator is None or table is None else estimator.predict(table)
-    wrong_answers = np.array([wrong for _, wrong in known], dtype=bool)
+        every.append(_signals(document["decision"], answered[0]))
+        wrong = None if feedback is None else fast_is_wrong(document, feedback["correct"])
+        shares = document["decision"]["estimate"]["contributions"]
+        recorded = [name for name, _, _ in shares] == list(FEATURES)  # φ(x), whatever the estimator's weights were
+        if wrong is not None and (recorded or estimator is None):
+            known.append((every[-1], wrong, [float(value) for _, value, _ in shares]))
+    signals = SignalArrays.of([fast for fast, _, _ in known])
+    features, prior = None, signals.prior
+    if estimator is not None and known:
+        features = np.array([phi for _, _, phi in known])
+        prior = estimator.predict(features)
+    wrong_answers = np.array([wrong for _, wrong, _ in known], dtype=bool)
     answers = FastAnswers(
         prior=prior,
         signals=replace(signals, prior=prior),
         wrong=wrong_answers,
         gain=wrong_answers.astype(np.float64),  # what the slow model would have said is not known
         effort=np.full(len(known), np.nan),
-        features=table,
+        features=features,
     )
     by_step = {step: np.array(values, dtype=np.float64) for step, values in energies.items()}
     return Traffic(traces, marked, answers, by_step, SignalArrays.of(every))
@@ -205,21 +203,13 @@ def _signals(decision: Mapping[str, Any], candidate: Mapping[str, Any]) -> Answe
     """Return the signals that routing used; if it did not look at the answer, those in the trace."""
     prior, look = float(decision["estimate"]["difficulty"]), decision.get("look")
     if look is not None:
-        seen = {name: float(value) for name, value, _ in look["signals"] if name != "prior" and value is not None}
-        length, mean, answer, agreement = (
-            seen.get(name) for name in ("length", "mean_logprob", "answer_logprob", "agreement")
-        )
-        kind, finished = AnswerKind(look["kind"]), look["finished"]
-        return AnswerSignals(kind, prior, look["stated"], length, mean, answer, agreement, finished)
+        seen = {name: float(value) for name, value, _ in look["signals"] if value is not None}
+        names = ("length", "mean_logprob", "answer_logprob", "agreement")
+        signals = {name: seen.get(name) for name in names}
+        kind = AnswerKind(look["kind"])
+        return AnswerSignals(kind, prior, stated=look["stated"], finished=look["finished"], **signals)
     control = set(candidate["control"])
     logprobs = [v for i, v in enumerate(candidate["logprobs"]) if v is not None and i not in control]
     mean = sum(logprobs) / len(logprobs) if logprobs else None
-    return AnswerSignals(
-        AnswerKind.REASONED, prior, candidate.get("stated", True), float(candidate["text_characters"]), mean
-    )
-
-
-def _features(document: Mapping[str, Any]) -> list[float] | None:
-    """φ(x) as it was recorded, whatever the estimator's weights were."""
-    shares = document["decision"]["estimate"]["contributions"]
-    return [float(value) for _, value, _ in shares] if [name for name, _, _ in shares] == list(FEATURES) else None
+    stated, length = candidate.get("stated", True), float(candidate["text_characters"])
+    return AnswerSignals(AnswerKind.REASONED, prior, stated, length, mean)

@@ -106,7 +106,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     places={name: PLACES.get(name, f"odar.cli.{name}:command") for name in COMMANDS},
     sections=SECTIONS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "show_default": True},
     epilog='Try: odar ask "Is Paris the capital of France?"   (needs no key)',
 )
 @click.version_option(__version__, prog_name="odar")

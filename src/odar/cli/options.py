@@ -42,11 +42,14 @@ class Finite(click.FloatRange):
         return number
 
 
+FILE, COUNT, USD = UserPath(), click.IntRange(min=1), Finite(min=0)
+
+
 def settings_options(command: F) -> F:
     """Adds --profile, --config and --set; the command receives `settings`."""
 
     @click.option("--profile", metavar="NAME", help="local, tiny, custom, open, paper, or a TOML file.")
-    @click.option("--config", type=UserPath(), metavar="FILE", help="Settings file. Default: ./odar.toml.")
+    @click.option("--config", type=FILE, metavar="FILE", help="Settings file. Default: ./odar.toml.")
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
@@ -56,6 +59,21 @@ def settings_options(command: F) -> F:
         return command(*args, settings=settings, **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
+
+
+def json_option(what: str = "Print a JSON object.") -> Callable[[F], F]:
+    """Adds --json; the command receives `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=what)
+
+
+def spending_options(concurrency: int) -> Callable[[F], F]:
+    """Adds --concurrency, --budget and --yes, for commands that ask many questions."""
+    options = (
+        click.option("--concurrency", type=COUNT, default=concurrency, help="Number of concurrent questions."),
+        click.option("--budget", type=USD, metavar="USD", help="Stop before this is spent."),
+        click.option("--yes", is_flag=True, help="Do not ask before spending money."),
+    )
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def parse_sets(sets: tuple[str, ...]) -> dict[str, Any]:

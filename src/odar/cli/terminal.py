@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from odar.policy.answers import find_answer
@@ -15,6 +15,8 @@ _REPLACEMENTS: dict[int, str] = {
     **{code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"},
     ord("\r"): "",  # half of a line end, or meant to overwrite the line
 }
+WIDTH = 80
+"""Columns of what is shown on a terminal."""
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -68,3 +70,22 @@ def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **optio
     for title in columns:
         table.add_column(title, justify="right" if title in right else "left", **options)
     return table
+
+
+def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False, gap: int = 2, labels: int = 0) -> None:
+    """Print a name and a text on each line; long texts are folded to 80 columns."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, gap))
+    table.add_column(style="bold", min_width=labels)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(flat(value)))
+    Console(stderr=stderr, width=WIDTH, highlight=False, markup=False).print(table)
+
+
+def flat(text: str) -> str:
+    """The text on one line, without control characters."""
+    return " ".join(strip_control_chars(text).split())

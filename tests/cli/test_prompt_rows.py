@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.calibration.prompt_trial import prompt_results
+from odar.cli.calibrate_report import prompt_rows
 from odar.recording.schema import Attempt
 from odar.types import Step, Usage
 
@@ -21,12 +21,12 @@ def attempt(score, tokens, finish="stop", stated=True):
 
 def test_accuracy_is_weighed_against_tokens():
     items = [Item(attempt(1.0, 30)), Item(attempt(0.0, 50, "length", stated=False)), Item(attempt(1.0, 40))]
-    (found,) = prompt_results("mine", items)
-    assert (found.prompts, found.step, found.answers) == ("mine", "answer", 3)
-    assert (found.accuracy, found.tokens) == (pytest.approx(2 / 3), 40)
-    assert found.accuracy_per_100_tokens == pytest.approx(5 / 3)
-    assert (found.cut_off, found.unstated) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    (found,) = prompt_rows("mine", items)
+    assert (found["prompts"], found["step"], found["answers"]) == ("mine", "answer", 3)
+    assert (found["accuracy"], found["tokens"]) == (pytest.approx(2 / 3), 40)
+    assert found["accuracy_per_100_tokens"] == pytest.approx(5 / 3)
+    assert (found["cut_off"], found["unstated"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
 
 
 def test_steps_without_answers_are_left_out():
-    assert prompt_results("mine", []) == []
+    assert prompt_rows("mine", []) == []
