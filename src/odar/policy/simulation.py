@@ -6,14 +6,14 @@ decides is in `path`, `stopping` and `fusion`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from odar.policy.fusion import FAST, SOLVE, VERIFY, CandidateArrays, Fusion
 from odar.policy.path import HARD, MEDIUM, SIMPLE
 from odar.policy.rules import Bools, Ints
-from odar.policy.stopping import SamplesTaken, Stopping
+from odar.policy.stopping import Stopping
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,10 @@ def simulate(
         stopping: when the Hard path stops.
         samples: slow samples of the Hard path, at most.
     """
-    hard = (path == HARD)[:, None]
-    taken = sample(candidates, stopping, samples if hard.any() else 0)
-    column = np.arange(candidates.present.shape[1])
-    read = hard & taken.read
-    asked = hard & (column >= SOLVE) & (column < SOLVE + taken.asked[:, None])
+    hard, solves = path == HARD, np.arange(candidates.present.shape[1]) - SOLVE
+    read, taken = sample(candidates, stopping, samples if hard.any() else 0)
+    read &= hard[:, None]
+    asked = hard[:, None] & (solves >= 0) & (solves < taken[:, None])
     for mask in (read, asked):
         mask[:, FAST] = True
         mask[:, VERIFY] = path == MEDIUM
@@ -60,20 +59,27 @@ def simulate(
     view = fusion.compare(candidates, read)
     winner = np.where(path == SIMPLE, FAST, fusion.choose_rows(candidates, read))
     scored = view.eligible & (view.by_surrogate & (path != SIMPLE))[:, None]
-    slow = np.where(path == HARD, taken.asked, path == MEDIUM)
-    calls = 1 + slow + scored.sum(axis=1)
-    return Simulation(path, asked, read, scored, winner, np.where(path == HARD, taken.waves, 0), calls)
+    calls = 1 + np.where(hard, taken, path == MEDIUM) + scored.sum(axis=1)
+    waves = np.where(hard, 1 + (taken > stopping.first_size(samples)), 0)
+    return Simulation(path, asked, read, scored, winner, waves, calls)
 
 
-def sample(candidates: CandidateArrays, stopping: Stopping, samples: int) -> SamplesTaken:
-    """Take slow samples of every question until its vote is settled; masks are over all columns."""
+def sample(candidates: CandidateArrays, stopping: Stopping, samples: int) -> tuple[Bools, Ints]:
+    """Take recorded slow samples in their order until the vote is settled: what `agents` does, as arrays.
 
-    def whole(solves: Bools) -> Bools:
-        mask = np.zeros(candidates.present.shape, dtype=bool)
-        mask[:, SOLVE:] = solves
-        return mask
+    Returns (N, M) those that take part in the choice, and (N,) how many were asked for and paid: a wave is paid
+    whole, even if its first samples settle it. A sample that was not recorded was asked for and failed.
+    """
+    solves, first = np.arange(candidates.present.shape[1]) - SOLVE, stopping.first_size(samples)
+    read = candidates.present & (solves >= 0) & (solves < first)
 
-    found = stopping.simulate(
-        candidates.present[:, SOLVE:], samples, lambda read: candidates.votes(whole(read))[:, SOLVE:, SOLVE:]
-    )
-    return replace(found, read=whole(found.read))
+    def settled() -> Bools:
+        return stopping.settled_rows(candidates.votes(read), samples - read.sum(axis=1))
+
+    # the agent that gave nothing in the first wave is not asked again
+    goes_on = read.any(axis=1) & ~settled() if first < samples else np.zeros(len(read), dtype=bool)
+    asked = np.where(goes_on, samples, first)
+    for each in range(SOLVE + first, min(SOLVE + samples, len(solves))):
+        read[:, each] = candidates.present[:, each] & goes_on
+        goes_on &= ~(settled() & candidates.present[:, each])
+    return read, asked

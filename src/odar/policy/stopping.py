@@ -1,6 +1,5 @@
 """When to stop sampling: once the leading answer cannot plausibly be overtaken (SPEC 5.12).
 
-`Stopping.settled` decides about one question while its samples arrive, `Stopping.simulate` about recorded samples.
 Free text has no votes to count: there a sample supports each answer to the degree s that they are similar (SPEC
 5.15), and a rival counts to the degree 1 − s that it is another answer than the leader. If s is 0 or 1, these are
 the votes.
@@ -8,7 +7,6 @@ the votes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import comb
@@ -34,18 +32,6 @@ def lead_is_real(leader: int, runner_up: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class SamplesTaken:
-    """What the Hard path does with recorded samples, as arrays over questions."""
-
-    read: Bools
-    """(N, M) samples that take part in the choice."""
-    asked: Ints
-    """(N,) samples that were asked for and paid: a wave is paid whole, even if its first samples settle it."""
-    waves: Ints
-    """(N,) requests, if one request gives several samples."""
-
-
-@dataclass(frozen=True, slots=True)
 class Stopping:
     """How the Hard path samples: a first wave, then the rest unless the vote is settled.
 
@@ -60,43 +46,20 @@ class Stopping:
 
     def settled(self, votes: Array, remaining: int) -> bool:
         """Return whether votes, (n, n) s between the answers, settle it with so many samples still to come."""
-        return self.confidence is not None and bool(self._settled(votes[None], np.array([remaining]))[0])
+        return bool(self.settled_rows(votes[None], np.array([remaining]))[0])
 
     def first_size(self, samples: int) -> int:
         """Return the size of the first wave, of so many samples in all."""
         return samples if self.confidence is None else min(self.first_wave, samples)
 
-    def simulate(self, present: Bools, samples: int, votes: Callable[[Bools], Array]) -> SamplesTaken:
-        """Take recorded samples in their order until the vote is settled: what `agents` does, as arrays.
-
-        Args:
-            present: (N, M) the samples that were recorded, in the order in which they are taken; a sample that is
-                absent was asked for and failed.
-            samples: how many are taken at most.
-            votes: (N, M, M) s between the samples if these have been read; 0 for what does not vote.
-        """
-        count, width = present.shape
-        first = self.first_size(samples)
-        column = np.arange(width)
-        read = present & (column < first)
-        if first == samples:
-            return SamplesTaken(read, np.full(count, samples), np.ones(count, dtype=np.int64))
-        # the agent that gave nothing in the first wave is not asked again
-        open_ = ~self._settled(votes(read), samples - read.sum(axis=1)) & read.any(axis=1)
-        waves, asked = np.where(open_, 2, 1), np.where(open_, samples, first)
-        for each in range(first, min(samples, width)):
-            read = read | (present & open_[:, None] & (column == each))
-            open_ &= ~(self._settled(votes(read), samples - read.sum(axis=1)) & present[:, each])
-        return SamplesTaken(read, asked, waves)
-
-    def _settled(self, s: Array, remaining: Ints) -> Bools:
-        """Return whether (N, M, M) similarities settle the answers; a row of zeros is no vote."""
-        if not s.shape[1]:
+    def settled_rows(self, s: Array, remaining: Ints) -> Bools:
+        """Return whether (N, M, M) similarities settle the answers of N questions; a row of zeros is no vote."""
+        if not s.shape[1] or self.confidence is None:
             return np.zeros(len(s), dtype=bool)
         support = s.sum(axis=2)
         rival = ((1 - s) * support[:, None, :]).max(axis=2)
         certain = support > rival + remaining[:, None] + TIE
-        likely = _interpolated(support, rival) >= (self.confidence or 0.0) - TIE
+        likely = _interpolated(support, rival) >= self.confidence - TIE
         return np.asarray(((support > 0) & (certain | likely)).any(axis=1))
 
 
