@@ -292,7 +292,7 @@ def pair(recording: Path) -> dict[str, Any]:
     """The Hard path against one slow answer on the free text of a recorded pair of models."""
     opened = open_recording(recording)
     settings = load_settings(opened.header.settings["profile"])
-    fusion = Fusion(settings.fusion.rule, settings.fusion.beta, settings.fusion.missing_limit)
+    fusion = Fusion(settings.fusion.rule, settings.fusion.beta)
     found: dict[str, Any] = {}
     items = [item for item in opened.items() if item.attempts]
     free = [

@@ -42,7 +42,7 @@ def test_profiles_carry_the_constants_of_the_spec():
         calibrated = settings.origins["routing", "tau1"].startswith("calibration")
         taus = (settings.routing.tau1, settings.routing.tau2)
         assert (calibrated or taus == (0.3, 0.7), settings.routing.samples) == (True, 5)
-        assert (settings.fusion.varentropy_weight, settings.fusion.missing_limit) == (0.1, 0.2)
+        assert settings.fusion.varentropy_weight == 0.1
         assert settings.limits.deadline_s == (360 if name == "local" else 120)  # five slow samples on two cores
     paper = load_settings("paper", environ={})
     assert (paper.fast.temperature, paper.fast.top_p, paper.fast.max_tokens, paper.fast.timeout_s) == (

@@ -174,7 +174,7 @@ class Components:
             if (known := calibrated.find(self.source(card.name, step, scorer))) is not None
         }
         prepare_similarity(fusion.similarity)
-        self.fusion = Fusion(fusion.rule, fusion.beta, fusion.missing_limit, skills, similarity=fusion.similarity)
+        self.fusion = Fusion(fusion.rule, fusion.beta, skills, fusion.similarity)
         surrogate = Surrogate.of(self.settings, self.scorer, self.fusion)
         self.judge = Judge(self.fusion, self.scorer, surrogate, LLMJudge.of(self.settings, self.fusion))
         self.sampler = Sampler(Stopping(fusion.stop_confidence, fusion.first_wave), self.fusion)

@@ -113,7 +113,6 @@ class FusionSettings:
         le=1,
     )
     first_wave: int = setting("slow samples before sampling may first stop", 3, ge=1)
-    missing_limit: float = setting("share of tokens without log-probs up to which free energy decides", ge=0, le=1)
     surrogate: str = setting("model that scores the answers of models without log-probs; empty: no model", "")
     similarity: str = setting(
         "how free text is compared: lexical, minilm (after `odar pull all-minilm-l6-v2`) or none", "lexical"

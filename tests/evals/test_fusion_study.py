@@ -37,7 +37,7 @@ def test_rules_differ_as_they_should(tmp_path):
         ),
         0.1,
     )
-    results = {result.rule: result for result in apply_rules(questions, 0.0, 0.2, seed=0)}
+    results = {result.rule: result for result in apply_rules(questions, 0.0, seed=0)}
     assert results["fep β=0"].accuracy == results["majority"].accuracy
     assert results["fep β=0"].against_majority.value == 0.0
     assert results["fep β=inf (argmin)"].accuracy.value == 0.75

@@ -34,7 +34,7 @@ def sure_is_right(seed, count):
 
 def test_a_rule_fitted_to_other_questions_finds_what_tells(tmp_path):
     questions = samples(tmp_path, sure_is_right(0, 40))
-    fitted = held_out(questions, 0.2, seed=0)
+    fitted = held_out(questions, seed=0)
     assert fitted.right.tolist() == [1.0] * 40
     assert fitted.beta > 0.5
     assert right_by(questions, Fusion("majority")).sum() == 0
@@ -52,7 +52,7 @@ def test_no_question_is_judged_by_a_rule_that_knows_it(tmp_path):
                 "candidates": [candidate(1 if first else 2, -0.5, "a"), candidate(2 if first else 1, -0.5, "b")],
             }
         )
-    fitted = held_out(samples(tmp_path, rows), 0.2, seed=0)
+    fitted = held_out(samples(tmp_path, rows), seed=0)
     assert fitted.right.mean() < 0.56
 
 
@@ -64,7 +64,7 @@ def test_skills_are_those_of_the_agents_where_a_model_is_both(tmp_path):
         }
         for i in range(60)
     ]
-    fitted = held_out(samples(tmp_path, rows), 0.2, seed=0)
+    fitted = held_out(samples(tmp_path, rows), seed=0)
     assert set(fitted.skills) == {"m (fast)", "m (slow)"}
     assert fitted.skills["m (fast)"] > fitted.skills["m (slow)"]
     assert fitted.right.mean() > 0.8
@@ -76,7 +76,7 @@ def test_models_go_by_their_names_whatever_their_order_and_number(tmp_path):
     for i in range(60):
         found = [candidate(1, -0.5, "good"), candidate(2, -0.5, "bad"), candidate(2, -0.5, "bad")][: 2 + i % 2]
         rows.append({"gold": "1", "candidates": [found[j] for j in rng.permutation(len(found))]})
-    fitted = held_out(samples(tmp_path, rows), 0.2, seed=0)
+    fitted = held_out(samples(tmp_path, rows), seed=0)
     assert fitted.skills["good"] == 1.0
     assert fitted.skills["bad"] < 0.5
     assert fitted.right.mean() == 1.0
@@ -93,23 +93,23 @@ def test_without_log_probabilities_the_ladder_decides_as_ever(tmp_path):
             ],
         }
     ] * 40
-    assert held_out(samples(tmp_path, rows), 0.2, seed=0).right.mean() == 1.0
+    assert held_out(samples(tmp_path, rows), seed=0).right.mean() == 1.0
 
 
 def test_too_few_questions_are_not_fitted_to(tmp_path):
-    assert held_out(samples(tmp_path, sure_is_right(0, 29)), 0.2, seed=0) is None
+    assert held_out(samples(tmp_path, sure_is_right(0, 29)), seed=0) is None
 
 
 def test_the_same_seed_is_the_same_result(tmp_path):
     questions = samples(tmp_path, sure_is_right(3, 40))
-    a, b = (held_out(questions, 0.2, seed=5) for _ in range(2))
+    a, b = (held_out(questions, seed=5) for _ in range(2))
     assert (a.right.tolist(), a.beta, a.skills) == (b.right.tolist(), b.beta, b.skills)
 
 
 def test_the_fitted_rule_stands_beside_the_others(tmp_path):
     questions = samples(tmp_path, sure_is_right(0, 40))
-    results = {r.rule: r for r in apply_rules(questions, 0.0, 0.2, 0, held_out(questions, 0.2, 0).right)}
+    results = {r.rule: r for r in apply_rules(questions, 0.0, 0, held_out(questions, 0).right)}
     assert results["fep fitted"].against_majority.value == 1.0
     assert results["fep fitted"].against_argmin.value == 0.0
-    assert "fep fitted" not in {r.rule for r in apply_rules(questions, 0.0, 0.2, 0)}
+    assert "fep fitted" not in {r.rule for r in apply_rules(questions, 0.0, 0)}
     assert results["fep β=0"].accuracy.value == pytest.approx(0.0)

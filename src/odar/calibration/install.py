@@ -44,7 +44,6 @@ def incumbents(odar: Odar) -> Incumbents:
         clearly_hard=routing.clearly_hard,
         surrogate=tuple(find(source) for source in source_list(odar, surrogate)) if surrogate else None,
         rule=odar.fusion.rule,
-        missing_limit=odar.fusion.missing_limit,
         similarity=odar.fusion.similarity,
         stopping=odar.sampler.stopping,
         samples=routing.samples,

@@ -68,7 +68,6 @@ class Setup:
     surrogate: tuple[Statistics | None, ...] | None = None
     """Of a surrogate's scores of the same three (SPEC 5.6); None if there is no surrogate."""
     rule: str = "fep"
-    missing_limit: float = 0.2
     similarity: str = "lexical"
     """How free text is compared (SPEC 5.15); the evidence must have been made with the same."""
     stopping: Stopping = NEVER_STOP
@@ -119,7 +118,7 @@ class Setup:
 
     def simulate(self, evidence: Evidence, path: Ints) -> Simulation:
         """Take the given path with each item."""
-        fusion = Fusion(self.rule, self.fusion.beta, self.missing_limit, similarity=self.similarity)
+        fusion = Fusion(self.rule, self.fusion.beta, similarity=self.similarity)
         return simulate(self.align(evidence.candidates), path, fusion, self.stopping, self.samples)
 
     def votes(self, evidence: Evidence) -> Votes:
@@ -127,7 +126,7 @@ class Setup:
 
         β and skills change nothing on rows without enough log-probabilities (SPEC 5.6): these are left out.
         """
-        fusion = Fusion(self.rule, self.fusion.beta, self.missing_limit)
+        fusion = Fusion(self.rule, self.fusion.beta)
         candidates, parts = self.align(evidence.candidates), []
         for path in (MEDIUM, HARD):
             read = self.simulate(evidence, np.full(len(evidence), path)).read

@@ -222,11 +222,9 @@ def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: 
     """
     fusion = settings.fusion
     questions = load_fusion_items(recording, fusion.varentropy_weight, split or "")
-    fitted = held_out(questions, fusion.missing_limit, seed)
-    results = apply_rules(
-        questions, fusion.beta, fusion.missing_limit, seed, None if fitted is None else fitted.right
-    )
-    best = Fusion(fusion.rule, fusion.beta, fusion.missing_limit)
+    fitted = held_out(questions, seed)
+    results = apply_rules(questions, fusion.beta, seed, None if fitted is None else fitted.right)
+    best = Fusion(fusion.rule, fusion.beta)
     sizes = sum(len(question.candidates) for question in questions) / len(questions)
     levels = ((1.0, 1), (0.9, 1), (0.8, fusion.first_wave), (0.8, 1))
     stops = [stop_early(questions, best, level, first, seed) for level, first in levels]

@@ -84,20 +84,19 @@ def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = 
 
 
 def apply_rules(
-    questions: Sequence[FusionItem], beta: float, missing_limit: float, seed: int, fitted: Array | None = None
+    questions: Sequence[FusionItem], beta: float, seed: int, fitted: Array | None = None
 ) -> list[RuleResult]:
     """Compare every registered rule, the paper's argmin, and the mean candidate.
 
     Args:
         questions: the recorded candidates.
         beta: β of the answer free energy, as configured.
-        missing_limit: largest share of tokens without log-probs for which free energy is used.
         seed: random seed for the bootstrap.
         fitted: 1 where a rule that was fitted to other questions is right, to be compared too.
     """
     argmin = "fep β=inf (argmin)"
-    settings = {f"fep β={beta:g}": Fusion("fep", beta, missing_limit), argmin: Fusion("fep")}
-    settings |= {name: Fusion(name, missing_limit=missing_limit) for name in sorted(RULES.names()) if name != "fep"}
+    settings = {f"fep β={beta:g}": Fusion("fep", beta), argmin: Fusion("fep")}
+    settings |= {name: Fusion(name) for name in sorted(RULES.names()) if name != "fep"}
     right = {name: right_by(questions, fusion) for name, fusion in settings.items()}
     if fitted is not None:
         right["fep fitted"] = fitted
@@ -185,7 +184,7 @@ class HeldOut:
     """w of each source, fitted to all questions; the source is the model, and the agent where a model is both."""
 
 
-def held_out(questions: Sequence[FusionItem], missing_limit: float, seed: int) -> HeldOut | None:
+def held_out(questions: Sequence[FusionItem], seed: int) -> HeldOut | None:
     """Fit on four folds and choose on the fifth, for each fold; None if there are too few questions."""
     if len(questions) < FEWEST:
         return None
@@ -194,15 +193,15 @@ def held_out(questions: Sequence[FusionItem], missing_limit: float, seed: int) -
     right = np.zeros(len(questions))
     for number in range(FOLDS):
         test = np.flatnonzero(fold == number).tolist()
-        fusion = _fitted(votes.rows(fold != number), sources, missing_limit)
+        fusion = _fitted(votes.rows(fold != number), sources)
         right[test] = right_by([questions[i] for i in test], fusion)
-    whole = _fitted(votes, sources, missing_limit)
+    whole = _fitted(votes, sources)
     return HeldOut(right, whole.beta, {_name(source, sources): whole.skills[source] for source in set(sources)})
 
 
-def _fitted(votes: Votes, sources: Sequence[Source], missing_limit: float) -> Fusion:
+def _fitted(votes: Votes, sources: Sequence[Source]) -> Fusion:
     fit = fit_fusion(votes)
-    return Fusion("fep", fit.beta, missing_limit, dict(zip(sources, fit.skills.tolist(), strict=True)))
+    return Fusion("fep", fit.beta, dict(zip(sources, fit.skills.tolist(), strict=True)))
 
 
 def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:

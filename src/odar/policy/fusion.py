@@ -40,6 +40,8 @@ from odar.types import Candidate, Role, Step, Verdict
 
 FAST, VERIFY, SOLVE = range(3)
 """Columns of arrays over recorded questions: the fast answer, the verification, the first of the slow samples."""
+MISSING_LIMIT = 0.2
+"""The share of tokens without log-probs that free energy tolerates (SPEC 5.6)."""
 _WINDOW = 32
 """Tokens over which DeepConf-style confidence is averaged."""
 _CHARACTERS_PER_TOKEN = 4
@@ -53,14 +55,12 @@ class Fusion:
     Args:
         rule: the name of a rule in `RULES`.
         beta: β of the answer free energy (SPEC 5.10).
-        missing_limit: the share of tokens without log-probs that free energy tolerates (SPEC 5.6).
         skills: w_m, the prior weight of each model at each step (SPEC 5.10b); 1 if none is given.
         similarity: how free text is compared, by a name of `SIMILARITIES` (SPEC 5.15); `none` compares it exactly.
     """
 
     rule: str = "fep"
     beta: float = np.inf
-    missing_limit: float = 0.2
     skills: Mapping[tuple[str, Step], float] = field(default_factory=dict)
     similarity: str = "lexical"
 
@@ -120,14 +120,14 @@ class Fusion:
 
     def needs_surrogate(self, candidates: Sequence[Candidate]) -> bool:
         """Return whether free energy cannot decide between these eligible candidates by their own log-probs."""
-        return len(candidates) > 1 and missing_share(candidates) > self.missing_limit
+        return len(candidates) > 1 and missing_share(candidates) > MISSING_LIMIT
 
     def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
         """Pick among eligible candidates, which are in the order in which exact ties are broken."""
         if len(candidates) == 1:
             return Verdict(0, "only", "the only candidate", (1.0,))
         missing = missing_share(candidates)
-        if missing > self.missing_limit:
+        if missing > MISSING_LIMIT:
             why = f"{missing:.0%} of the tokens have no log-probabilities"
             return self._without_energy(candidates, why, question)
         scored = [i for i, candidate in enumerate(candidates) if candidate.energy is not None]
@@ -237,7 +237,7 @@ class Fusion:
         able = candidates.eligible(among)
         total, missing = (np.where(able, each, 0).sum(axis=1) for each in (candidates.total, candidates.missing))
         share = np.divide(missing, total, out=np.ones(len(able)), where=total > 0)
-        silent = (able.sum(axis=1) > 1) & (share > self.missing_limit)
+        silent = (able.sum(axis=1) > 1) & (share > MISSING_LIMIT)
         by_surrogate = silent & (np.isfinite(candidates.surrogate) | ~able).all(axis=1)
         column = by_surrogate[:, None]
         energy = np.where(column, candidates.surrogate, candidates.energy)

@@ -132,8 +132,7 @@ def facts_of(odar: Odar) -> dict[str, Any]:
     }
     if settings.fusion.surrogate:
         card = settings.card(settings.fusion.surrogate)
-        limit = settings.fusion.missing_limit
-        facts["surrogate"] = {**_card_facts(odar, card), "name": card.name, "missing_limit": limit}
+        facts["surrogate"] = {**_card_facts(odar, card), "name": card.name}
     return dict(json.loads(json.dumps(facts)))
 
 

@@ -61,8 +61,6 @@ CASES = {
     "tau1=0,tau2=0,mode=prior": {"routing__tau1": 0.0, "routing__tau2": 0.0, "routing__mode": "prior"},
     "tau1=0,tau2=1,mode=prior": {"routing__tau1": 0.0, "routing__tau2": 1.0, "routing__mode": "prior"},
     "lambda=0.7": {"fusion__varentropy_weight": 0.7},  # without statistics: everything is compared raw
-    "missing_limit=0.6": {"fusion__missing_limit": 0.6},
-    "missing_limit=0": {"fusion__missing_limit": 0.0},
     **{
         f"rule={rule}": {"fusion__rule": rule}
         for rule in ("majority", "max_confidence", "mean_logprob", "deepconf")

@@ -53,7 +53,6 @@ class Setting:
     lam: float
     """λ of F = E + λ·V."""
     beta: float
-    missing_limit: float
     similarity: str
     """How free text is compared: as recorded, or `none` for exact comparison (SPEC 5.15)."""
     stop: float | None
@@ -95,7 +94,6 @@ class Setting:
             rule=fusion["rule"],
             lam=fusion["varentropy_weight"],
             beta=float(fusion["beta"]),
-            missing_limit=fusion["missing_limit"],
             similarity=fusion.get("similarity", "lexical"),
             stop=fusion["stop_confidence"],
             first_wave=fusion["first_wave"],
@@ -198,7 +196,7 @@ def choose(arrays: PanelArrays, setting: Setting, present: Bools) -> Ints:
 def fusion_of(setting: Setting) -> Fusion:
     """Return the fusion policy of a setting."""
     rule = "fep" if setting.rule == NO_FUSION else setting.rule
-    return Fusion(rule, setting.beta, setting.missing_limit, similarity=setting.similarity)
+    return Fusion(rule, setting.beta, similarity=setting.similarity)
 
 
 def first_slow(present: Bools) -> Ints:
