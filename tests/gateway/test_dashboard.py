@@ -64,8 +64,6 @@ def test_the_overview_holds_together(busy):
     assert all(len(point["at"]) == len("2026-11-15T10") for point in view["timeline"])
     routed = view["difficulty"]["routed"]
     assert sum(map(sum, routed.values())) == 120 - view["paths"]["none"]["queries"]
-    slow = view["paths"]["medium"]["queries"] + 5 * view["paths"]["hard"]["queries"]
-    assert view["slow"]["calls"] + view["slow"]["cost_unknown"] == slow
     assert view["cost_unknown"] > 0
 
 

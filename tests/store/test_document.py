@@ -92,12 +92,12 @@ def test_everything_is_stored_with_content(record):
     json.loads(body, parse_constant=pytest.fail)  # strict JSON: no NaN, no Infinity
     document = loads(body)
     assert document["query"]["text"] == record.query.text
-    assert [candidate["text"] for candidate in document["candidates"]] == [c.text for c in record.candidates]
+    assert [candidate["text"] for candidate in document["candidates"]] == [c.text for c in record.trace.candidates]
     assert [candidate["tokens"] for candidate in document["candidates"]] == [
-        [token.text for token in c.tokens] for c in record.candidates
+        [token.text for token in c.tokens] for c in record.trace.candidates
     ]
-    assert document["spend"] == dataclasses.asdict(record.spend)
-    assert [call["cost_usd"] for call in document["calls"]] == [call.cost_usd for call in record.calls]
+    assert document["spend"] == dataclasses.asdict(record.trace.spend)
+    assert [call["cost_usd"] for call in document["calls"]] == [call.cost_usd for call in record.trace.calls]
 
 
 @given(decisions)

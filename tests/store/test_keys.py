@@ -17,7 +17,6 @@ from odar.store.keys import (
     all_keys,
     create_key,
     digest_of,
-    new_secret,
     revoke_key,
     spent_by_keys,
 )
@@ -34,7 +33,7 @@ def news(monkeypatch):
 
 
 def ring(limits: KeyLimits | None = None) -> tuple[KeyCache, Key, str]:
-    secret = new_secret()
+    secret = "odar_sk_" + "s3cret" * 6
     key = Key("key_1", "ann", secret[:PREFIX_LENGTH], digest_of(secret), "2026-11-15", limits or KeyLimits())
     keyring = KeyCache()
     keyring.load([key])

@@ -33,7 +33,7 @@ async def test_what_is_put_is_there_after_a_flush(opened, url):
     records = [make_record() for _ in range(450)]  # more than two batches
     assert all(store.put(record) for record in records)
     assert await store.flush()
-    assert ids_in(store) == {record.id for record in records}
+    assert ids_in(store) == {record.trace.id for record in records}
     health = store.health()
     assert (health.ok, health.queued, health.stored, health.dropped, health.error) == (True, 0, 450, 0, None)
 
@@ -53,7 +53,7 @@ async def test_closing_writes_what_is_left_and_takes_no_more(opened, url):
     assert not store.put(make_record())
     assert store.health().dropped == 1
     assert await store.flush()  # nothing waits
-    assert ids_in(opened(url)) == {record.id for record in records}
+    assert ids_in(opened(url)) == {record.trace.id for record in records}
 
 
 async def test_the_same_record_twice_is_one(opened, url):
@@ -64,7 +64,7 @@ async def test_the_same_record_twice_is_one(opened, url):
     await store.flush()
     store.put(record)
     assert await store.flush()
-    assert ids_in(store) == {record.id}
+    assert ids_in(store) == {record.trace.id}
 
 
 async def test_a_full_queue_drops_new_records_and_says_so(opened, sqlite_url, monkeypatch):
@@ -80,7 +80,7 @@ async def test_a_full_queue_drops_new_records_and_says_so(opened, sqlite_url, mo
     lock.execute("COMMIT")
     lock.close()
     assert await store.flush()
-    assert ids_in(store) == {record.id for record in records[:10]}
+    assert ids_in(store) == {record.trace.id for record in records[:10]}
     assert store.health().ok
 
 
@@ -112,7 +112,7 @@ class TestTrouble:
         mend()
         await until(lambda: store.health().ok)  # by itself
         assert await store.flush()
-        assert ids_in(store) == {"before", *(record.id for record in records)}
+        assert ids_in(store) == {"before", *(record.trace.id for record in records)}
         assert store.health().dropped == 0
 
     async def test_a_full_disk(self, opened, sqlite_url):
@@ -225,7 +225,7 @@ async def test_odd_characters_and_impossible_figures_are_stored_all_the_same(ope
     store.put(record)
     store.put(Record(Query("?"), huge))
     assert await store.flush()
-    stored = await store.get(record.id)
+    stored = await store.get(record.trace.id)
     assert stored["document"]["query"]["text"] == odd
     assert (stored["cost_usd"], stored["difficulty"]) == (None, None)
     assert (await store.get("huge"))["tokens_in"] is None
@@ -273,7 +273,7 @@ def test_what_was_flushed_survives_kill_9(url):
         "        records = [make_record() for _ in range(20)]\n"
         "        for record in records: store.put(record)\n"
         "        assert await store.flush()\n"
-        "        print(*(record.id for record in records), flush=True)\n"
+        "        print(*(record.outcome.trace.id for record in records), flush=True)\n"
         "asyncio.run(main())"
     )
     tests = str(Path(__file__).parent.parent)
@@ -313,29 +313,3 @@ async def test_without_content_the_phrase_is_nowhere_in_the_files(opened, sqlite
     raw = b"".join(path.read_bytes() for path in Path(sqlite_url).parent.iterdir())
     assert (b"zanzibar" in raw) == content
     assert (b"marmalade" in raw) == content
-
-
-async def test_whatever_goes_wrong_in_the_thread_it_lives_on_and_says_so(settings_of, sqlite_url):
-    """What is called after a commit failed once: the thread died of it, and nobody was told."""
-    calls = []
-
-    def after(rows) -> None:
-        calls.append(len(rows))
-        if len(calls) == 1:
-            raise ZeroDivisionError("nobody foresaw this")
-
-    database = Database(settings_of(sqlite_url).store)
-    writer = TraceWriter(database, StoreSettings(flush_interval_s=0.02), after)
-    try:
-        writer.put(make_record(id="ab"))
-        await until(lambda: writer.health().error == "nobody foresaw this")
-        assert not writer.health().ok
-        writer.put(make_record(id="cd"))
-        await until(lambda: writer.health().queued == 0)
-        assert writer.health().ok
-    finally:
-        writer.close(1)
-        database.close()
-    with sqlite3.connect(sqlite_url) as connection:
-        assert {row[0] for row in connection.execute("SELECT id FROM traces")} == {"ab", "cd"}
-    connection.close()

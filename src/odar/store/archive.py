@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from odar.store.writer import clean
 _EXPORT_PAGE = 200
 _CANDIDATES_SHOWN = 5
 _PREVIEW = 160
+_place = tuple_(traces.c.started_at, traces.c.id)
 
 
 class Archive:
@@ -31,13 +32,10 @@ class Archive:
 
     def page(self, wanted: Filter | None = None, after: Cursor | None = None, limit: int = 50) -> Page:
         """Traces without their documents, newest first; with the beginning of the question, where it was kept."""
-        wanted = wanted or Filter()
-        place = tuple_(traces.c.started_at, traces.c.id)
-        preview = func.substr(documents.c.question, 1, _PREVIEW).label("question")
-        query = _list(preview).outerjoin(documents, documents.c.trace_id == traces.c.id)
-        query = query.where(*conditions(wanted))
+        query = _list(func.substr(documents.c.question, 1, _PREVIEW).label("question"))
+        query = query.where(*conditions(wanted or Filter()))
         if after is not None:
-            query = query.where(place < tuple_(after.started_at, after.id))
+            query = query.where(_place < tuple_(*after))
         query = query.order_by(traces.c.started_at.desc(), traces.c.id.desc()).limit(limit + 1)
         with self._database.read() as connection:
             rows = [_row(row) for row in connection.execute(query).mappings()]
@@ -52,24 +50,22 @@ class Archive:
         """
         with self._database.read() as connection:
             full = _find(connection, trace_id, exact)
-            query = _list(documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
-            row = connection.execute(query.where(traces.c.id == full)).mappings().one()
+            row = connection.execute(_list(documents.c.body).where(traces.c.id == full)).mappings().one()
         return _row(row)
 
     def export(self, wanted: Filter | None = None, after: str | None = None) -> Iterator[dict[str, Any]]:
         """Every trace with its document, oldest first, a page at a time; `after` is the id to go on from."""
-        place = tuple_(traces.c.started_at, traces.c.id)
-        query = _list(documents.c.body).join(documents, documents.c.trace_id == traces.c.id)
-        query = query.where(*conditions(wanted or Filter())).order_by(traces.c.started_at, traces.c.id)
-        cursor = None if after is None else self._place(after)
+        query = _list(documents.c.body).where(*conditions(wanted or Filter()))
+        query = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
+        last: Mapping[str, Any] | None = None if after is None else self.get(after)
         while True:
-            here = query if cursor is None else query.where(place > tuple_(*cursor))
+            here = query if last is None else query.where(_place > tuple_(last["started_at"], last["id"]))
             with self._database.read() as connection:  # not held open while the reader is slow
-                rows = connection.execute(here.limit(_EXPORT_PAGE)).mappings().all()
+                rows = connection.execute(here).mappings().all()
             yield from map(_row, rows)
             if len(rows) < _EXPORT_PAGE:
                 return
-            cursor = Cursor(rows[-1]["started_at"], rows[-1]["id"])
+            last = dict(rows[-1])
 
     def save_response(self, response_id: str, key_id: str, items: str) -> None:
         """Keep a conversation, a JSON list, under the id of its last response."""
@@ -116,56 +112,45 @@ class Archive:
         with self._database.read() as connection:
             return overview(connection, conditions(wanted or Filter()), step)
 
-    def _place(self, trace_id: str) -> Cursor:
-        with self._database.read() as connection:
-            full = _find(connection, trace_id)
-            moment = connection.execute(select(traces.c.started_at).where(traces.c.id == full)).scalar_one()
-        return Cursor(moment, full)
-
 
 def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
     """The filter as SQL."""
-    c = traces.c
-    found: list[ColumnElement[bool]] = []
-    if wanted.since is not None:
-        found.append(c.started_at >= _moment(wanted.since))
-    if wanted.until is not None:
-        found.append(c.started_at < _moment(wanted.until))
-    for column, value in ((c.path, wanted.path), (c.status, wanted.status), (c.key_id, wanted.key)):
-        if value is not None:
-            found.append(column == value)
-    if wanted.degraded is not None:
-        found.append(c.degraded.is_(wanted.degraded))
-    if wanted.model is not None:
-        found.append(c.models.contains(f",{wanted.model},", autoescape=True))
-    for column, least, most in (
-        (c.cost_usd, wanted.min_cost, wanted.max_cost),
-        (c.difficulty, wanted.min_difficulty, wanted.max_difficulty),
-    ):
-        if least is not None:
-            found.append(column >= least)
-        if most is not None:
-            found.append(column <= most)
-    if wanted.id is not None:
-        found.append(_begins(wanted.id))
-    if wanted.feedback is not None:
-        said = select(feedback.c.trace_id)
-        if wanted.feedback == UNMARKED:
-            found.append(c.id.not_in(said))
-        else:
-            found.append(c.id.in_(said.where(feedback.c.correct.is_(wanted.feedback == "right"))))
-    if wanted.text is not None:
-        d = documents.c
-        hit = or_(
-            d.question.icontains(wanted.text, autoescape=True), d.answer.icontains(wanted.text, autoescape=True)
-        )
-        found.append(exists().where(d.trace_id == c.id, hit).correlate(traces))
-    return found
+    c, d = traces.c, documents.c
+    marked = select(feedback.c.trace_id)
+    tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+        "since": lambda value: c.started_at >= _moment(value),
+        "until": lambda value: c.started_at < _moment(value),
+        "path": lambda value: c.path == value,
+        "status": lambda value: c.status == value,
+        "key": lambda value: c.key_id == value,
+        "degraded": lambda value: c.degraded.is_(value),
+        "model": lambda value: c.models.contains(f",{value},", autoescape=True),
+        "min_cost": lambda value: c.cost_usd >= value,
+        "max_cost": lambda value: c.cost_usd <= value,
+        "min_difficulty": lambda value: c.difficulty >= value,
+        "max_difficulty": lambda value: c.difficulty <= value,
+        "id": _begins,
+        "feedback": lambda value: (
+            c.id.not_in(marked)
+            if value == UNMARKED
+            else c.id.in_(marked.where(feedback.c.correct.is_(value == "right")))
+        ),
+        "text": lambda value: (
+            exists()
+            .where(
+                d.trace_id == c.id,
+                or_(d.question.icontains(value, autoescape=True), d.answer.icontains(value, autoescape=True)),
+            )
+            .correlate(traces)
+        ),
+    }
+    return [test(value) for name, test in tests.items() if (value := getattr(wanted, name)) is not None]
 
 
 def _list(*more: ColumnElement[Any]) -> Select[Any]:
-    opinion = (feedback.c.correct, feedback.c.note, feedback.c.at)
-    return select(traces, *opinion, *more).outerjoin(feedback, feedback.c.trace_id == traces.c.id)
+    marks = (feedback.c.correct, feedback.c.note, feedback.c.at)
+    joined = select(traces, *marks, *more).outerjoin(feedback, feedback.c.trace_id == traces.c.id)
+    return joined.join(documents, documents.c.trace_id == traces.c.id)
 
 
 def _row(mapping: Any) -> dict[str, Any]:

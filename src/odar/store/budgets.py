@@ -12,13 +12,13 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, delete, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError
@@ -80,8 +80,7 @@ class Reservation:
     """The key's limits a minute, this request counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reserve:
+class _Reserve(NamedTuple):
     key_id: str
     id: str
     needs: Sequence[Need]
@@ -89,8 +88,7 @@ class _Reserve:
     granted: Future[Reservation]
 
 
-@dataclass(frozen=True, slots=True)
-class _Settle:
+class _Settle(NamedTuple):
     reservation: Reservation
     usd: float | None
     tokens: int | None
@@ -183,7 +181,8 @@ class Budgets:
     ) -> list[Reservation | KeyRefused]:
         now = self._now(connection)
         ids = {each.key_id for each in asked} | {each.reservation.key_id for each in ended}
-        accounts = _load(connection, sorted(ids), now)
+        # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
+        accounts = {key_id: _load(connection, key_id, now) for key_id in sorted(ids)}
         for each in ended:
             accounts[each.reservation.key_id].settle(connection, each, now)
         outcomes: list[Reservation | KeyRefused] = []
@@ -215,10 +214,10 @@ class _Account:
     limits: KeyLimits
     revoked: bool
     day: str
-    spent_day: float
-    spent_month: float
-    held_day: float
-    held_month: float
+    spent: dict[str, float]
+    """Dollars in this `day` and this `month`."""
+    held: dict[str, float]
+    """The same of what is reserved."""
     running: int
     requests: float
     """Requests that its rate allows just now."""
@@ -236,27 +235,19 @@ class _Account:
         if limits.rate_per_min is not None and self.requests < 1:
             wait = (1 - self.requests) * 60 / limits.rate_per_min
             raise KeyRefused(f"key {self.name!r} may make {limits.rate_per_min:g} requests a minute", "rate", wait)
-        choice = next((i for i, need in enumerate(asked.needs) if self._fits(need)), None)
-        if choice is None:
-            raise self._refusal(min(asked.needs, key=lambda need: (need.usd, need.tokens)), now)
-        need = asked.needs[choice]
-        granted = Reservation(asked.id, self.key_id, self.day, need, choice, now + asked.lease_s + LEASE_GRACE_S)
-        connection.execute(
-            insert(reservations).values(
-                id=granted.id,
-                key_id=self.key_id,
-                day=self.day,
-                usd=need.usd,
-                tokens=need.tokens,
-                expires_at=granted.expires_at,
-            )
-        )
+        refusals = [self._refusal(need, now) for need in asked.needs]
+        if None not in refusals:
+            cheapest = min(range(len(refusals)), key=lambda i: (asked.needs[i].usd, asked.needs[i].tokens))
+            raise refusals[cheapest] or AssertionError
+        choice = refusals.index(None)
+        need, expires_at = asked.needs[choice], now + asked.lease_s + LEASE_GRACE_S
+        held = {"id": asked.id, "key_id": self.key_id, "day": self.day, "expires_at": expires_at}
+        connection.execute(insert(reservations).values(**held, usd=need.usd, tokens=need.tokens))
         self.running += 1
-        self.held_day += need.usd
-        self.held_month += need.usd
+        self.held = {period: usd + need.usd for period, usd in self.held.items()}
         self.requests -= 1
         self.tokens -= need.tokens
-        return replace(granted, rates=self.rates())
+        return Reservation(asked.id, self.key_id, self.day, need, choice, expires_at, self.rates())
 
     def rates(self) -> tuple[RateLimit, ...]:
         limits = (
@@ -266,17 +257,15 @@ class _Account:
         return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
 
     def settle(self, connection: Connection, ended: _Settle, now: float) -> None:
-        held = ended.reservation
+        held, usd = ended.reservation, ended.usd or 0.0
         found = connection.execute(delete(reservations).where(reservations.c.id == held.id)).rowcount
         if not found and now < held.expires_at + _KEEP_S:
             return  # already settled by a transaction whose commit was not confirmed
-        if now < held.expires_at:
-            self.running -= 1
-            self.held_day -= held.need.usd if held.day == self.day else 0.0
-            self.held_month -= held.need.usd if held.day[:7] == self.day[:7] else 0.0
-        usd = ended.usd or 0.0
-        self.spent_day += usd if held.day == self.day else 0.0
-        self.spent_month += usd if held.day[:7] == self.day[:7] else 0.0
+        alive = now < held.expires_at
+        self.running -= alive
+        for period in _periods(held.day, self.day):
+            self.held[period] -= held.need.usd if alive else 0.0
+            self.spent[period] += usd
         if ended.tokens is not None:
             self.tokens += held.need.tokens - ended.tokens
         add_spending(connection, self.key_id, held.day, 1, usd, int(ended.usd is None))
@@ -288,20 +277,11 @@ class _Account:
         statement = _upsert(connection)(key_buckets).values(key_id=self.key_id, **values)
         connection.execute(statement.on_conflict_do_update(index_elements=["key_id"], set_=values))
 
-    def _fits(self, need: Need) -> bool:
-        limits = self.limits
-        day, month = limits.budget_day_usd, limits.budget_month_usd
-        return (
-            (day is None or self.spent_day + self.held_day + need.usd <= day + _SLACK_USD)
-            and (month is None or self.spent_month + self.held_month + need.usd <= month + _SLACK_USD)
-            and (limits.tokens_per_min is None or need.tokens <= self.tokens)
-        )
-
-    def _refusal(self, need: Need, now: float) -> KeyRefused:
-        for period, limit, spent, held in (
-            ("day", self.limits.budget_day_usd, self.spent_day, self.held_day),
-            ("month", self.limits.budget_month_usd, self.spent_month, self.held_month),
-        ):
+    def _refusal(self, need: Need, now: float) -> KeyRefused | None:
+        """Why the need does not fit the budgets or the tokens a minute; None if it does."""
+        budgets = {"day": self.limits.budget_day_usd, "month": self.limits.budget_month_usd}
+        for period, limit in budgets.items():
+            spent, held = self.spent[period], self.held[period]
             if limit is None or spent + held + need.usd <= limit + _SLACK_USD:
                 continue
             running = f" and requests under way hold ${held:.4f}" if held > _SLACK_USD else ""
@@ -311,7 +291,9 @@ class _Account:
                 "budget",
                 1.0 if spent + need.usd <= limit else _until_next(period, now),
             )
-        per_minute = self.limits.tokens_per_min or 1.0
+        per_minute = self.limits.tokens_per_min
+        if per_minute is None or need.tokens <= self.tokens:
+            return None
         wait = (need.tokens - self.tokens) * 60 / per_minute if need.tokens <= per_minute else 60.0
         return KeyRefused(
             f"this request can use {need.tokens:,} tokens, and key {self.name!r} may use {per_minute:g} a minute",
@@ -320,56 +302,42 @@ class _Account:
         )
 
 
-def _load(connection: Connection, ids: Sequence[str], now: float) -> dict[str, _Account]:
-    """The accounts of these keys, locked until the transaction ends (on SQLite by BEGIN IMMEDIATE)."""
-    rows = select(keys).where(keys.c.id.in_(ids)).order_by(keys.c.id)
-    if connection.dialect.name == "postgresql":
-        rows = rows.with_for_update()
-    found = {row["id"]: row for row in connection.execute(rows).mappings()}
-    day = datetime.fromtimestamp(now, UTC).date().isoformat()
-    first, last = f"{day[:7]}-01", f"{day[:7]}-31"
-    spent = _sums(connection, spending, spending.c.cost_usd, ids, first, last)
-    live = reservations.c.expires_at > now
-    held = _sums(connection, reservations, reservations.c.usd, ids, first, last, live)
-    counted = select(reservations.c.key_id, func.count()).where(reservations.c.key_id.in_(ids), live)
-    running = {row[0]: row[1] for row in connection.execute(counted.group_by(reservations.c.key_id))}
-    levels = select(key_buckets).where(key_buckets.c.key_id.in_(ids))
-    buckets = {row["key_id"]: row for row in connection.execute(levels).mappings()}
-    accounts = {}
-    for key_id in ids:
-        row, bucket = found.get(key_id), buckets.get(key_id)
-        limits = KeyLimits() if row is None else limits_of(row)
-        elapsed = max(0.0, now - bucket["at"]) if bucket is not None else 0.0
-        accounts[key_id] = _Account(
-            key_id,
-            key_id if row is None else row["name"],
-            limits,
-            row is None or row["revoked_at"] is not None,
-            day,
-            spent.get((key_id, day), 0.0),
-            sum(usd for (key, _), usd in spent.items() if key == key_id),
-            held.get((key_id, day), 0.0),
-            sum(usd for (key, _), usd in held.items() if key == key_id),
-            running.get(key_id, 0),
-            _level(limits.rate_per_min, None if bucket is None else bucket["requests"], elapsed),
-            _level(limits.tokens_per_min, None if bucket is None else bucket["tokens"], elapsed),
-        )
-    return accounts
+def _load(connection: Connection, key_id: str, now: float) -> _Account:
+    """The account of a key, which is locked until the transaction ends."""
+    row = connection.execute(select(keys).where(keys.c.id == key_id).with_for_update()).mappings().one_or_none()
+    today = datetime.fromtimestamp(now, UTC).date().isoformat()
+    s, r, b = spending.c, reservations.c, key_buckets.c
+    spent = select(s.day, s.cost_usd).where(s.key_id == key_id, s.day >= f"{today[:7]}-01")
+    held = connection.execute(select(r.day, r.usd).where(r.key_id == key_id, r.expires_at > now)).all()
+    bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
+    limits = KeyLimits() if row is None else limits_of(row)
+    requests, tokens, at = bucket or (None, None, now)
+    return _Account(
+        key_id,
+        key_id if row is None else row["name"],
+        limits,
+        row is None or row["revoked_at"] is not None,
+        today,
+        _by_period(connection.execute(spent).all(), today),
+        _by_period(held, today),
+        len(held),
+        _level(limits.rate_per_min, requests, max(0.0, now - at)),
+        _level(limits.tokens_per_min, tokens, max(0.0, now - at)),
+    )
 
 
-def _sums(
-    connection: Connection,
-    table: Table,
-    amount: ColumnElement[float],
-    ids: Sequence[str],
-    first: str,
-    last: str,
-    *more: ColumnElement[bool],
-) -> dict[tuple[str, str], float]:
-    """Dollars by key and day of one month."""
-    key_id, day = table.c.key_id, table.c.day
-    rows = select(key_id, day, func.sum(amount)).where(key_id.in_(ids), day >= first, day <= last, *more)
-    return {(row[0], row[1]): float(row[2]) for row in connection.execute(rows.group_by(key_id, day))}
+def _by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
+    """Sum (day, dollars) over this day and this month."""
+    sums = {"day": 0.0, "month": 0.0}
+    for day, usd in amounts:
+        for period in _periods(day, today):
+            sums[period] += usd
+    return sums
+
+
+def _periods(day: str, today: str) -> list[str]:
+    """The periods that a day counts in: day, month, or none."""
+    return ["day"] * (day == today) + ["month"] * (day[:7] == today[:7])
 
 
 def _level(per_minute: float | None, before: float | None, elapsed: float) -> float:

@@ -8,28 +8,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
 from odar.policy.fusion import Fusion
-from odar.store.record import OK, Record, path_of
-from odar.types import (
-    Answer,
-    Assignment,
-    Call,
-    Candidate,
-    Decision,
-    Estimate,
-    Image,
-    Look,
-    Path,
-    Query,
-    SessionUse,
-    TargetUse,
-)
+from odar.store.record import OK, Record, Unanswered, path_of
+from odar.types import Answer, Call, Candidate, Decision, Image, Query
 
 VERSION = 1
 WITHHELD = "(withheld: it quotes the content)"
@@ -39,44 +27,41 @@ _QUOTE = 12
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     """The record as plain data; unknown is None."""
-    whole = record.outcome
-    base = whole.trace if isinstance(whole, Answer) else whole
-    private = () if content else (record.query.text, *(c.text for c in base.candidates))
-    decision = base.decision
+    trace, candidates = record.trace, record.trace.candidates
+    private = () if content else (record.query.text, *(candidate.text for candidate in candidates))
     document: dict[str, Any] = {
         "version": VERSION,
-        "id": base.id,
-        "started_at": base.started_at,
-        "profile": base.profile,
+        "id": trace.id,
+        "started_at": trace.started_at,
+        "profile": trace.profile,
         "content": content,
         "key_id": record.key_id,
         "query": _query(record.query, content),
-        "decision": None if decision is None else _decision(decision, content),
-        "candidates": [_candidate(candidate, content) for candidate in base.candidates],
-        "groups": _groups(base.candidates),
-        "calls": [_call(call, private) for call in base.calls],
-        "spend": _plain(base.spend) | {"usage": _plain(base.spend.usage)},
+        "decision": None if trace.decision is None else _decision(trace.decision, content),
+        "candidates": [_candidate(candidate, content) for candidate in candidates],
+        # A number per candidate, the same for equal answers: what fusion saw, without the answers themselves.
+        "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
+        "calls": [_call(call, private) for call in trace.calls],
+        "spend": msgspec.to_builtins(trace.spend),
         "extra": dict(record.extra),
-    }
-    if isinstance(whole, Answer):
-        trace = whole.trace
-        return document | {
-            "status": OK,
-            "error": None,
-            "path": path_of(trace.decision),
-            "answer": _text("answer", whole.answer, content) | _text("text", whole.text, content),
-            "verdict": _plain(trace.verdict),
-            "prompts": dict(trace.prompts),
-            "degradations": [_said(reason, private) for reason in trace.degradations],
-        }
-    return document | {
-        "status": whole.status,
-        "error": None if whole.error is None else _said(whole.error, private),
-        "path": whole.path,
+        "status": OK,
+        "error": None,
+        "path": None,
         "answer": None,
         "verdict": None,
         "prompts": {},
         "degradations": [],
+    }
+    if isinstance(trace, Unanswered):
+        error = None if trace.error is None else _said(trace.error, private)
+        return document | {"status": trace.status, "error": error, "path": trace.path}
+    assert isinstance(record.outcome, Answer)
+    return document | {
+        "path": path_of(trace.decision),
+        "answer": _text("answer", record.outcome.answer, content) | _text("text", record.outcome.text, content),
+        "verdict": msgspec.to_builtins(trace.verdict),
+        "prompts": dict(trace.prompts),
+        "degradations": [_said(reason, private) for reason in trace.degradations],
     }
 
 
@@ -89,19 +74,6 @@ def loads(text: str) -> dict[str, Any]:
     """The document behind the text."""
     document: dict[str, Any] = json.loads(text)
     return document
-
-
-def _plain(thing: Any) -> dict[str, Any]:
-    """A dataclass one level deep; `dataclasses.asdict` copies every number in it and takes ten times as long."""
-    kind = type(thing)
-    if kind not in _FIELDS:
-        _FIELDS[kind] = kind.__slots__, attrgetter(*kind.__slots__)
-    names, values = _FIELDS[kind]
-    return dict(zip(names, values(thing), strict=True))
-
-
-_FIELDS: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
-"""Of each dataclass in a record, the names of its fields, and what gets them."""
 
 
 def _text(name: str, text: str, content: bool) -> dict[str, Any]:
@@ -128,19 +100,17 @@ def _image(image: Image, content: bool) -> dict[str, Any]:
 
 
 def _decision(decision: Decision, content: bool) -> dict[str, Any]:
-    assignment = _plain(decision.assignment)
+    tree: dict[str, Any] = msgspec.to_builtins(decision)
     if not content:  # "keywords: integral, matrix" is made of words of the query
-        assignment["cue"] = decision.assignment.cue.partition(":")[0]
-    parts = {"path": decision.path.value, "estimate": _plain(decision.estimate), "assignment": assignment}
-    nested = {name: getattr(decision, name) for name in ("look", "target", "session")}
-    return _plain(decision) | parts | {n: None if each is None else _plain(each) for n, each in nested.items()}
+        tree["assignment"]["cue"] = decision.assignment.cue.partition(":")[0]
+    return tree
 
 
 def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"step": candidate.step.value, "model": candidate.model}
     out |= _text("text", candidate.text, content) | _text("answer", candidate.answer, content)
     out |= {"judgment": candidate.judgment, "finish": candidate.finish, "stated": candidate.stated}
-    out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
+    out["energy"] = None if candidate.energy is None else msgspec.to_builtins(candidate.energy)
     # By column: a third of the bytes of one object per token, and the texts are easily left out.
     tokens = candidate.tokens
     out["logprobs"] = [token.logprob for token in tokens]
@@ -151,20 +121,11 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     return out | {"tokens": [token.text for token in tokens]} if content else out
 
 
-def _groups(candidates: Sequence[Candidate]) -> list[int]:
-    """A number per candidate, the same for equal answers: what fusion saw, without the answers themselves."""
-    return Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates)
-
-
 def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
-    error = None if call.error is None else _said(call.error, private)
-    return _plain(call) | {"step": call.step.value, "usage": _plain(call.usage), "error": error}
-
-
-_NESTED = {"estimate": Estimate, "assignment": Assignment, "look": Look, "target": TargetUse, "session": SessionUse}
+    tree: dict[str, Any] = msgspec.to_builtins(call)
+    return tree | {"error": None if call.error is None else _said(call.error, private)}
 
 
 def read_decision(tree: Mapping[str, Any]) -> Decision:
-    """The decision in a document, with lists for tuples."""
-    nested = {name: None if tree.get(name) is None else kind(**tree[name]) for name, kind in _NESTED.items()}
-    return Decision(**{**tree, **nested, "path": Path(tree["path"])})
+    """The decision in a document."""
+    return msgspec.convert(tree, Decision)

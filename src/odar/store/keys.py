@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, case, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 
 from odar.errors import InputError
 from odar.store.database import Database
@@ -74,16 +74,6 @@ class Key:
 
     def __repr__(self) -> str:
         return f"Key(id={self.id!r}, name={self.name!r}, prefix={self.prefix!r})"
-
-
-def new_secret() -> str:
-    """A key to hand out.
-
-    >>> secret = new_secret()
-    >>> secret.startswith("odar_sk_"), len(secret) >= 40, secret != new_secret()
-    (True, True, True)
-    """
-    return MARK + secrets.token_urlsafe(32)
 
 
 def digest_of(secret: str) -> str:
@@ -144,14 +134,11 @@ def create_key(
     Raises:
         InputError: a live key has this name.
     """
-    limits = limits or KeyLimits()
     if not name.strip() or not name.isprintable():
         raise InputError(f"key name {name!r} is empty or holds characters that do not print")
-    secret = new_secret()
-    made_at = datetime.now(UTC).isoformat(timespec="seconds")
-    key = Key(
-        "key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), made_at, limits, None, admin
-    )
+    secret, now = MARK + secrets.token_urlsafe(32), datetime.now(UTC).isoformat(timespec="seconds")
+    identity = ("key_" + secrets.token_hex(6), name, secret[:PREFIX_LENGTH], digest_of(secret), now)
+    key = Key(*identity, limits or KeyLimits(), None, admin)
     with database.write() as connection:
         # Lock the counter first, so that two keys of the same name cannot be created at once.
         _bump(connection)
@@ -198,23 +185,13 @@ def keys_version(connection: Connection) -> tuple[Any, ...]:
 
 def spent_by_keys(connection: Connection, day: str) -> Totals:
     """What each key spent on this UTC day, and in its month."""
-    month = day[:7]
-    today = spending.c.day == day
-    rows = connection.execute(
-        select(
-            spending.c.key_id,
-            func.sum(case((today, spending.c.cost_usd), else_=0.0)),
-            func.sum(case((today, spending.c.unknown), else_=0)),
-            func.sum(spending.c.cost_usd),
-            func.sum(spending.c.unknown),
-        )
-        .where(spending.c.day >= f"{month}-01", spending.c.day <= f"{month}-31")
-        .group_by(spending.c.key_id)
-    )
+    c, month = spending.c, day[:7]
+    query = select(c.key_id, c.day, c.cost_usd, c.unknown)
     totals: Totals = {}
-    for key, day_usd, day_unknown, month_usd, month_unknown in rows:
-        totals[key, day] = Spent(float(day_usd), int(day_unknown))
-        totals[key, month] = Spent(float(month_usd), int(month_unknown))
+    for key, at, usd, unknown in connection.execute(query.where(c.day >= f"{month}-01", c.day <= f"{month}-31")):
+        for period in (day, month) if at == day else (month,):
+            before = totals.get((key, period), Spent())
+            totals[key, period] = Spent(before.usd + usd, before.unknown + unknown)
     return totals
 
 

@@ -1,17 +1,14 @@
 """Figures over many traces, computed by the database in SQL that SQLite and PostgreSQL share.
 
 What routing saved is counted against always asking the slow model and against always Hard (SPEC 7.9). Everything
-ODAR itself spent is counted: fast answers, verifications, samples, continuations and surrogates. What the
-alternatives would have cost is estimated from the same traffic: a slow answer costs the mean of the recorded slow
-answers, a Hard question the mean of the recorded Hard questions. Those were chosen because they looked difficult,
-so for easy questions the estimate is rather too high than too low. If none was recorded, or no price is known, it
-is unknown.
+ODAR itself spent counts. What the alternatives would have cost is estimated from the same traffic, see ASSUMPTION:
+those questions looked difficult, so for easy ones the estimate is rather too high than too low.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, literal_column, select
@@ -103,20 +100,20 @@ def savings(totals: RoutedTotals) -> dict[str, Any]:
     (True, True)
     """
     t = totals
-    spent = t.cost_usd if t.priced else None
-    hard_calls = t.hard_calls / t.hard * t.questions if t.hard else None
-    slow = _alternative(t, t.questions, spent, _mean(t.slow_cost_usd, t.slow_answers))
-    hard = _alternative(t, hard_calls, spent, _mean(t.hard_cost_usd, t.hard_priced))
+    slow = _alternative(t, t.questions, _mean(t.slow_cost_usd, t.slow_answers))
+    calls_on_hard = _mean(t.hard_calls, t.hard)
     return {
         "questions": t.questions,
         "calls": t.calls,
         "slow_calls": t.slow_calls,
-        "cost_usd": spent,
+        "cost_usd": t.cost_usd if t.priced else None,
         "cost_unknown": t.unpriced,
         "always_slow": slow | {"slow_calls_saved": t.questions - t.slow_calls},
-        "always_hard": hard,
+        "always_hard": _alternative(
+            t, calls_on_hard and calls_on_hard * t.questions, _mean(t.hard_cost_usd, t.hard_priced)
+        ),
         "compared": t.compared,
-        "changed": t.changed / t.compared if t.compared else None,
+        "changed": _mean(t.changed, t.compared),
         "assumption": ASSUMPTION,
         "warning": _warning(t, slow["cost_usd"]),
     }
@@ -145,15 +142,13 @@ def _mean(total: float, count: int) -> float | None:
     return total / count if count else None
 
 
-def _alternative(
-    totals: RoutedTotals, calls: float | None, spent: float | None, price: float | None
-) -> dict[str, float | None]:
+def _alternative(totals: RoutedTotals, calls: float | None, price: float | None) -> dict[str, float | None]:
     cost = None if price is None or not totals.priced else price * totals.priced
     return {
         "calls": calls,
         "cost_usd": cost,
         "calls_saved": None if calls is None else calls - totals.calls,
-        "usd_saved": None if cost is None or spent is None else cost - spent,
+        "usd_saved": None if cost is None else cost - totals.cost_usd,
     }
 
 
@@ -174,26 +169,25 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
         `queries`, `errors`, `degraded`, `calls`, `calls_per_query`, `cost_usd` of the queries whose cost is known,
         `cost_unknown` (how many it is not of), `feedback` (right, wrong); per path in `paths` the same and
         `latency_s` with p50, p90, p95, p99; `savings`, see `savings()`; `cut_off`, for each agent its answers and
-        how many were cut off; `slow`, what the slow agent's answers cost; `difficulty`, a histogram
-        of `bins` counts for each path, and in `routed` of the queries whose difficulty chose it; `timeline`, sums
-        by `step` and path, oldest first.
+        how many were cut off; `difficulty`, by path a histogram of the queries whose difficulty chose it;
+        `timeline`, sums by `step` and path, oldest first.
     """
     cells = _cells(connection, conditions)
-    opinions = _feedback(connection, conditions)
-    paths = {}
-    for name in sorted({cell["path"] for cell in cells}):
-        paths[name] = _sums([cell for cell in cells if cell["path"] == name])
+    marks = _feedback(connection, conditions)
+    paths = {
+        name: _sums([cell for cell in cells if cell["path"] == name])
+        for name in sorted({cell["path"] for cell in cells})
+    }
     latencies = _latencies(connection, conditions, {name: path["queries"] for name, path in paths.items()})
     for name, path in paths.items():
-        path["latency_s"] = latencies[name]
-        path["feedback"] = opinions.get(name, {"right": 0, "wrong": 0})
+        path |= {"latency_s": latencies[name], "feedback": marks.get(name, {"right": 0, "wrong": 0})}
+    totals, cut_off = _totals(connection, conditions)
     return _sums(cells) | {
-        "feedback": {mark: sum(each[mark] for each in opinions.values()) for mark in ("right", "wrong")},
+        "feedback": {mark: sum(each[mark] for each in marks.values()) for mark in ("right", "wrong")},
         "paths": paths,
-        "slow": _slow(connection, conditions),
-        "savings": _savings(connection, conditions),
-        "cut_off": _cut_off(connection, conditions),
-        "difficulty": _histogram(cells, paths),
+        "savings": savings(totals),
+        "cut_off": cut_off,
+        "difficulty": _histogram(cells),
         "timeline": _timeline(connection, conditions, step),
     }
 
@@ -239,37 +233,22 @@ def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return sums
 
 
-def _histogram(cells: Sequence[dict[str, Any]], paths: Mapping[str, Any]) -> dict[str, Any]:
-    """How hard the queries were. A path that the caller chose says nothing about thresholds: not in `routed`."""
-    counts = {name: [0] * BINS for name in paths}
-    routed = {name: [0] * BINS for name in paths if name in _ROUTED}
+def _histogram(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How hard the queries on each path were, without those whose path the caller chose."""
+    routed = {cell["path"]: [0] * BINS for cell in cells if cell["path"] in _ROUTED}
     for cell in cells:
-        if cell["bin"] is not None:
-            counts[cell["path"]][cell["bin"]] += cell["queries"]
-            if cell["path"] in routed:
-                routed[cell["path"]][cell["bin"]] += cell["free"]
-    return {"bins": BINS, "counts": counts, "routed": routed}
+        if cell["bin"] is not None and cell["path"] in routed:
+            routed[cell["path"]][cell["bin"]] += cell["free"]
+    return {"bins": BINS, "routed": routed}
 
 
-def _slow(connection: Connection, conditions: Conditions) -> dict[str, Any]:
-    """The slow agent's answers whose cost is known, and the number of those whose cost is not."""
-    priced = traces.c.slow_cost_usd.is_not(None)
-    query = select(
-        func.coalesce(func.sum(case((priced, traces.c.slow_calls), else_=0)), 0),
-        func.coalesce(func.sum(traces.c.slow_cost_usd), 0.0),
-        func.coalesce(func.sum(case((priced, 0), else_=traces.c.slow_calls)), 0),
-    )
-    calls, cost, unknown = connection.execute(query.where(*conditions)).one()
-    return {"calls": int(calls), "cost_usd": float(cost), "cost_unknown": int(unknown)}
-
-
-def _savings(connection: Connection, conditions: Conditions) -> dict[str, Any]:
+def _totals(connection: Connection, conditions: Conditions) -> tuple[RoutedTotals, dict[str, dict[str, int]]]:
+    """Sums for the savings, and the answers of each agent with how many of them were cut off."""
     c = traces.c
-    own = c.path.in_(_ROUTED) & c.forced.is_not(True)
-    ok, priced, hard = c.status == OK, c.cost_usd.is_not(None), (c.path == Path.HARD.value) & (c.status == OK)
-    slow = c.slow_cost_usd.is_not(None)
+    own, ok, priced = c.path.in_(_ROUTED) & c.forced.is_not(True), c.status == OK, c.cost_usd.is_not(None)
+    hard, slow = (c.path == Path.HARD.value) & ok, c.slow_cost_usd.is_not(None)
 
-    def total(condition: ColumnElement[bool], value: Any = 1) -> ColumnElement[Any]:
+    def total(condition: Any, value: Any = 1) -> ColumnElement[Any]:
         return func.coalesce(func.sum(case((condition, value), else_=0)), 0)
 
     sums: dict[str, ColumnElement[Any]] = {
@@ -288,18 +267,15 @@ def _savings(connection: Connection, conditions: Conditions) -> dict[str, Any]:
         "hard_priced": total(hard & priced),
         "hard_cost_usd": total(hard & priced, c.cost_usd),
     }
-    row = connection.execute(select(*(sums[f.name].label(f.name) for f in fields(RoutedTotals))).where(*conditions))
-    found = row.mappings().one()
-    figures: dict[str, Any] = {n: float(v) if n.endswith("usd") else int(v) for n, v in found.items()}
-    return savings(RoutedTotals(**figures))
-
-
-def _cut_off(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
-    """Answers of each agent, and how many of them were cut off."""
-    names = [f"{role}_{what}" for role in Role for what in ("answers", "cut_off")]
-    sums = select(*(func.coalesce(func.sum(traces.c[name]), 0).label(name) for name in names)).where(*conditions)
-    row = connection.execute(sums).mappings().one()
-    return {role.value: {what: int(row[f"{role}_{what}"]) for what in ("answers", "cut_off")} for role in Role}
+    answers = [(role.value, what, f"{role}_{what}") for role in Role for what in ("answers", "cut_off")]
+    counts = [func.coalesce(func.sum(c[name]), 0).label(f"n_{name}") for _, _, name in answers]
+    query = select(*(value.label(name) for name, value in sums.items()), *counts).where(*conditions)
+    row = connection.execute(query).mappings().one()
+    figures: dict[str, Any] = {n: float(row[n]) if n.endswith("usd") else int(row[n]) for n in sums}
+    cut_off: dict[str, dict[str, int]] = {role.value: {} for role in Role}
+    for role, what, name in answers:
+        cut_off[role][what] = int(row[f"n_{name}"])
+    return RoutedTotals(**figures), cut_off
 
 
 def _latencies(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from odar.errors import InputError
-from odar.types import NO_USAGE, Answer, Call, Candidate, Decision, Path, Query, Spend
+from odar.types import NO_USAGE, Answer, Call, Candidate, Decision, Path, Query, Spend, Trace
 
 OK, ERROR, CANCELLED = "ok", "error", "cancelled"
 DIRECT = "direct"
@@ -26,10 +26,7 @@ UNMARKED = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """What became of a query that has no answer: it failed, or was cancelled.
-
-    In records of early versions also one that went straight to one model, with its answer in `candidates`.
-    """
+    """What became of a query without an answer of ours: it failed, was cancelled, or went straight to one model."""
 
     id: str
     started_at: str
@@ -47,15 +44,6 @@ class Unanswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """What one request adds to its key's bill; a cost of None is unknown."""
-
-    key_id: str
-    day: str
-    cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """One entry of the store."""
 
@@ -69,34 +57,14 @@ class Record:
     """Whether its key has paid for it already: a key with limits does when the request ends."""
 
     @property
-    def id(self) -> str:
-        """The trace's id."""
-        return self.outcome.trace.id if isinstance(self.outcome, Answer) else self.outcome.id
-
-    @property
-    def started_at(self) -> str:
-        """When the query came in, UTC, ISO 8601."""
-        return self.outcome.trace.started_at if isinstance(self.outcome, Answer) else self.outcome.started_at
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """What the agents wrote."""
-        return self.outcome.trace.candidates if isinstance(self.outcome, Answer) else self.outcome.candidates
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """The lines of the bill."""
-        return self.outcome.trace.calls if isinstance(self.outcome, Answer) else self.outcome.calls
-
-    @property
-    def spend(self) -> Spend:
-        """What it cost."""
-        return self.outcome.trace.spend if isinstance(self.outcome, Answer) else self.outcome.spend
+    def trace(self) -> Trace | Unanswered:
+        """What happened: id, decision, candidates, calls and spending."""
+        return self.outcome.trace if isinstance(self.outcome, Answer) else self.outcome
 
     def weight(self) -> int:
         """Bytes it takes while it waits to be written, roughly, without looking at every token."""
         images = sum(len(image.data) for image in self.query.images)
-        texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.candidates)
+        texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.trace.candidates)
         return 2048 + len(self.query.text) + images + texts
 
 
@@ -173,10 +141,8 @@ class Cursor(NamedTuple):
         return cls(started_at, id_)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some traces, and where the next ones begin."""
+class Page(NamedTuple):
+    """Some traces, and where the next ones begin; None after the last page."""
 
     traces: list[dict[str, Any]]
     next: Cursor | None
-    """None after the last page."""

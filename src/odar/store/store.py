@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection
-
 from odar.errors import StoreError, UnknownName
 from odar.policy.certificate import InstalledCertificate
 from odar.settings import Settings
@@ -137,11 +135,11 @@ class Store:
         return True
 
     def _refresh_thresholds(self) -> None:
-        if self._certificate is None:
+        if self._certificate is None or self._use_t is None:
             return
         with self._database.read() as connection:
             t = current_t(connection, self._certificate)
-        if t != self._t and self._use_t is not None:
+        if t != self._t:
             self._t = t
             self._use_t(t)
 
@@ -153,19 +151,17 @@ class Store:
         try:
             self._database.reopen_if_replaced()
             with self._database.read() as connection:
-                self._load_keys(connection)
+                version = keys_version(connection)
+                if version == self._version:
+                    return
+                found = all_keys(connection)
+                self.keyring.load(found)
+                self._version = version
+                if any(key.limits.counted for key in found):
+                    with self._database.read():  # a second connection, for the thread that keeps budgets
+                        pass
         except StoreError as error:
             if error.at_fault == "schema":  # it answers, and has no keys of ours
                 self.keyring.load([])
                 self._version = None
             raise
-
-    def _load_keys(self, connection: Connection) -> None:
-        version = keys_version(connection)
-        if version != self._version:
-            found = all_keys(connection)
-            self.keyring.load(found)
-            self._version = version
-            if any(key.limits.counted for key in found):
-                with self._database.read():  # a second connection, for the thread that keeps budgets
-                    pass

@@ -10,11 +10,11 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, insert, select
 
@@ -25,13 +25,10 @@ from odar.store.budgets import add_spending
 from odar.store.database import Database
 from odar.store.document import dumps, to_document
 from odar.store.overview import BINS, changed_by_slow, slow_share
-from odar.store.record import Charge, Record, known, utc
+from odar.store.record import Record, known, utc
 from odar.store.schema import documents, traces
 from odar.types import Answer
 
-_EDGES = [i / BINS for i in range(1, BINS)]
-"""Where each bin after the first begins, compared as thresholds are; 0.29·100 would fall short of 29."""
-_INT_MAX = 2**63 - 1
 BATCH = 200
 """Traces in one transaction, at most."""
 MAX_QUEUED = 10_000
@@ -42,10 +39,12 @@ _LONGEST_PAUSE_S = 10.0
 """Between two tries of a database that fails."""
 _AT_A_TIME = 4
 """Records converted before the thread yields the interpreter: about half a millisecond of work."""
+_EDGES = [i / BINS for i in range(1, BINS)]
+"""Where each bin after the first begins, compared as thresholds are; 0.29·100 would fall short of 29."""
+_INT_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A record made ready for the database."""
 
     figures: dict[str, Any]
@@ -55,31 +54,29 @@ class Row:
 
 def make_row(record: Record, *, content: bool) -> Row:
     """Everything that needs the record itself; what is left is plain data."""
-    document = to_document(record, content=content)
-    whole, spend, decision = record.outcome, record.spend, document["decision"]
-    started_at = utc(record.started_at)
-    answered = isinstance(whole, Answer)
-    answer = (
-        whole.answer if isinstance(whole, Answer) else (record.candidates[0].text if record.candidates else None)
-    )
-    counted = decision and (
-        decision["estimate"]["difficulty"] if decision["posterior"] is None else decision["posterior"]
-    )
-    difficulty = decision and known(counted)
+    document, trace = to_document(record, content=content), record.trace
+    spend, decision, verdict = trace.spend, trace.decision, document["verdict"]
+    started_at = utc(trace.started_at)
+    answer = trace.candidates[0].text if trace.candidates else None
+    if isinstance(record.outcome, Answer):
+        answer = record.outcome.answer
+    difficulty = None if decision is None else known(decision.difficulty)
+    names = [*(call.model for call in trace.calls), *(each.model for each in trace.candidates)]
+    slow_calls, slow_cost = slow_share(trace.calls)
     figures = {
-        "id": clean(record.id),
+        "id": clean(trace.id),
         "started_at": started_at,
         "day": started_at[:10],
-        "profile": clean(document["profile"]),
+        "profile": clean(trace.profile),
         "status": document["status"],
         "error": clean(document["error"]),
         "path": document["path"],
         "difficulty": difficulty,
         "bin": None if difficulty is None else bisect_right(_EDGES, difficulty),
-        "expert": decision and decision["assignment"]["expert"],
-        "scorer": document["verdict"]["scorer"] if answered else None,
+        "expert": decision and decision.assignment.expert,
+        "scorer": verdict and verdict["scorer"],
         "degraded": bool(document["degradations"]),
-        "models": clean("," + ",".join(dict.fromkeys(_models(record))) + ","),
+        "models": clean("," + ",".join(dict.fromkeys(names)) + ","),
         "calls": spend.calls,
         "cost_usd": known(spend.cost_usd),
         "seconds": known(spend.seconds) or 0.0,
@@ -88,31 +85,39 @@ def make_row(record: Record, *, content: bool) -> Row:
         "query_characters": len(record.query.text),
         "answer_characters": None if answer is None else len(answer),
         "key_id": record.key_id,
-        "forced": decision and decision["forced"],
-        **_agents(record, document),
+        "forced": decision and decision.forced,
+        "slow_calls": slow_calls,
+        "slow_cost_usd": slow_cost,
+        "changed": verdict and changed_by_slow(trace.candidates, verdict["winner"]),
     }
+    for role, (answers, cut) in cut_off_counts(trace.candidates, record.query.options).items():
+        figures |= {f"{role}_answers": answers, f"{role}_cut_off": cut}
     texts = {"question": clean(record.query.text), "answer": clean(answer)}
-    empty = dict.fromkeys(texts)
-    return Row(
-        figures,
-        {"trace_id": figures["id"], "body": dumps(document)} | (texts if content else empty),
-        record.settled,
-    )
+    body = {"trace_id": figures["id"], "body": dumps(document)}
+    return Row(figures, body | (texts if content else dict.fromkeys(texts)), record.settled)
 
 
-def write_rows(connection: Connection, rows: Sequence[Row]) -> list[Row]:
-    """Insert what is not there yet, and put it on the keys' bills; returns what was new.
+def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
+    """Insert what is not there yet, and put it on the keys' bills.
 
     A batch whose commit was lost on the way back is written again: what did arrive must not be counted twice.
     """
     ids = [row.figures["id"] for row in rows]
     there = set(connection.scalars(select(traces.c.id).where(traces.c.id.in_(ids))))
     new = list({row.figures["id"]: row for row in rows if row.figures["id"] not in there}.values())
-    if new:
-        _insert(connection, traces, [row.figures for row in new])
-        _insert(connection, documents, [row.document for row in new])
-        _bill(connection, charges(new))
-    return new
+    if not new:
+        return
+    _insert(connection, traces, [row.figures for row in new])
+    _insert(connection, documents, [row.document for row in new])
+    bills: dict[tuple[str, str], list[float | None]] = {}
+    for row in new:
+        if row.figures["key_id"] is not None and not row.settled:
+            key = row.figures["key_id"], row.figures["day"]
+            bills.setdefault(key, []).append(row.figures["cost_usd"])
+    # Sorted: two processes that lock the same rows in different orders would wait for each other.
+    for (key_id, day), costs in sorted(bills.items()):
+        total = sum(cost for cost in costs if cost is not None)
+        add_spending(connection, key_id, day, len(costs), total, costs.count(None))
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
@@ -128,40 +133,6 @@ def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]
 
 _STATEMENTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] = {}
 """For a table and a dialect: the insert of a whole row, and how the driver wants the row."""
-
-
-def charges(rows: Iterable[Row]) -> list[Charge]:
-    """What these rows cost their keys."""
-    figures = (row.figures for row in rows if not row.settled)
-    return [Charge(each["key_id"], each["day"], each["cost_usd"]) for each in figures if each["key_id"] is not None]
-
-
-def _bill(connection: Connection, items: Iterable[Charge]) -> None:
-    totals: dict[tuple[str, str], list[float]] = {}
-    for item in items:
-        total = totals.setdefault((item.key_id, item.day), [0, 0.0, 0])
-        total[0] += 1
-        total[1] += item.cost_usd or 0.0
-        total[2] += item.cost_usd is None
-    # Sorted: two processes that lock the same rows in different orders would wait for each other.
-    for (key, day), (requests, cost, unknown) in sorted(totals.items()):
-        add_spending(connection, key, day, int(requests), cost, int(unknown))
-
-
-def _models(record: Record) -> Iterable[str]:
-    yield from (call.model for call in record.calls)
-    yield from (candidate.model for candidate in record.candidates)
-
-
-def _agents(record: Record, document: dict[str, Any]) -> dict[str, Any]:
-    """What the slow agent cost and changed, and how many answers of each agent were cut off."""
-    slow_calls, slow_cost = slow_share(record.calls)
-    found = {"slow_calls": slow_calls, "slow_cost_usd": slow_cost, "changed": None}
-    if document["verdict"] is not None:
-        found["changed"] = changed_by_slow(record.candidates, document["verdict"]["winner"])
-    for role, (answers, cut) in cut_off_counts(record.candidates, record.query.options).items():
-        found |= {f"{role}_answers": answers, f"{role}_cut_off": cut}
-    return found
 
 
 def clean(text: str | None) -> str | None:
@@ -199,21 +170,15 @@ class TraceWriter:
 
     Args:
         database: where to.
-        settings: batch, interval and bounds.
-        after: called by the thread with each batch that has been committed.
+        settings: interval, and whether texts are kept.
         tend: called by the thread after every round, about once per interval; True if it reached the database.
     """
 
     def __init__(
-        self,
-        database: Database,
-        settings: StoreSettings,
-        after: Callable[[Sequence[Row]], None] = lambda rows: None,
-        tend: Callable[[], bool] = lambda: False,
+        self, database: Database, settings: StoreSettings, tend: Callable[[], bool] = lambda: False
     ) -> None:
         self._database = database
         self._settings = settings
-        self._after = after
         self._tend = tend
         self._wake = threading.Condition()
         self._queue: deque[Record] = deque()
@@ -233,8 +198,8 @@ class TraceWriter:
         """Queue a record; False if it was shed. Takes microseconds, never waits for the database, never raises."""
         weight = record.weight()
         with self._wake:
-            full = len(self._queue) >= MAX_QUEUED
-            if self._closing or full or self._bytes + weight > MAX_QUEUED_BYTES:
+            full = len(self._queue) >= MAX_QUEUED or self._bytes + weight > MAX_QUEUED_BYTES
+            if self._closing or full:
                 self._dropped += 1
                 return False
             self._queue.append(record)
@@ -287,9 +252,9 @@ class TraceWriter:
                 future.set_result(done)
             try:
                 if self._tend() and not self._queue:
-                    self._recovered()
+                    self._note_result(None)
             except Exception as error:  # the thread must survive
-                self._failed(error)
+                self._note_result(error)
         while not self._write(len(self._queue)) and time.monotonic() < self._close_by:
             time.sleep(0.1)
         for future in self._flushes:  # asked for while we were at it
@@ -309,68 +274,56 @@ class TraceWriter:
             try:
                 self._commit(batch)
             except Exception as error:  # the thread must survive
-                self._failed(error)
+                self._note_result(error)
                 return False
             with self._wake:
                 for record in batch[: len(self._queue)]:  # all of them, unless `close` timed out
                     self._queue.popleft()
                     self._bytes -= record.weight()
             count -= len(batch)
-            self._recovered()
+            self._note_result(None)
         return True
 
     def _commit(self, batch: Sequence[Record]) -> None:
-        rows = []
-        for start in range(0, len(batch), _AT_A_TIME):
-            time.sleep(0)  # lets the event loop's thread run, which would otherwise wait up to 5 ms
-            rows += [row for row in map(self._row, batch[start : start + _AT_A_TIME]) if row is not None]
-        try:
-            self._insert(rows)
-        except StoreError as error:
-            if error.at_fault != "rows":
-                raise
+        rows: list[Row] = []
+        for number, record in enumerate(batch):
+            if number % _AT_A_TIME == 0:
+                time.sleep(0)  # lets the event loop's thread run, which would otherwise wait up to 5 ms
+            try:
+                rows.append(make_row(record, content=self._settings.content))
+            except Exception as error:  # one bad record must not stop the others
+                self._reject(f"{type(error).__name__} in a record")
+        if self._insert(rows) is not None:
             for row in rows:  # one of them is bad: find it, keep the others
-                self._insert_alone(row)
+                if (why := self._insert([row])) is not None:
+                    self._reject(why)
 
-    def _row(self, record: Record) -> Row | None:
-        try:
-            return make_row(record, content=self._settings.content)
-        except Exception as error:  # one bad record must not stop the others
-            self._reject(f"{type(error).__name__} in a record")
-            return None
-
-    def _insert(self, rows: Sequence[Row]) -> None:
+    def _insert(self, rows: Sequence[Row]) -> str | None:
+        """Write the rows; return why the database does not take them, if it answers and they are to blame."""
         try:
             with self._database.write() as connection:
                 write_rows(connection, rows)
-        except OdarError:
-            raise
-        except Exception as error:  # a driver's own, such as OverflowError: the rows are to blame
-            raise StoreError(f"{type(error).__name__} in a row", "rows") from error
-        with self._wake:
-            self._stored += len(rows)
-        self._after(rows)
-
-    def _insert_alone(self, row: Row) -> None:
-        try:
-            self._insert([row])
         except StoreError as error:
             if error.at_fault != "rows":
                 raise
-            self._reject(str(error))
+            return str(error)
+        except OdarError:
+            raise
+        except Exception as error:  # a driver's own, such as OverflowError
+            return f"{type(error).__name__} in a row"
+        with self._wake:
+            self._stored += len(rows)
+        return None
 
     def _reject(self, why: str) -> None:
         with self._wake:
             self._rejected += 1
             self._rejection = why
 
-    def _failed(self, error: Exception) -> None:
+    def _note_result(self, error: Exception | None) -> None:
+        """Note that the database failed, and when to try again; None: that it works."""
         with self._wake:
-            self._error = one_line(error)
-            self._pause = min(_LONGEST_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
-            self._retry_at = time.monotonic() + self._pause
-
-    def _recovered(self) -> None:
-        with self._wake:
-            self._error = None
-            self._pause = self._retry_at = 0.0
+            self._error = None if error is None else one_line(error)
+            longer = min(_LONGEST_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
+            self._pause = 0.0 if error is None else longer
+            self._retry_at = 0.0 if error is None else time.monotonic() + self._pause
