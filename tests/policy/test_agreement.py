@@ -36,7 +36,7 @@ from odar.policy.path import PATHS
 from odar.providers.base import Completion, Reply
 from odar.recording.files import write_recording
 from odar.recording.header import header_of
-from odar.recording.schema import Bill, ItemKey, RecordedItem, SurrogateScore, attempt_of
+from odar.recording.schema import ItemKey, RecordedItem, SurrogateScore, attempts_of
 from odar.types import Candidate, Estimate, Query, Step, Token, Usage
 
 INF = math.inf
@@ -267,9 +267,9 @@ def recorded(setting: Setting, asked: Sequence[Question]) -> list[RecordedItem]:
     for i, question in enumerate(asked):
         speaker.question, estimator.value = question, question.prior
         said, scored, _ = asyncio.run(candidates_of(odar, setting.samples))
-        bill = Bill(0, Usage(10, 0, 5, 0), None, 0.1)
+        used = Usage(10, 0, 5, 0)
         places = [max(0, place - SOLVE) for place in range(len(said))]
-        kept = [attempt_of(each, k, bill, 5) for k, each in zip(places, said, strict=True)]
+        kept = [attempts_of([each], k, 0, used, None, 0.1)[0] for k, each in zip(places, said, strict=True)]
         energies = [each.energy for each in scored] or [None] * len(said)
         scores = [each and SurrogateScore("judge", each.energy, each.varentropy, 0.0) for each in energies]
         attempts = [

@@ -18,17 +18,15 @@ from odar.recording.executor import Item, Outcome, Work, failure
 from odar.recording.journal import Memo, digest_of, save
 from odar.recording.schema import (
     Attempt,
-    Bill,
     ItemKey,
     RecordedItem,
     SurrogateScore,
     Task,
     attempt_from_json,
-    attempt_of,
     attempt_to_json,
+    attempts_of,
     in_order,
     item_to_json,
-    output_shares,
     row_id,
     total_cost,
 )
@@ -168,12 +166,8 @@ class ItemCalls:
         if not candidates:
             raise team.failures[-1].error
         spend = ledger.spend()
-        bill = Bill(list(Step).index(step) + index, spend.usage, team.cards[step.role].price, spend.seconds)
-        shares = output_shares(spend.usage.output, candidates)
-        found = [
-            attempt_of(each, index + i, bill, share)
-            for i, (each, share) in enumerate(zip(candidates, shares, strict=True))
-        ]
+        number, price = list(Step).index(step) + index, team.cards[step.role].price
+        found = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
         await save(self.memo.keep, f"{step.value}:{index}", [attempt_to_json(each) for each in found])
         self.attempts += found
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from odar.catalogue import Price
 from odar.policy.energy import measure
@@ -18,6 +20,7 @@ from odar.policy.fusion import confidences, token_counts
 from odar.policy.signals import AnswerKind, AnswerSignals, signals_of
 from odar.types import Candidate, Query, Step, Token, Usage
 
+T = TypeVar("T")
 DIGITS = 4
 """Decimals of a recorded log-probability. Enough for every figure we report, and a third of the size. Those near 0
 keep three significant digits: of short answers, -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
@@ -202,38 +205,33 @@ CHARACTERS_PER_TOKEN = 4.0
 """Of ordinary English, for lengths that are known in tokens alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """One request as the ledger has it, for the samples that came of it."""
-
-    number: int
-    usage: Usage
-    price: Price | None
-    seconds: float
-
-
-def attempt_of(candidate: Candidate, index: int, bill: Bill, output: int | None) -> Attempt:
-    """Make an attempt of a candidate; `output` is its own share of the request's generated tokens."""
-    usage = Usage(bill.usage.input, bill.usage.cached, output, None)
-    price = bill.price
-    return Attempt(
-        step=candidate.step,
-        index=index,
-        model=candidate.model,
-        text=candidate.text,
-        answer=candidate.answer,
-        judgment=candidate.judgment,
-        finish=candidate.finish,
-        tokens=tuple(token.text for token in candidate.tokens),
-        logprobs=tuple(rounded(token.logprob) for token in candidate.tokens),
-        control=tuple(token.control for token in candidate.tokens),
-        request=bill.number,
-        usage=usage,
-        prompt_usd=price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None,
-        output_usd=price.cost(Usage(0, 0, output, None)) if price else None,
-        seconds=round(bill.seconds, 4),
-        stated=candidate.stated,
-    )
+def attempts_of(
+    candidates: Sequence[Candidate], first: int, request: int, usage: Usage, price: Price | None, seconds: float
+) -> list[Attempt]:
+    """Make attempts of the candidates that one request gave; its generated tokens are divided among them."""
+    shares = output_shares(usage.output, candidates)
+    prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
+    return [
+        Attempt(
+            step=candidate.step,
+            index=index,
+            model=candidate.model,
+            text=candidate.text,
+            answer=candidate.answer,
+            judgment=candidate.judgment,
+            finish=candidate.finish,
+            tokens=tuple(token.text for token in candidate.tokens),
+            logprobs=tuple(rounded(token.logprob) for token in candidate.tokens),
+            control=tuple(token.control for token in candidate.tokens),
+            request=request,
+            usage=Usage(usage.input, usage.cached, output, None),
+            prompt_usd=prompt_usd,
+            output_usd=price.cost(Usage(0, 0, output, None)) if price else None,
+            seconds=round(seconds, 4),
+            stated=candidate.stated,
+        )
+        for index, (candidate, output) in enumerate(zip(candidates, shares, strict=True), start=first)
+    ]
 
 
 def output_shares(total: int | None, candidates: Sequence[Candidate]) -> list[int | None]:
@@ -321,22 +319,9 @@ def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
 
 def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     """Read what `attempt_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
-    tokens = tuple(row.get("tokens", ()))
-    marked = set(row.get("control", ()))
-    control = tuple(i in marked for i in range(len(tokens)))
-    given = {
-        **row,
-        "step": Step(row["step"]),
-        "tokens": tokens,
-        "logprobs": tuple(row.get("logprobs", ())),
-        "control": control,
-        "usage": Usage(**row.get("usage", {})),
-    }
-    if "text" not in given:
-        given["text"] = _spoken(tokens, control)
-    if given.get("surrogate") is not None:
-        given["surrogate"] = SurrogateScore(**given["surrogate"])
-    attempt = Attempt(**given)
+    tokens, marked = row.get("tokens", ()), set(row.get("control", ()))
+    control = [i in marked for i in range(len(tokens))]
+    attempt = _convert({"text": _spoken(tokens, control), **row, "control": control}, Attempt)
     if len(attempt.logprobs) != len(tokens):
         raise ValueError(f"{len(tokens)} tokens, but {len(attempt.logprobs)} log-probabilities")
     return attempt
@@ -344,29 +329,30 @@ def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
 
 def item_to_json(item: RecordedItem) -> dict[str, Any]:
     """Return an item as a row of a JSONL recording."""
-    rest = {name: getattr(item, name) for name in (each.name for each in fields(RecordedItem))}
-    for name in ("key", "attempts", "digest"):
-        del rest[name]
-    rest = {k: v for k, v in rest.items() if k not in _ITEM_DEFAULTS or v != _ITEM_DEFAULTS[k]}
+    rest = {each.name: getattr(item, each.name) for each in fields(RecordedItem)}
+    kept = (name for name in rest if name not in ("key", "attempts", "digest"))
     return {
         "id": row_id(item.key),
         "cost_usd": total_cost(item.attempts),
         "error": None,
         "digest": item.digest,
-        "item": {**rest, "features": list(item.features)},
+        "item": {n: rest[n] for n in kept if n not in _ITEM_DEFAULTS or rest[n] != _ITEM_DEFAULTS[n]},
         "attempts": [attempt_to_json(each) for each in item.attempts],
     }
 
 
 def item_from_json(row: Mapping[str, Any]) -> RecordedItem:
     """Read what `item_to_json` wrote; raises KeyError, TypeError or ValueError for anything else."""
-    rest = {**_ITEM_DEFAULTS, **row["item"], "features": tuple(row["item"]["features"])}
-    return RecordedItem(
-        **rest,
-        key=key_of(row["id"]),
-        digest=str(row.get("digest") or ""),
-        attempts=tuple(map(attempt_from_json, row["attempts"])),
-    )
+    own = {"key": key_of(row["id"]), "digest": str(row.get("digest") or ""), "attempts": []}
+    item = _convert({**_ITEM_DEFAULTS, **row["item"], **own}, RecordedItem)
+    return replace(item, attempts=tuple(map(attempt_from_json, row["attempts"])))
+
+
+def _convert(tree: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(tree, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 def _spoken(tokens: Sequence[str], control: Sequence[bool]) -> str:
