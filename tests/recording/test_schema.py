@@ -10,10 +10,9 @@ from odar.catalogue import Price
 from odar.policy.energy import measure
 from odar.policy.fusion import missing_share
 from odar.recording.schema import (
-    Bill,
     attempt_from_json,
-    attempt_of,
     attempt_to_json,
+    attempts_of,
     figures_of,
     output_shares,
     total_cost,
@@ -21,7 +20,6 @@ from odar.recording.schema import (
 from odar.types import Candidate, Step, Token, Usage
 
 PRICE = Price(1.0, 0.1, 4.0)
-BILL = Bill(0, Usage(10, 0, 2, 0), PRICE, 1.0)
 
 
 def spoken(text="Answer: 4", logprob: float | None = -0.1):
@@ -30,7 +28,7 @@ def spoken(text="Answer: 4", logprob: float | None = -0.1):
 
 
 def test_an_attempt_survives_json_and_gives_its_candidate_back():
-    one = attempt_of(spoken(logprob=-0.123456), 3, Bill(2, Usage(10, 0, 5, 0), PRICE, 1.5), 5)
+    one = attempts_of([spoken(logprob=-0.123456)], 3, 2, Usage(10, 0, 5, 0), PRICE, 1.5)[0]
     assert attempt_from_json(json.loads(json.dumps(attempt_to_json(one)))) == one
     again = one.candidate
     assert (again.text, again.answer, again.step) == ("Answer: 4", "4", Step.SOLVE)
@@ -39,12 +37,12 @@ def test_an_attempt_survives_json_and_gives_its_candidate_back():
 
 
 def test_figures_are_those_of_fusion():
-    one = attempt_of(spoken(), 0, Bill(0, Usage(), None, 0.0), None)
+    one = attempts_of([spoken()], 0, 0, Usage(), None, 0.0)[0]
     figures = figures_of(one)
     energy = measure(one.candidate.tokens, 0.1, None)
     assert (figures.energy, figures.varentropy) == (energy.energy, energy.varentropy)
     assert (figures.total, figures.missing) == (2, 0)
-    silent = figures_of(attempt_of(spoken(logprob=None), 0, Bill(0, Usage(), None, 0.0), None))
+    silent = figures_of(attempts_of([spoken(logprob=None)], 0, 0, Usage(), None, 0.0)[0])
     assert (silent.energy, silent.missing / silent.total) == (None, missing_share([spoken(logprob=None)]))
 
 
@@ -57,20 +55,20 @@ def test_shares_add_up_to_the_whole(total, texts):
 
 
 def test_a_prompt_is_billed_once_for_each_request():
-    paid = Bill(2, Usage(1000, 0, 30, 0), PRICE, 1.0)
-    samples = [attempt_of(spoken(), i, paid, 10) for i in range(3)]
+    samples = attempts_of([spoken()] * 3, 0, 2, Usage(1000, 0, 30, 0), PRICE, 1.0)
     assert total_cost(samples) == pytest.approx(PRICE.cost(Usage(1000, 0, 30, 0)))
-    other = attempt_of(spoken(), 3, Bill(5, Usage(1000, 0, 10, 0), PRICE, 1.0), 10)
+    other = attempts_of([spoken()], 3, 5, Usage(1000, 0, 10, 0), PRICE, 1.0)[0]
     assert total_cost([*samples, other]) == pytest.approx(PRICE.cost(Usage(2000, 0, 40, 0)))
 
 
 def test_an_unknown_price_or_count_is_an_unknown_total_cost():
-    assert total_cost([attempt_of(spoken(), 0, Bill(0, Usage(9, 0, 9, 0), None, 1.0), 9)]) is None
-    assert total_cost([attempt_of(spoken(), 0, Bill(0, Usage(), PRICE, 1.0), None)]) is None
+    assert total_cost([attempts_of([spoken()], 0, 0, Usage(9, 0, 9, 0), None, 1.0)[0]]) is None
+    assert total_cost([attempts_of([spoken()], 0, 0, Usage(), PRICE, 1.0)[0]]) is None
 
 
 def test_json_leaves_out_what_follows_from_the_rest():
-    plain = attempt_of(Candidate(Step.ANSWER, "m", "4 ", "4", (Token("4", -0.1), Token(" ", 0.0))), 0, BILL, 2)
+    said = Candidate(Step.ANSWER, "m", "4 ", "4", (Token("4", -0.1), Token(" ", 0.0)))
+    (plain,) = attempts_of([said], 0, 0, Usage(10, 0, 2, 0), PRICE, 1.0)
     assert attempt_to_json(plain).keys() == {
         "step", "model", "answer", "tokens", "logprobs", "usage", "prompt_usd", "output_usd", "seconds",
     }  # fmt: skip
