@@ -139,11 +139,11 @@ def test_250_000_characters_without_spaces_have_features(name: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text(" ab\n\u2003", max_size=60), st.integers(1, 9))
-def test_lengths_by_slices_are_those_of_the_whole(text: str, size: int) -> None:
+@given(st.text(" ab\n\u2003", max_size=60), st.integers(0, 9))
+def test_lengths_of_a_long_text_are_those_of_a_short_one(text: str, size: int) -> None:
     words = text.split()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "_SLICE", size)
+        patch.setattr(text_module, "_SHORT", size)
         found = lengths(text)
     assert found == (len(text), len(words), sum(map(len, words)), max(map(len, words), default=0))
 

@@ -25,7 +25,7 @@ _TERM = re.compile(r"[a-z][a-z'+#]*")
 READ_LIMIT = 20_000
 """Characters that the features read. Lengths and counts of words are exact for any text; what is read beyond this
 many characters would change nothing, because the estimator clips every count long before."""
-_SLICE = 1 << 16
+_SHORT = 1 << 16
 
 
 class Lengths(NamedTuple):
@@ -38,21 +38,12 @@ class Lengths(NamedTuple):
 
 
 def lengths(text: str) -> Lengths:
-    """Lengths of a text of any size, a slice at a time: other threads can run between two slices."""
-    words = in_words = longest = carried = 0  # `carried`: characters of a word that the last slice cut
-    for start in range(0, len(text), _SLICE):
-        part = text[start : start + _SLICE]
-        sizes = list(map(len, part.split()))
-        if carried:
-            if part[0].isspace():
-                longest, carried = max(longest, carried), 0
-            else:  # the word goes on: it is counted already
-                sizes[0] += carried
-                words, in_words, carried = words - 1, in_words - carried, 0
-        words, in_words, longest = words + len(sizes), in_words + sum(sizes), max(longest, *sizes, 0)
-        if sizes and not part[-1].isspace():
-            carried = sizes[-1]
-    return Lengths(len(text), words, in_words, longest)
+    """Lengths of a text of any size. A long one is read word by word, so that other threads can run in between."""
+    if len(text) <= _SHORT:
+        sizes = list(map(len, text.split()))
+    else:
+        sizes = [match.end() - match.start() for match in re.finditer(r"\S+", text)]
+    return Lengths(len(text), len(sizes), sum(sizes), max(sizes, default=0))
 
 
 def clean(text: str) -> str:

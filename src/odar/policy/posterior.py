@@ -17,6 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from odar.errors import InputError
@@ -71,9 +72,8 @@ class PosteriorDifficulty:
             rows = signals.kind == kind.value
             if rows.any():
                 part = signals.rows(rows)
-                score = self.score(kind, self.terms(part, kind, tables))
-                score = np.where(part.finished, score, 1.0)
-                out[rows] = self._difficulty(kind, score)
+                score = np.where(part.finished, self.score(kind, self.terms(part, kind, tables)), 1.0)
+                out[rows] = np.interp(score, *self._scale(kind))
         return out
 
     def look(
@@ -95,11 +95,11 @@ class PosteriorDifficulty:
             score = 1.0
         elif any(term not in WEAK_TERMS for term, _, _ in used):
             score = sum(value * weight for _, value, weight in used) / total
-        shown = []
-        for name in (*RANKED, "agreement"):
-            value, rank = getattr(answer, name), ranks.get(name)
-            if value is not None:
-                shown.append((name, float(value), None if rank is None else round(rank, 4)))
+        shown = [
+            (name, float(value), None if (rank := ranks.get(name)) is None else round(rank, 4))
+            for name in (*RANKED, "agreement")
+            if (value := getattr(answer, name)) is not None
+        ]
         look = Look(
             kind=kind.value,
             stated=answer.stated,
@@ -129,21 +129,16 @@ class PosteriorDifficulty:
 
     def score(self, kind: AnswerKind, terms: Array) -> Array:
         """The weighted mean of the terms that are known; NaN where the answer shows nothing."""
-        weights, known = self._vector(kind), ~np.isnan(terms)
+        weights = np.array([self.weights[kind.value].get(term, 0.0) for term in TERMS])
+        known = ~np.isnan(terms)
         total = known @ weights
         of_answer = known @ np.where([term in WEAK_TERMS for term in TERMS], 0.0, weights)
         with np.errstate(invalid="ignore", divide="ignore"):
             return cast(Array, np.where(of_answer > 0, np.nan_to_num(terms) @ weights / total, math.nan))
 
-    def _difficulty(self, kind: AnswerKind, score: Array) -> Array:
-        return cast(Array, np.interp(score, *self._scale(kind)))
-
     def _scale(self, kind: AnswerKind) -> tuple[Sequence[float], Sequence[float]]:
         """Scores and the difficulties that they stand for, ascending."""
         return (0.0, *self.knots[kind.value], 1.0), (0.0, *PAPER_THRESHOLDS, MAX_DIFFICULTY)
-
-    def _vector(self, kind: AnswerKind) -> Array:
-        return np.array([self.weights[kind.value].get(term, 0.0) for term in TERMS])
 
     def with_weights(self, kind: AnswerKind, weights: Mapping[str, float]) -> PosteriorDifficulty:
         """The same with other weights for one kind of answer."""
@@ -166,8 +161,8 @@ class PosteriorDifficulty:
         check_format(found, FORMAT, name, "run `odar calibrate` again")
         kinds = [kind.value for kind in AnswerKind]
         try:
-            weights = {kind: {t: float(w) for t, w in raw["weights"][kind].items()} for kind in kinds}
-            knots = {kind: (float(raw["knots"][kind][0]), float(raw["knots"][kind][1])) for kind in kinds}
+            weights = {kind: msgspec.convert(raw["weights"][kind], dict[str, float]) for kind in kinds}
+            knots = {kind: msgspec.convert(raw["knots"][kind], tuple[float, float]) for kind in kinds}
             tables = QuantileTables.from_document(raw["quantiles"])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise InputError(f"{name} is not a posterior: {error}") from None

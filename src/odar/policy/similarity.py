@@ -116,11 +116,12 @@ def lexical(texts: Sequence[str]) -> Array:
     >>> lexical(["Seeds pass through your body.", "The seeds pass through.", "You die."]).round(1).tolist()
     [[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    read = [_Read.of(text) for text in texts]
+    read = [_read(text) for text in texts]
     matrix = np.eye(len(texts))
-    for i, one in enumerate(read):
-        for j in range(i):
-            s = one.compare(read[j])
+    for i, (kind, parts) in enumerate(read):
+        for j, (other, others) in enumerate(read[:i]):
+            compare = _compare_fields if kind == "fields" else _dice
+            s = compare(parts, others) if kind == other else 0.0  # nothing in common: code and prose
             matrix[i, j] = matrix[j, i] = s if s >= FLOOR else 0.0
     return matrix
 
@@ -130,28 +131,13 @@ def word_overlap(first: str, second: str) -> float:
     return _dice(weighted_words(first), weighted_words(second))
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """An answer, prepared for comparison with several others."""
-
-    words: Mapping[str, float]
-    code: Mapping[str, float] | None
-    fields: Mapping[str, Any] | None
-
-    @classmethod
-    def of(cls, text: str) -> _Read:
-        fields = _fields(text)
-        code = _code(text) if fields is None else None
-        return cls({} if code else weighted_words(text), code, fields)
-
-    def compare(self, other: _Read) -> float:
-        if self.fields is not None and other.fields is not None:
-            return _compare_fields(self.fields, other.fields)
-        if self.code is not None and other.code is not None:
-            return _dice(self.code, other.code)
-        if (self.code is None) == (other.code is None) and (self.fields is None) == (other.fields is None):
-            return _dice(self.words, other.words)
-        return 0.0  # code against prose
+def _read(text: str) -> tuple[str, Mapping[str, Any]]:
+    """What an answer consists of, JSON fields, code or words, prepared for comparison with several others."""
+    if (fields := _fields(text)) is not None:
+        return "fields", fields
+    if (code := _code(text)) is not None:
+        return "code", code
+    return "words", weighted_words(text)
 
 
 _WORD = re.compile(r"\w+(?:'\w+)?")
