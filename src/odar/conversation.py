@@ -13,11 +13,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that belongs to a question: its bytes, or its address.
-
-    >>> Image(media_type="image/png", data=b"...").url is None
-    True
-    """
+    """An image that belongs to a question: its bytes, or its address."""
 
     media_type: str
     data: bytes = b""
@@ -125,4 +121,3 @@ class Options:
 
 
 NO_OPTIONS = Options()
-"""No options."""

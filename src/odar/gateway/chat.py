@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from odar.conversation import NO_OPTIONS, Format, Message, Options, Tool, ToolCall, Wire
 from odar.formats import dump_json
 from odar.gateway.chat_request import (
+    AnswerFormat,
     ChatRequest,
     Content,
     Function,
@@ -18,7 +19,7 @@ from odar.gateway.chat_request import (
     ToolMode,
     further_fields,
     read_content,
-    read_schema,
+    read_format,
     read_tool_choice,
 )
 from odar.gateway.errors import ApiError, bad_field, openai_body
@@ -29,18 +30,11 @@ from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
 from odar.types import Answer, Candidate, Query, Spend
 
 
-class CalledFunction(Struct):
-    """The function that a model called."""
-
-    name: str
-    arguments: str | None = None
-
-
 class Call(Struct):
     """A call of a tool in a turn of the assistant."""
 
     id: str
-    function: CalledFunction
+    function: Function
 
 
 class Turn(Struct):
@@ -59,20 +53,6 @@ class ChatTool(Struct):
     function: Function
 
 
-class JsonSchema(Struct):
-    """A named schema for the answer."""
-
-    name: str
-    schema: dict[str, Any] | None = None
-
-
-class ResponseFormat(Struct):
-    """The form of the answer."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-
 class ChatBody(RequestBody, kw_only=True):
     """The body of a request; of further fields, `odar.forwarding` lists those that are sent on."""
 
@@ -89,7 +69,7 @@ class ChatBody(RequestBody, kw_only=True):
     tools: list[ChatTool] | None = None
     tool_choice: ToolMode | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    response_format: ResponseFormat | None = None
+    response_format: AnswerFormat | None = None
     reasoning_effort: str | None = None
     user: str | None = None
     stream_options: dict[str, Any] | None = None
@@ -160,14 +140,13 @@ def _turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
     )
 
 
-def _format(form: ResponseFormat | None, raw: Any) -> Format | None:
-    if form is None or form.type == "text":
-        return None
-    if form.type == "json_object":
-        return Format(wire=Wire(PROTOCOL, raw))
-    named = needed(form.json_schema, "response_format.json_schema")
-    where = "response_format.json_schema.schema"
-    return read_schema(named.schema or {}, where, named.name, Wire(PROTOCOL, raw))
+def _format(form: AnswerFormat | None, raw: Any) -> Format | None:
+    where = "response_format"
+    if form is not None and form.type == "json_schema":
+        where = "response_format.json_schema"
+        form = needed(form.json_schema, where)
+        form = AnswerFormat("json_schema", needed(form.name, f"{where}.name"), form.schema or {})
+    return None if form is None else read_format(form, where, Wire(PROTOCOL, raw))
 
 
 DONE = b"data: [DONE]\n\n"

@@ -31,7 +31,7 @@ from odar.policy.target import Target
 from odar.types import Query
 
 MAX_BETAS = 50
-_HEADERS = {
+HEADERS = {
     b"x-odar-path": "path",
     b"x-odar-max-calls": "max_calls",
     b"x-odar-max-cost": "max_cost",
@@ -39,6 +39,7 @@ _HEADERS = {
     b"x-odar-target-calls": "calls",
     b"x-odar-target-cost-usd": "cost_usd",
 }
+"""Fields of `odar` and of its `target` that can be sent as headers."""
 
 
 class TargetField(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,16 +82,10 @@ class RequestBody(Struct, kw_only=True):
     odar: Extras | None = None
 
 
-class ImageAddress(Struct):
-    """An image in a chat completion."""
-
-    url: str
-
-
 class ImageSource(Struct):
-    """An image in a message of Anthropic's."""
+    """An image: its address, or its bytes in base64."""
 
-    type: Literal["base64", "url"]
+    type: Literal["base64", "url"] | None = None
     media_type: str | None = None
     data: str | None = None
     url: str | None = None
@@ -102,7 +97,7 @@ class Part(Struct):
     type: str
     text: str | None = None
     refusal: str | None = None
-    image_url: str | ImageAddress | None = None
+    image_url: str | ImageSource | None = None
     source: Any = None
     id: str | None = None
     name: str | None = None
@@ -116,11 +111,21 @@ ToolMode = Literal["auto", "none", "required"]
 
 
 class Function(Struct):
-    """A function that a model may call."""
+    """A function that a model may call or has called."""
 
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    arguments: str | None = None
+
+
+class AnswerFormat(Struct):
+    """The form of the answer; chat completions have name and schema in `json_schema`."""
+
+    type: Literal["text", "json_object", "json_schema"] | None = None
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    json_schema: AnswerFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +151,8 @@ def with_headers(ask: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> Ch
     """Add the limits in headers, for clients that cannot add fields to a body; those in the body come first."""
     limits: dict[str, Any] = {}
     for header, value in headers:
-        if header in _HEADERS:
-            limits[_HEADERS[header]] = value.decode("latin-1")
+        if header in HEADERS:
+            limits[HEADERS[header]] = value.decode("latin-1")
         elif header == b"anthropic-beta":
             betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
             options = dataclasses.replace(ask.query.options, betas=betas)
@@ -176,11 +181,7 @@ def to_content(value: Any, where: str) -> Content:
 def read_content(
     content: Content | None, where: str, skip: Collection[str] = ()
 ) -> tuple[str, tuple[Image, ...], tuple[str, ...]]:
-    """The text and the images of a message in any protocol, and the types of parts that are neither.
-
-    >>> read_content([Part("text", text="See"), Part("file")], "content")
-    ('See', (), ('file',))
-    """
+    """The text and the images of a message in any protocol, and the types of parts that are neither."""
     if content is None or isinstance(content, str):
         return content or "", (), ()
     texts: list[str] = []
@@ -200,24 +201,21 @@ def read_content(
 
 
 def _image(part: Part, where: str) -> Image:
-    if part.type != "image":
-        if part.image_url is None:
-            raise bad_field(f"{where}.image_url", "is missing")
-        url = part.image_url.url if isinstance(part.image_url, ImageAddress) else part.image_url
-        return read_image(url, f"{where}.image_url.url" if part.type == "image_url" else f"{where}.image_url")
-    source = convert(needed(part.source, f"{where}.source"), ImageSource, f"{where}.source")
-    if source.type == "url":
-        return read_image(needed(source.url, f"{where}.source.url"), f"{where}.source.url")
-    media_type = needed(source.media_type, f"{where}.source.media_type")
-    return Image(media_type, _decode(needed(source.data, f"{where}.source.data"), f"{where}.source.data"))
+    if part.type == "image":
+        where = f"{where}.source"
+        source = convert(needed(part.source, where), ImageSource, where)
+        if needed(source.type, f"{where}.type") == "base64":
+            media_type = needed(source.media_type, f"{where}.media_type")
+            return Image(media_type, _decode(needed(source.data, f"{where}.data"), f"{where}.data"))
+        return read_image(source.url, f"{where}.url")
+    given, where = part.image_url, f"{where}.image_url"
+    url = given.url if isinstance(given, ImageSource) else given
+    return read_image(url, where if given is None or part.type == "input_image" else f"{where}.url")
 
 
-def read_image(url: str, where: str) -> Image:
-    """An image by its address: http(s), or data: with the bytes in it.
-
-    >>> read_image("data:image/png;base64,Li4u", "image").data
-    b'...'
-    """
+def read_image(address: str | None, where: str) -> Image:
+    """An image by its address: http(s), or data: with the bytes in it."""
+    url: str = needed(address, where)
     if url.startswith(("http://", "https://")):
         return Image("image/*", url=url)
     head, comma, data = url.partition(",")
@@ -238,11 +236,7 @@ def _decode(data: str, where: str) -> bytes:
 
 
 def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
-    """OpenAI's `tool_choice`; chat completions and responses name a function in two ways.
-
-    >>> read_tool_choice({"type": "function", "function": {"name": "f"}})
-    ToolChoice(mode='tool', name='f')
-    """
+    """OpenAI's `tool_choice`; chat completions and responses name a function in two ways."""
     match choice:
         case None:
             return None
@@ -253,11 +247,15 @@ def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | N
     raise bad_field("tool_choice", 'must be "auto", "none", "required" or a function by name')
 
 
-def read_schema(schema: dict[str, Any], where: str, name: str, wire: Wire | None) -> Format:
-    """A response format with a schema, refused where the schema itself is wrong."""
+def read_format(form: AnswerFormat, where: str, wire: Wire | None = None) -> Format | None:
+    """A response format, refused where its schema is wrong; None for text."""
+    kind = needed(form.type, f"{where}.type")
+    if kind != "json_schema":
+        return Format(wire=wire) if kind == "json_object" else None
+    schema = needed(form.schema, f"{where}.schema")
     if fault := schema_fault(schema):
-        raise bad_field(where, f"is not a usable JSON schema: {fault}")
-    return Format(schema, name, wire)
+        raise bad_field(f"{where}.schema", f"is not a usable JSON schema: {fault}")
+    return Format(schema, form.name or "answer", wire)
 
 
 _INNER = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "private", "arpa", "svc", "test")
@@ -279,7 +277,7 @@ def check_addresses(query: Query, allowed: str) -> None:
 
 
 def is_public(url: str) -> bool:
-    """Whether an address names a host on the open internet, as far as its text can tell.
+    """Whether an address names a host on the public internet, as far as its text can tell.
 
     >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
     [True, False, False, False]

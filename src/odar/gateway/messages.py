@@ -12,13 +12,14 @@ from odar.agents.flow import PROGRESS
 from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.formats import dump_json
 from odar.gateway.chat_request import (
+    AnswerFormat,
     ChatRequest,
     Content,
     Part,
     RequestBody,
     further_fields,
     read_content,
-    read_schema,
+    read_format,
     to_content,
 )
 from odar.gateway.errors import ApiError, anthropic_body
@@ -57,18 +58,11 @@ class Choice(Struct):
     disable_parallel_tool_use: bool | None = None
 
 
-class OutputFormat(Struct):
-    """The form of the answer."""
-
-    type: Literal["json_schema"]
-    schema: dict[str, Any]
-
-
 class OutputConfig(Struct):
     """How hard to think, and in which form to answer."""
 
     effort: str | None = None
-    format: OutputFormat | None = None
+    format: AnswerFormat | None = None
 
 
 class CountBody(RequestBody, kw_only=True):
@@ -113,7 +107,7 @@ def _options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
     form = None
     if config.format is not None:
         wire = Wire(PROTOCOL, {"format": body["output_config"]["format"]})
-        form = read_schema(config.format.schema, "output_config.format.schema", "answer", wire)
+        form = read_format(config.format, "output_config.format", wire)
     user = (request.metadata or {}).get("user_id")
     return Options(
         temperature=request.temperature,

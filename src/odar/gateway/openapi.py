@@ -5,7 +5,6 @@ Bodies are open: fields not listed pass through. The SDKs of OpenAI and Anthropi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -14,12 +13,13 @@ from msgspec import Struct
 
 from odar import __version__
 from odar.gateway.chat import ChatBody
-from odar.gateway.chat_request import Extras, TargetField
+from odar.gateway.chat_request import HEADERS, Extras, TargetField
 from odar.gateway.messages import CountBody, MessagesBody
 from odar.gateway.passthrough import CompletionsBody, EmbeddingsBody
 from odar.gateway.responses import ResponsesBody
 
 Schema = dict[str, Any]
+_TEXT: Schema = {"type": "string"}
 _REF = "#/components/schemas/{name}"
 _ERRORS = {
     "400": "A field is missing or wrong; `param` names it.",
@@ -45,53 +45,35 @@ class Feedback(Struct, forbid_unknown_fields=True):
     note: str | None = None
 
 
-def _object(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-_TEXT: Schema = {"type": "string"}
-_SHAPES = {
-    "OpenAIError": _object(error=_object(message=_TEXT, type={}, param={}, code={})),
-    "AnthropicError": _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)),
+_POSTS: dict[str, tuple[str, type[Struct]]] = {
+    "/v1/chat/completions": ("A chat completion (OpenAI).", ChatBody),
+    "/v1/responses": ("A response (OpenAI).", ResponsesBody),
+    "/v1/messages": ("A message (Anthropic).", MessagesBody),
+    "/v1/embeddings": ("Embeddings of a named model (OpenAI).", EmbeddingsBody),
+    "/v1/completions": ("A text continued by a named model (OpenAI).", CompletionsBody),
+    "/v1/messages/count_tokens": (
+        "The tokens of a message, counted here; no model is asked (Anthropic).",
+        CountBody,
+    ),
+    "/v1/feedback": ("Mark an answer right or wrong.", Feedback),
 }
-"""Errors; those of an upstream have further fields."""
 
 
 @cache
 def description() -> Schema:
     """The whole description."""
-    kinds: tuple[type[Struct], ...] = (
-        ChatBody,
-        ResponsesBody,
-        MessagesBody,
-        CountBody,
-        EmbeddingsBody,
-        CompletionsBody,
-        Feedback,
-    )
+    kinds = [body for _, body in _POSTS.values()]
     _, schemas = msgspec.json.schema_components([*kinds, Extras, TargetField], ref_template=_REF)
-    bodies = {kind: schemas.pop(kind.__name__) for kind in kinds}
-    headers = _headers(schemas["Extras"], schemas["TargetField"])
-    question = {
-        "description": "The answer: JSON, or server-sent events with `stream`.",
-        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": {}}},
+    limits = schemas["Extras"]["properties"] | schemas["TargetField"]["properties"]
+    first = "As in `odar`, for clients that cannot add a field to the body; the body comes first."
+    headers = [
+        {"name": header.decode(), "in": "header", "schema": limits[name]["anyOf"][0], "description": first}
+        for header, name in HEADERS.items()
+    ]
+    posts = {
+        path: {"post": _post(path, summary, schemas.pop(body.__name__), headers)}
+        for path, (summary, body) in _POSTS.items()
     }
-
-    def post(summary: str, body: type[Struct], error: str = "OpenAIError") -> Schema:
-        """A request that a model answers."""
-        return _post(summary, bodies[body], question, _ERRORS, error) | {"parameters": headers}
-
-    told = ("400", "401", "403", "404", "408", "413", "429", "503")
-    counting = _post(
-        "The tokens of a message, counted here; no model is asked (Anthropic).",
-        bodies[CountBody],
-        _ok(_object(input_tokens={"type": "integer", "minimum": 0})),
-        told,
-        "AnthropicError",
-    )
-    marking = _post(
-        "Mark an answer right or wrong.", bodies[Feedback], _ok({"type": "object"}), told[:6], "OpenAIError"
-    )
     name = {"name": "name", "in": "path", "required": True, "schema": _TEXT}
     return {
         "openapi": "3.1.0",
@@ -103,13 +85,7 @@ def description() -> Schema:
         },
         "security": [{"bearer": []}, {"x-api-key": []}, {}],
         "paths": {
-            "/v1/chat/completions": {"post": post("A chat completion (OpenAI).", ChatBody)},
-            "/v1/responses": {"post": post("A response (OpenAI).", ResponsesBody)},
-            "/v1/messages": {"post": post("A message (Anthropic).", MessagesBody, "AnthropicError")},
-            "/v1/embeddings": {"post": post("Embeddings of a named model (OpenAI).", EmbeddingsBody)},
-            "/v1/completions": {"post": post("A text continued by a named model (OpenAI).", CompletionsBody)},
-            "/v1/messages/count_tokens": {"post": counting},
-            "/v1/feedback": {"post": marking},
+            **posts,
             "/v1/models": {"get": _get("Every model that can be asked for.", "401", "403")},
             "/v1/models/{name}": {"get": _get("One model.", "401", "403", "404") | {"parameters": [name]}},
             "/healthz": {"get": _get("The process is alive.")},
@@ -122,42 +98,40 @@ def description() -> Schema:
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
             },
-            "schemas": schemas | _SHAPES,
+            "schemas": schemas
+            | {
+                "OpenAIError": _object(error=_object(message=_TEXT, type={}, param={}, code={})),
+                "AnthropicError": _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)),
+            },
         },
     }
 
 
-def _headers(extras: Schema, target: Schema) -> list[Schema]:
-    """The fields of `odar` that can be sent as headers."""
-    fields = {name: extras["properties"][name] for name in ("path", "max_calls", "max_cost", "deadline_s")}
-    fields |= {f"target_{name}": schema for name, schema in target["properties"].items()}
-    return [
-        {
-            "name": f"x-odar-{name.replace('_', '-')}",
-            "in": "header",
-            "schema": schema["anyOf"][0],
-            "description": "As in `odar`, for clients that cannot add a field to the body; the body comes first.",
-        }
-        for name, schema in fields.items()
-    ]
-
-
-def _post(summary: str, body: Schema, answer: Schema, statuses: Iterable[str], error: str) -> Schema:
-    content = {"application/json": {"schema": {"$ref": _REF.format(name=error)}}}
-    told = {status: {"description": _ERRORS[status], "content": content} for status in statuses}
+def _post(path: str, summary: str, body: Schema, headers: list[Schema]) -> Schema:
+    content = {"application/json": {"schema": {"type": "object"}}}
+    asks_model = path not in ("/v1/messages/count_tokens", "/v1/feedback")
+    answer = content | {"text/event-stream": {"schema": {}}} if asks_model else content
+    shape = "AnthropicError" if path.startswith("/v1/messages") else "OpenAIError"
+    error = {"application/json": {"schema": {"$ref": _REF.format(name=shape)}}}
     return {
         "summary": summary,
+        "parameters": headers if asks_model else [],
         "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-        "responses": {"200": answer, **told},
+        "responses": {
+            "200": {"description": "The answer: JSON, or server-sent events with `stream`.", "content": answer},
+            **{status: {"description": what, "content": error} for status, what in _ERRORS.items()},
+        },
     }
 
 
 def _get(summary: str, *errors: str, content: str = "application/json") -> Schema:
     # /readyz says 503 in a shape of its own, so errors here promise no more than an object.
-    told = {name: _ok({"type": "object"}) | {"description": _ERRORS[name]} for name in errors}
     schema = {"type": "object"} if content == "application/json" else _TEXT
-    return {"summary": summary, "responses": {"200": _ok(schema, content), **told}}
+    answer = {"200": {"description": "As asked.", "content": {content: {"schema": schema}}}}
+    told = {"application/json": {"schema": {"type": "object"}}}
+    faults = {status: {"description": _ERRORS[status], "content": told} for status in errors}
+    return {"summary": summary, "responses": answer | faults}
 
 
-def _ok(schema: Schema, content: str = "application/json") -> Schema:
-    return {"description": "As asked.", "content": {content: {"schema": schema}}}
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}

@@ -12,15 +12,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.formats import dump_json, load_json
 from odar.gateway.chat_request import (
+    AnswerFormat,
     ChatRequest,
     RequestBody,
     ToolMode,
     further_fields,
     read_content,
-    read_schema,
+    read_format,
     read_tool_choice,
     to_content,
 )
@@ -72,18 +73,10 @@ class ResponsesTool(Struct):
     tools: list[ResponsesTool] | None = None
 
 
-class TextFormat(Struct):
-    """The form of the answer."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    name: str | None = None
-    schema: dict[str, Any] | None = None
-
-
 class TextOptions(Struct):
     """The form and the length of the answer."""
 
-    format: TextFormat | None = None
+    format: AnswerFormat | None = None
     verbosity: Any = None
 
 
@@ -150,7 +143,7 @@ def _options(request: ResponsesBody, body: Mapping[str, Any], left_out: tuple[st
         tools=tuple(own for i, tool in enumerate(request.tools or ()) for own in _tools(tool, f"tools[{i}]")),
         tool_choice=_tool_choice(request.tool_choice),
         parallel_tools=request.parallel_tool_calls,
-        format=None if text.format is None else _format(text.format),
+        format=None if text.format is None else read_format(text.format, "text.format"),
         user=request.user,
         effort=None if request.reasoning is None else request.reasoning.effort,
         left_out=left_out,
@@ -236,13 +229,6 @@ def _tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
         case {"type": str(kind)} if kind != "function":
             return ToolChoice("tool", kind)  # dropped together with a tool that is left out
     return read_tool_choice(choice)
-
-
-def _format(form: TextFormat) -> Format | None:
-    if form.type == "json_schema":
-        schema = needed(form.schema, "text.format.schema")
-        return read_schema(schema, "text.format.schema", form.name or "answer", None)
-    return Format() if form.type == "json_object" else None
 
 
 def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
