@@ -13,7 +13,7 @@ from odar.policy.answers import conclusion, extract_answer, extract_judgment, fi
 from odar.policy.equivalence import canonical, equivalent, group
 from odar.providers.anthropic_wire import StreamedMessage
 from odar.providers.openai_wire import StreamedReply, Thinking
-from odar.providers.response import Event, SseReader
+from odar.providers.response import SseReader
 
 
 def sse(data: bytes) -> None:
@@ -24,7 +24,7 @@ def sse(data: bytes) -> None:
     assert _feed(pieces, [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]) == expected
     assert _feed(bytewise, [bytes([byte]) for byte in stream]) == expected
     assert whole.done == pieces.done == bytewise.done
-    assert all("\r" not in event.data and event.data != "[DONE]" for event in expected)
+    assert "[DONE]" not in expected
 
 
 def stream(data: bytes) -> None:
@@ -33,7 +33,7 @@ def stream(data: bytes) -> None:
     for collector in (StreamedReply(), StreamedMessage()):
         try:
             for event in SseReader().feed(rest):
-                payload = json.loads(event.data)
+                payload = json.loads(event)
                 if isinstance(payload, dict):
                     collector.feed(payload)
             reply = collector.reply()
@@ -118,5 +118,5 @@ def _cuts(data: bytes) -> tuple[list[int], bytes]:
     return sorted(min(each, len(rest)) for each in data[1 : 1 + count]), rest
 
 
-def _feed(reader: SseReader, chunks: list[bytes]) -> list[Event]:
+def _feed(reader: SseReader, chunks: list[bytes]) -> list[str]:
     return [event for chunk in chunks for event in reader.feed(chunk)]

@@ -156,11 +156,8 @@ class Thinking:
     ['', '', '', '4', ' is it']
     """
 
-    _OPEN, _CLOSE = "<think>", "</think>"
-
     def __init__(self) -> None:
         self.seen = False
-        self._inside = False
         self._answering = False
         self._held = ""
 
@@ -169,21 +166,18 @@ class Thinking:
         if self._answering:
             return text
         self._held += text
-        if self._inside:
-            _, closed, rest = self._held.partition(self._CLOSE)
-            if not closed:
-                self._held = self._held[1 - len(self._CLOSE) :]  # the closing tag may be half here
-                return ""
-            self._inside, self._held = False, rest
+        if self.seen and ">" not in text and "</think>" not in self._held[-100:]:
+            return ""  # still thinking: do not search all of it again
         start = self._held.lstrip()
-        if not self.seen and start.startswith(self._OPEN):
-            self.seen = self._inside = True
-            self._held = start.removeprefix(self._OPEN)
-            return self.feed("")
-        if not start or (not self.seen and self._OPEN.startswith(start)):
+        self.seen = start.startswith("<think>")
+        if self.seen:
+            answer = start.partition("</think>")[2].lstrip()
+            self._answering = bool(answer)
+            return answer
+        if "<think>".startswith(start):
             return ""
         self._answering = True
-        return start if self.seen else self._held
+        return self._held
 
     def end(self) -> str:
         """What was held back at the end of the text and turned out to be answer."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from odar.errors import ProviderProtocolError, ProviderUnreachable
 from odar.formats import load_json
@@ -15,7 +14,6 @@ from odar.providers.base import Delta, OnDelta, Reply
 from odar.providers.connection import Connection
 from odar.providers.failures import Failures
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 MAX_BODY_BYTES = 64 * 2**20
 """No answer of a language model is larger; something that is, is not one."""
 _MOST_TOKENS = 10**12
@@ -26,73 +24,41 @@ T = TypeVar("T")
 Payload = Mapping[str, Any]
 
 
-class Event(NamedTuple):
-    """One event: its name ("message" where the server gave none) and its data."""
-
-    name: str
-    data: str
-
-
 class SseReader:
-    r"""Turns chunks of bytes, cut anywhere, into events.
+    r"""Turns chunks of bytes, cut anywhere, into the data of server-sent events. Lines end in LF or CRLF.
 
     `done` becomes True at OpenAI's closing `[DONE]`, which is not an event, and neither is what follows it.
 
     >>> reader = SseReader()
     >>> reader.feed(b": a comment\r\ndata: {\"a\":\r\nda")
     []
-    >>> reader.feed(b"ta: 1}\r\n\r\ndata: [DONE]\n\n")
-    [Event(name='message', data='{"a":\n1}')]
-    >>> reader.done
-    True
+    >>> reader.feed(b"ta: 1}\r\n\r\ndata: [DONE]\n\n"), reader.done
+    (['{"a":\n1}'], True)
     """
 
     def __init__(self) -> None:
         self.done = False
         self._partial = bytearray()
-        self._after_cr = False
-        self._first = True
-        self._name = ""
-        self._data: list[str] = []
+        self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> list[Event]:
-        """The events that this chunk completes."""
-        if not chunk:
+    def feed(self, chunk: bytes) -> list[str]:
+        """The data of the events that this chunk completes."""
+        self._partial += chunk
+        if b"\n" not in chunk:
             return []
-        if self._after_cr:  # the CR ended a line already; its LF may only come now
-            chunk = chunk.removeprefix(b"\n")
-        self._after_cr = chunk.endswith(b"\r")
-        head, *tail = (
-            _LINE_END.split(chunk) if b"\r" in chunk else chunk.split(b"\n")
-        )  # the usual case, ten times as fast
-        self._partial += head
-        if not tail:
-            return []
-        lines = [bytes(self._partial), *tail[:-1]]
-        self._partial = bytearray(tail[-1])
-        return [event for line in lines if (event := self._take(line)) is not None]
-
-    def _take(self, line: bytes) -> Event | None:
-        # Whole lines only reach this point, so no character is ever cut in two.
-        text = line.decode("utf-8", errors="replace")
-        if self._first:  # a byte order mark is allowed there, and means nothing
-            self._first, text = False, text.removeprefix("\ufeff")
-        if not text:
-            return self._dispatch()
-        field, _, value = text.partition(":")
-        value = value.removeprefix(" ")
-        if field == "data":
-            self._data.append(value)
-        elif field == "event":
-            self._name = value
-        return None
-
-    def _dispatch(self) -> Event | None:
-        name, data = self._name or "message", "\n".join(self._data)
-        empty = not self._data
-        self._name, self._data = "", []
-        self.done = self.done or data == "[DONE]"
-        return None if empty or self.done else Event(name, data)
+        *lines, rest = bytes(self._partial).split(b"\n")
+        self._partial = bytearray(rest)
+        events: list[str] = []
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif not line and self._data:
+                # Whole lines only reach this point, so no character is ever cut in two.
+                data, self._data = b"\n".join(self._data).decode("utf-8", errors="replace"), []
+                self.done = self.done or data == "[DONE]"
+                events += [] if self.done else [data]
+        return events
 
 
 class Collector(Protocol):
@@ -132,7 +98,7 @@ class Response:
         reader = SseReader()
         while not reader.done and (chunk := await self._chunk()):
             for event in reader.feed(chunk):
-                piece = self._parse(collector.feed, event.data)
+                piece = self._parse(collector.feed, event)
                 if piece.text or piece.calls or piece.wire or piece.thinking:
                     on_delta(piece)
         if not (reader.done or collector.finished):
@@ -178,8 +144,8 @@ def _read(body: str | bytes) -> Any:
             payload = load_json(body)
         except UnicodeDecodeError:
             payload = load_json(_text(body))
-        escapes = b"\\u" in body if isinstance(body, bytes) else "\\u" in body
-        if escapes and "\\ud" in _text(body).lower():  # perhaps half a surrogate pair
+        text = _text(body)
+        if "\\u" in text and "\\ud" in text.lower():  # perhaps half a surrogate pair
             payload = json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
         return None
