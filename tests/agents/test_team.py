@@ -82,14 +82,14 @@ async def test_a_call_that_never_arrived_is_no_call():
 async def test_one_that_arrived_at_the_last_try_is(server, provider, monkeypatch):
     """Refused at first, then a server error: it was sent, and is on the bill."""
     tries = iter([ProviderUnreachable("closed", retryable=True, may_be_billed=False, reached=False)])
-    real = provider._attempt
+    real = provider._asked
 
-    async def attempt(*arguments):
+    def asked(*arguments):
         for error in tries:
             raise error
-        return await real(*arguments)
+        return real(*arguments)
 
-    monkeypatch.setattr(provider, "_attempt", attempt)
+    monkeypatch.setattr(provider, "_asked", asked)
     server.behave(status(400))
     call = await bill(provider.complete)
     assert (call.samples, call.retries, len(server.requests)) == (1, 1, 1)

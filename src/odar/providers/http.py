@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable, SettingsError
 from odar.formats import dump_json
 from odar.observer import outgoing_headers
-from odar.providers.base import CallDelta, Completion, Delta, OnDelta, Reply, Request
+from odar.providers.base import CallDelta, Delta, OnDelta, Reply, Request
 from odar.providers.connection import Address, Broken, Connections, NotHttp, Unconnected
 from odar.providers.failures import Failures
 from odar.providers.response import Collector, Payload, Response, string
@@ -110,9 +111,22 @@ class HttpProvider:
         return {"authorization": f"Bearer {key}"} if key else {}
 
     async def check(self, model: str = "") -> str:
-        """How many models the server lists; ProviderError if this one is not among them."""
-        names, _ = await self._call("GET", self.models_path, lambda answer: answer.whole(_names), _CHECK_TIMEOUT_S)
-        return describe_models(names, model, self.name)
+        """How many models the server lists; ProviderError if this one is not among them.
+
+        A dated or tagged form of the name counts.
+        """
+
+        async def attempt() -> list[str]:
+            async with self._asked("GET", self.models_path) as response:
+                return await response.whole(lambda payload: [string(entry["id"]) for entry in payload["data"]])
+
+        names, _ = await self._retrying(Request(model, (), timeout_s=_CHECK_TIMEOUT_S), attempt)
+        forms = (f"{model}:", f"{model}-")
+        if model and not any(n == model or n.startswith(forms) or n.endswith(f"/{model}") for n in names):
+            shown = ", ".join(sorted(names)[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
+            why = f"{self.name} answers, but does not list {model!r}; it has {shown or 'no model'}"
+            raise ProviderError(why, provider=self.name, may_be_billed=False)
+        return f"{len(names)} model{'' if len(names) == 1 else 's'}"
 
     async def close(self) -> None:
         """Close the connections. Idempotent; the next request opens new ones."""
@@ -132,6 +146,8 @@ class HttpProvider:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Reply:
         """POST a completion request; read the reply whole, or as a stream where there is an `on_delta`."""
+        data = dump_json(body, odd="backslashreplace")
+        prompts = [message.text for message in request.messages if message.text]
         handed_over = False
 
         def hand_over(delta: Delta) -> None:
@@ -140,64 +156,49 @@ class HttpProvider:
             if on_delta is not None:
                 on_delta(delta)
 
-        async def read(response: Response) -> Reply:
-            if on_delta is not None and response.content_type == "text/event-stream":
-                return await response.stream(collect(), hand_over)
-            reply = await response.whole(interpret)
+        async def attempt() -> Reply:
+            async with self._asked("POST", path, data, prompts, headers) as response:
+                if on_delta is not None and response.content_type == "text/event-stream":
+                    return await response.stream(collect(), hand_over)
+                reply = await response.whole(interpret)
             if on_delta is not None:  # a server that cannot stream
-                hand_over(_whole(reply.completions[0]))
+                whole = reply.completions[0]
+                calls = (CallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(whole.tool_calls))
+                hand_over(Delta(whole.text, tuple(calls)))
             return reply
 
-        reply, failed = await self._call(
-            "POST",
-            path,
-            read,
-            request.timeout_s,
-            data=dump_json(body, odd="backslashreplace"),
-            prompts=[message.text for message in request.messages if message.text],
-            may_retry=lambda error: not handed_over and self._may_retry(request, error),
-            headers=headers,
-        )
+        reply, failed = await self._retrying(request, attempt, lambda: not handed_over)
+        if not failed:
+            return reply
         # An attempt that broke off was perhaps billed, and nobody says how much: then the sum is unknown.
         billed = any(error.may_be_billed for error in failed)
-        return (
-            reply if not failed else replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
-        )
+        return replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
 
-    def _may_retry(self, request: Request, error: ProviderError) -> bool:
-        """Whether the caller wants another attempt after this error, and the wait for it is bearable."""
-        if error.status == 429 and not request.retry_rate_limit:
-            return False
-        if (error.retry_after or 0.0) > self._retry.max_retry_after_s:
-            return False
-        return (request.retry_billed or not error.may_be_billed) and request.take_retry()
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        read: Callable[[Response], Awaitable[T]],
-        timeout_s: float,
-        *,
-        data: bytes = b"",
-        prompts: Sequence[str] = (),
-        may_retry: Callable[[ProviderError], bool] = lambda error: True,
-        headers: Mapping[str, str] = NO_HEADERS,
+    async def _retrying(
+        self, request: Request, attempt: Callable[[], Awaitable[T]], may_retry: Callable[[], bool] = lambda: True
     ) -> tuple[T, list[ProviderError]]:
-        """What `read` makes of the answer, and the errors of the attempts before."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
+        """The result of the first attempt that succeeds within the timeout, and the errors of those before."""
+        loop, retry = asyncio.get_running_loop(), self._retry
+        deadline = loop.time() + request.timeout_s
         failed: list[ProviderError] = []
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 while True:
                     try:
-                        return await self._attempt(method, path, data, read, prompts, headers), failed
+                        return await attempt(), failed
                     except ProviderError as error:
-                        wait = self._retry.wait_s(len(failed), error.retry_after)
+                        wait = retry.wait_s(len(failed), error.retry_after)
                         failed.append(error)
-                        out_of_time = asyncio.get_running_loop().time() + wait >= deadline
-                        exhausted = len(failed) >= self._retry.attempts
-                        if not error.retryable or exhausted or out_of_time or not may_retry(error):
+                        if (
+                            not error.retryable
+                            or not may_retry()
+                            or len(failed) >= retry.attempts
+                            or loop.time() + wait >= deadline
+                            or (error.retry_after or 0.0) > retry.max_retry_after_s
+                            or (error.status == 429 and not request.retry_rate_limit)
+                            or (error.may_be_billed and not request.retry_billed)
+                            or not request.take_retry()
+                        ):
                             error.may_be_billed = any(each.may_be_billed for each in failed)
                             error.reached = any(each.reached for each in failed)
                             error.retries = len(failed) - 1
@@ -207,41 +208,39 @@ class HttpProvider:
             if not limit.expired():  # not our deadline: an `on_delta` of the caller's
                 raise
         before = f" (the attempt before: {failed[-1]})" if failed else ""
-        why = f"no answer within {timeout_s:g} s{before}"
-        late = self._failures.error(ProviderTimeout, why)
+        late = self._failures.error(ProviderTimeout, f"no answer within {request.timeout_s:g} s{before}")
         late.retries = len(failed)
         raise late
 
-    async def _attempt(
+    @asynccontextmanager
+    async def _asked(
         self,
         method: str,
         path: str,
-        data: bytes,
-        read: Callable[[Response], Awaitable[T]],
-        prompts: Sequence[str],
-        more_headers: Mapping[str, str],
-    ) -> T:
-        traced = outgoing_headers()
-        headers = {**self._headers, **(traced or {}), **more_headers} if traced or more_headers else self._headers
+        data: bytes = b"",
+        prompts: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> AsyncIterator[Response]:
+        """Send one request; yield the answer if its status is good. Every failure is a ProviderError."""
+        fail, sent = self._failures, {**self._headers, **(outgoing_headers() or {}), **headers}
         try:
-            async with self._connected().asked(method, path, headers, data) as answer:
+            async with self._connected().asked(method, path, sent, data) as answer:
                 # A redirect is an error too: to follow it would carry the key to wherever the server points.
                 if not 200 <= answer.status < 300:
                     body = (await answer.all(_MAX_ERROR_BYTES)).decode("utf-8", errors="replace")
-                    raise self._failures.from_status(answer.status, answer.headers, body, prompts)
+                    raise fail.from_status(answer.status, answer.headers, body, prompts)
                 if packing := answer.headers.get("content-encoding", "").lower().removeprefix("identity"):
                     why = f"the answer is packed ({packing}), although nobody asked for it; check base_url"
-                    raise self._failures.error(ProviderProtocolError, why, retryable=False)
-                return await read(Response(answer, self._failures, prompts))
+                    raise fail.error(ProviderProtocolError, why, retryable=False)
+                yield Response(answer, fail, prompts)
         except Unconnected as missing:
-            failure: ProviderError = self._failures.error(
+            raise fail.error(
                 ProviderUnreachable, str(missing), retryable=missing.retryable, may_be_billed=False, reached=False
-            )
+            ) from None
         except Broken as broken:
-            failure = self._failures.error(ProviderUnreachable, str(broken))
+            raise fail.error(ProviderUnreachable, str(broken)) from None
         except NotHttp:
-            failure = self._failures.error(ProviderProtocolError, "the answer is not HTTP; check base_url")
-        raise failure
+            raise fail.error(ProviderProtocolError, "the answer is not HTTP; check base_url") from None
 
     def _connected(self) -> Connections:
         """The connections of this event loop."""
@@ -252,12 +251,6 @@ class HttpProvider:
                 raise Unconnected("base_url is not a valid http(s) address", retryable=False) from None
             self._connections = Connections(address, self._tls)
         return self._connections
-
-
-def _whole(completion: Completion) -> Delta:
-    """A whole completion as if it had come in one piece."""
-    calls = (CallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(completion.tool_calls))
-    return Delta(completion.text, tuple(calls))
 
 
 class Refusals:
@@ -306,28 +299,3 @@ def _leaving_out(request: Request, names: frozenset[str]) -> Request:
         return request
     quirks = replace(request.quirks, drop=(*request.quirks.drop, *sorted(names)))
     return replace(request, quirks=quirks, logprobs=request.logprobs and "logprobs" not in names)
-
-
-def _names(payload: Payload) -> list[str]:
-    return [string(entry["id"]) for entry in payload["data"]]
-
-
-def describe_models(names: list[str], model: str, provider: str) -> str:
-    """One line for `check`: how many models a server lists.
-
-    >>> describe_models(["a", "b"], "", "p"), describe_models(["qwen3:latest"], "qwen3", "ollama")
-    ('2 models', '1 model')
-
-    Raises:
-        ProviderError: it does not list this one; a dated or tagged form of the name counts.
-    """
-    if model and not any(
-        n == model or n.startswith((f"{model}:", f"{model}-")) or n.endswith(f"/{model}") for n in names
-    ):
-        shown = ", ".join(sorted(names)[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
-        raise ProviderError(
-            f"{provider} answers, but does not list {model!r}; it has {shown or 'no model'}",
-            provider=provider,
-            may_be_billed=False,
-        )
-    return f"{len(names)} model{'' if len(names) == 1 else 's'}"

@@ -17,14 +17,14 @@ import math
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
 from odar.types import Token
@@ -131,7 +131,7 @@ def idle_cores() -> float:
     """Number of idle cores that this process may use; all of them where the system does not tell."""
     try:
         before = _cpu_ticks()
-        time.sleep(_IDLE_SAMPLE_S)
+        sleep(_IDLE_SAMPLE_S)
         ticks = [after - first for after, first in zip(_cpu_ticks(), before, strict=True)]
     except OSError:
         return usable_cores()
@@ -146,12 +146,11 @@ def _cpu_ticks() -> list[int]:
 
 
 class CoreBudget:
-    """Cores shared by the models of this process, first come first served: threads never outnumber them."""
+    """Cores shared by the models of this process: threads never outnumber them."""
 
     def __init__(self, cores: int) -> None:
         self._cores = self._free = cores
         self._changed = threading.Condition()
-        self._waiting: list[object] = []
 
     @contextmanager
     def reserve(self, threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
@@ -160,17 +159,13 @@ class CoreBudget:
         Raises:
             StoppedError: `cancelled` became true while waiting.
         """
-        wanted, ticket = min(threads, self._cores), object()
+        wanted = min(threads, self._cores)
         with self._changed:
-            self._waiting.append(ticket)
-            try:
-                while self._waiting[0] is not ticket or self._free < wanted:
-                    if cancelled():
-                        raise StoppedError
-                    self._changed.wait(_WAIT_S)
-                self._free -= wanted
-            finally:
-                self._waiting.remove(ticket)
+            while self._free < wanted:
+                if cancelled():
+                    raise StoppedError
+                self._changed.wait(_WAIT_S)
+            self._free -= wanted
         try:
             yield
         finally:
@@ -190,22 +185,10 @@ class Engine:
     request samples depend on when another arrived.
     """
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        *,
-        load: Callable[[EngineSettings, int], Any] = load_server,
-        idle: Callable[[], float] = idle_cores,
-        clock: Callable[[], float] = time.monotonic,
-        cores: CoreBudget = core_budget,
-    ) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.users = 0
         self.closing = threading.Event()
-        self._cores = cores
-        self._load = load
-        self._idle = idle
-        self._clock = clock
         self._server: Any = None
         self._threads = settings.threads
         self._best_rate = min(30.0, _FLOOR_BYTES_PER_S / max(settings.size, 1))
@@ -237,8 +220,8 @@ class Engine:
     def prepare(self) -> None:
         """Load the model unless it is there. Call on the engine's thread."""
         if self._server is None:
-            self._threads = self._threads or threads_for(self._idle(), self.settings.size)
-            self._server = self._load(self.settings, self._threads)
+            self._threads = self._threads or threads_for(idle_cores(), self.settings.size)
+            self._server = load_server(self.settings, self._threads)
 
     def generate(self, body: Mapping[str, Any], on_chunk: OnChunk, stop: threading.Event) -> None:
         """Run one completion, handing over its chunks. Call on the engine's thread.
@@ -264,17 +247,17 @@ class Engine:
                     raise RefusedError(chunk["error"])
                 if chunk.get("choices") and "prompt_progress" not in chunk:
                     tokens += 1
-                    first = self._clock() if tokens == 1 else first
+                    first = monotonic() if tokens == 1 else first
                 on_chunk(chunk)
             except BaseException as error:
                 failures.append(error)
                 return True
             return False
 
-        with self._cores.reserve(self._threads, cancelled):
-            first = self._clock()
+        with core_budget.reserve(self._threads, cancelled):
+            first = monotonic()
             refusal = self._server.handle_completions(dict(body), on_data)
-        self._watch_rate(tokens, self._clock() - first)
+        self._watch_rate(tokens, monotonic() - first)
         if failures:
             raise failures[0]
         if cancelled():
@@ -350,18 +333,15 @@ class Engine:
 
     def _call(self, path: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
         """Status and body of a request to the runtime's own port, the only way to its tokenizer and template."""
-        import http.client
+        from http.client import HTTPConnection
 
         self.prepare()
         address = str(self._server.listening_address).removeprefix("http://")
-        connection = http.client.HTTPConnection(address, timeout=_LOCAL_CALL_S)
-        try:
-            headers = {"authorization": f"Bearer {_KEY}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {_KEY}", "content-type": "application/json"}
+        with closing(HTTPConnection(address, timeout=_LOCAL_CALL_S)) as connection:
             connection.request("POST", path, json.dumps(body), headers)
             response = connection.getresponse()
             return response.status, json.loads(response.read())
-        finally:
-            connection.close()
 
     def close(self) -> None:
         """Stop the running request, drop the waiting ones, free the model. Idempotent, from any thread."""
