@@ -34,6 +34,7 @@ CACHED_TEXTS = 256
 """Texts whose vectors are kept."""
 _HEADS = 12
 _EPSILON = 1e-12
+_ROWS = 32
 _LONGEST_WORD = 100
 _CLS, _SEP, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
@@ -101,9 +102,8 @@ class Encoder:
 
     def __init__(self, tensors: Mapping[str, Floats], pieces: WordPieces, heads: int = _HEADS) -> None:
         self._pieces = pieces
-        self._words, self._places, types = (
-            tensors[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
-        )
+        kinds = ("word", "position", "token_type")
+        self._words, self._places, types = (tensors[f"embeddings.{kind}_embeddings.weight"] for kind in kinds)
         self._type = types[0]
         self._norm = _pair(tensors, "embeddings.LayerNorm")
         count = len({name.split(".")[2] for name in tensors if name.startswith("encoder.layer.")})
@@ -136,16 +136,11 @@ class _Layer:
         scale = np.float32(math.sqrt(heads / len(own[0][1])))
         own[0] = own[0][0] * scale, own[0][1] * scale  # of the scores: once here, not for every text
         self._qkv = np.concatenate([w for w, _ in own]).T.copy(), np.concatenate([b for _, b in own])
-        self._out, self._up, self._down = (
-            (weight.T.copy(), bias)
-            for weight, bias in (
-                _pair(tensors, f"{name}.{part}.dense") for part in ("attention.output", "intermediate", "output")
-            )
-        )
-        self._norms = (
-            _pair(tensors, f"{name}.attention.output.LayerNorm"),
-            _pair(tensors, f"{name}.output.LayerNorm"),
-        )
+        parts = ("attention.output", "intermediate", "output")
+        pairs = [_pair(tensors, f"{name}.{part}.dense") for part in parts]
+        self._out, self._up, self._down = ((weight.T.copy(), bias) for weight, bias in pairs)
+        self._down[0][:] *= np.float32(0.5)  # of what `_double_gelu` returns
+        self._norms = [_pair(tensors, f"{name}.{part}.LayerNorm") for part in ("attention.output", "output")]
         self._heads = heads
 
     def __call__(self, x: Floats, parts: Sequence[slice]) -> Floats:
@@ -160,7 +155,7 @@ class _Layer:
             np.exp(scores, out=scores)
             attended[part] = ((scores @ v) / scores.sum(axis=2, keepdims=True)).transpose(1, 0, 2)
         x = _normalize(x + _linear(attended.reshape(size, width), self._out), *self._norms[0])
-        return _normalize(x + _linear(_gelu(_linear(x, self._up)), self._down), *self._norms[1])
+        return _normalize(x + _linear(_double_gelu(_linear(x, self._up)), self._down), *self._norms[1])
 
 
 def _linear(x: Floats, layer: tuple[Floats, Floats]) -> Floats:
@@ -169,24 +164,31 @@ def _linear(x: Floats, layer: tuple[Floats, Floats]) -> Floats:
     return np.asarray(product)
 
 
-def _gelu(x: Floats) -> Floats:
-    """Return 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), within 0.001 of the erf form; in place, for speed."""
-    inner = x * x
-    inner *= np.float32(0.044715)
-    inner += 1
-    inner *= x
-    inner *= np.float32(math.sqrt(2 / math.pi))
-    np.tanh(inner, out=inner)
-    inner += 1
-    inner *= x
-    inner *= np.float32(0.5)
-    return inner
+def _double_gelu(x: Floats) -> Floats:
+    """Return x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), twice GELU within 0.001 of its erf form.
+
+    In place and a few rows at a time: what stays in the cache takes half the time.
+    """
+    root = math.sqrt(2 / math.pi)
+    for start in range(0, len(x), _ROWS):
+        rows = x[start : start + _ROWS]
+        inner = rows * rows
+        inner *= np.float32(0.044715 * root)
+        inner += np.float32(root)
+        inner *= rows
+        np.tanh(inner, out=inner)
+        inner += 1
+        rows *= inner
+    return x
 
 
 def _normalize(x: Floats, scale: Floats, shift: Floats) -> Floats:
-    centred = x - x.mean(axis=1, keepdims=True)
-    deviation = np.sqrt((centred * centred).mean(axis=1, keepdims=True) + np.float32(_EPSILON))
-    return np.asarray(centred / deviation * scale + shift)
+    x = x - x.mean(axis=1, keepdims=True)
+    squares = np.einsum("ij,ij->i", x, x)[:, None]
+    x /= np.sqrt(squares / np.float32(x.shape[1]) + np.float32(_EPSILON))
+    x *= scale
+    x += shift
+    return x
 
 
 def _pair(tensors: Mapping[str, Floats], name: str) -> tuple[Floats, Floats]:
@@ -198,16 +200,12 @@ def read_safetensors(path: Path) -> dict[str, Floats]:
     raw = path.read_bytes()
     start = 8 + int.from_bytes(raw[:8], "little")
     header: dict[str, Any] = json.loads(raw[8:start])
-    return {
-        name: np.frombuffer(
-            raw,
-            np.float32,
-            (about["data_offsets"][1] - about["data_offsets"][0]) // 4,
-            start + about["data_offsets"][0],
-        ).reshape(about["shape"])
-        for name, about in header.items()
-        if name != "__metadata__" and about["dtype"] == "F32"
-    }
+    found = {}
+    for name, about in header.items():
+        if name != "__metadata__" and about["dtype"] == "F32":
+            first, end = about["data_offsets"]
+            found[name] = np.frombuffer(raw[start + first : start + end], np.float32).reshape(about["shape"])
+    return found
 
 
 class EmbeddingSimilarity:
@@ -250,17 +248,12 @@ class EmbeddingSimilarity:
             self._known = dict([*self._known.items(), *found.items()][-CACHED_TEXTS:])
         return np.array([found[text] for text in texts])
 
-    def cosines(self, texts: Sequence[str]) -> Array:
-        """Return the cosines of all pairs, from 0 to 1, without the floor."""
+    def __call__(self, texts: Sequence[str]) -> Array:
+        """Return the similarities of all pairs, from 0 to 1."""
         vectors = self.encode(texts).astype(np.float64)
         cosines = np.clip(vectors @ vectors.T, 0.0, 1.0)
         cosines = (cosines + cosines.T) / 2
         np.fill_diagonal(cosines, 1.0)
-        return np.asarray(cosines)
-
-    def __call__(self, texts: Sequence[str]) -> Array:
-        """Return the similarities of all pairs."""
-        cosines = self.cosines(texts)
         return np.where(cosines < FLOOR, 0.0, cosines)
 
 
