@@ -15,9 +15,8 @@ from typing import Self
 
 from odar.agents.flow import Sampler
 from odar.agents.ledger import Ledger, Limits
-from odar.agents.llm_judge import LLMJudge
 from odar.agents.prompts import load_prompts, prompt_steps
-from odar.agents.scoring import EnergyScorer, Judge, Surrogate
+from odar.agents.scoring import EnergyScorer, Judge, LLMJudge, Surrogate
 from odar.agents.team import Team
 from odar.background import run_in_background, run_in_thread
 from odar.calibration_file import FITTED, load_calibration

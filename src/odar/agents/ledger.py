@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from odar.catalogue import ModelCard
 from odar.conversation import Message
@@ -51,8 +51,7 @@ class Limits:
         )
 
 
-@dataclass(slots=True)
-class CallReservation:
+class CallReservation(NamedTuple):
     """Calls and money held back for a call that is under way."""
 
     calls: int
@@ -267,21 +266,17 @@ def most_tokens(messages: Iterable[Message]) -> int:
     Raises:
         BudgetExceeded: the conversation refers to a file of unknown size.
     """
-    return sum(TURN_TOKENS + max(_understood(message), _as_written(message)) for message in messages)
+    total = 0
+    for message in messages:
+        understood = len("".join([message.text, *map(str, message.tool_calls)]).encode("utf-8", "replace"))
+        understood += IMAGE_TOKENS * len(message.images)
+        total += TURN_TOKENS + max(understood, _bytes(message.wire.value) if message.wire else 0)
+    return total
 
 
 def writes_cache(messages: Iterable[Message]) -> bool:
     """Whether the client asks the provider to keep a part of the conversation in its cache."""
     return any(message.wire is not None and _mentions(message.wire.value, "cache_control") for message in messages)
-
-
-def _understood(message: Message) -> int:
-    calls = sum(len(str(call).encode()) for call in message.tool_calls)
-    return len(message.text.encode()) + calls + IMAGE_TOKENS * len(message.images)
-
-
-def _as_written(message: Message) -> int:
-    return 0 if message.wire is None else _bytes(message.wire.value)
 
 
 def _bytes(value: Any) -> int:
@@ -290,14 +285,16 @@ def _bytes(value: Any) -> int:
         case str():
             return IMAGE_TOKENS if value.startswith("data:image/") else len(value.encode("utf-8", "replace"))
         case Mapping():
-            if value.get("type") == "base64" and str(value.get("media_type", "")).startswith("image/"):
-                return IMAGE_TOKENS
-            if _ELSEWHERE & value.keys() or (value.get("type") == "document" and _by_address(value)):
+            kind, source = value.get("type"), value.get("source") or value.get("image_url")
+            address = source.get("url") if isinstance(source, Mapping) else source
+            elsewhere = isinstance(address, str) and not address.startswith("data:")  # the provider fetches it
+            if _ELSEWHERE & value.keys() or (kind == "document" and elsewhere):
                 raise BudgetExceeded(
                     "max_cost cannot be kept: the conversation refers to a file whose size is not known here; "
                     "send its content instead"
                 )
-            if value.get("type") in ("image", "image_url") and _by_address(value):
+            inline = kind == "base64" and str(value.get("media_type", "")).startswith("image/")
+            if inline or (kind in ("image", "image_url") and elsewhere):
                 return IMAGE_TOKENS
             return sum(len(str(name)) + _bytes(each) for name, each in value.items())
         case list() | tuple():
@@ -306,14 +303,7 @@ def _bytes(value: Any) -> int:
             return len(str(value))
 
 
-def _by_address(block: Mapping[str, Any]) -> bool:
-    """Whether a block's content is to be fetched by the provider."""
-    source = block.get("source") or block.get("image_url")
-    address = source.get("url") if isinstance(source, Mapping) else source
-    return isinstance(address, str) and not address.startswith("data:")
-
-
 def _mentions(value: Any, name: str) -> bool:
     if isinstance(value, Mapping):
         return name in value or any(_mentions(each, name) for each in value.values())
-    return isinstance(value, Sequence) and not isinstance(value, str) and any(_mentions(e, name) for e in value)
+    return isinstance(value, list | tuple) and any(_mentions(each, name) for each in value)

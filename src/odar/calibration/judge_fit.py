@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from odar.agents.ledger import most_tokens
-from odar.agents.llm_judge import LLMJudge, listed, named_place
+from odar.agents.scoring import LLMJudge, listed, named_place
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, columns_of
 from odar.calibration.routing_fit import rejection_reason

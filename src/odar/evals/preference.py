@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.agents.llm_judge import listed, named_place
 from odar.agents.prompts import load_prompt
+from odar.agents.scoring import listed, named_place
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.conversation import Options
 from odar.engine import Odar
