@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from odar.policy.answers import conclusion, extract_answer, extract_judgment, find_answer
 from odar.policy.equivalence import canonical, equivalent, group
-from odar.providers.anthropic_wire import StreamedMessage
-from odar.providers.openai_wire import StreamedReply, Thinking
+from odar.providers.anthropic import StreamedMessage
+from odar.providers.openai import StreamedReply, Thinking
 from odar.providers.response import SseReader
 
 

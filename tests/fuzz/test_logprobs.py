@@ -14,7 +14,7 @@ from fuzz.wire import whole
 from odar.policy.energy import measure
 from odar.policy.fusion import Fusion, confidences, token_counts
 from odar.providers.base import Reply
-from odar.providers.openai_wire import read_reply
+from odar.providers.openai import read_reply
 from odar.types import Candidate, Step, Token
 from support.payloads import chat_payload, logprob_entries
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from fuzz.strategies import chunks, examples, json_values, mutated
 from fuzz.wire import streamed, whole
 from odar.errors import ProviderError
-from odar.providers.anthropic_wire import StreamedMessage, read_message
+from odar.providers.anthropic import StreamedMessage, read_message
 from odar.providers.base import Reply
-from odar.providers.openai import read_scores
-from odar.providers.openai_wire import StreamedReply, read_reply
+from odar.providers.openai import StreamedReply, read_reply, read_scores
 from support.gateway import call_events, call_payload
 from support.payloads import chat_events, chat_payload, message_events, message_payload
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.anthropic import AnthropicProvider
-from odar.providers.anthropic_wire import messages_body, read_message
+from odar.providers.anthropic import AnthropicProvider, messages_body, read_message
 from odar.providers.base import Message, Provider, Quirks, Sampling
 from odar.types import Image, Usage
 from support import fault_server as faults

@@ -8,7 +8,7 @@ import pytest
 
 from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.errors import ProviderError
-from odar.providers.anthropic_wire import JSON_ONLY, StreamedMessage, messages_body, read_message
+from odar.providers.anthropic import JSON_ONLY, StreamedMessage, messages_body, read_message
 from odar.providers.base import Sampling
 from support.payloads import message_payload
 from support.requests import ask

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice, Wire
 from odar.errors import ProviderError
 from odar.providers.base import Completion, Delta, Message, Quirks, Sampling
-from odar.providers.openai_wire import StreamedReply, chat_body, read_reply
+from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.types import Image, Token, Usage
 from support.payloads import chat_events, chat_payload
 from support.requests import ask

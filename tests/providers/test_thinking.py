@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.providers.openai_wire import Thinking
+from odar.providers.openai import Thinking
 
 
 def answer_of(*pieces):

@@ -26,7 +26,7 @@ from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
 from odar.providers.base import Delta
-from odar.providers.openai_wire import PROTOCOL, SAID, call_entry
+from odar.providers.openai import PROTOCOL, SAID, call_entry
 from odar.types import Answer, Candidate, Query, Spend
 
 

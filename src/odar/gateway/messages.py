@@ -25,7 +25,7 @@ from odar.gateway.chat_request import (
 from odar.gateway.errors import ApiError, anthropic_body
 from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, deltas_of, extras_of
-from odar.providers.anthropic_wire import PROTOCOL, tool_use
+from odar.providers.anthropic import PROTOCOL, tool_use
 from odar.providers.base import Delta
 from odar.types import Answer, Candidate, Query, Spend
 
