@@ -27,26 +27,6 @@ def drifted(tmp_path, monkeypatch):
     return settings
 
 
-def test_models_shows_drift(odar, drifted):
-    result = odar("models", "--drift", "--profile", "tiny")
-    line = next(line for line in result.out.splitlines() if " answer " in line)
-    assert "drifts" in line
-    assert "200" in line
-    assert result.code == 0
-
-
-def test_models_shows_drift_as_json(odar, drifted):
-    rows = json.loads(odar("models", "--drift", "--json", "--profile", "tiny").out)
-    assert [row["drifting"] for row in rows] == [True, False, False]
-    assert rows[0]["drift_z"] > 4
-    assert rows[1]["drift_z"] is None
-
-
-def test_nothing_to_show_is_said(odar, provider):
-    result = odar("models", "--drift", "--set", "calibration=")
-    assert "nothing is calibrated" in result.out
-
-
 def test_doctor_names_drift_and_what_to_do(odar, drifted):
     result = odar("doctor", "--profile", "tiny")
     assert "served energies drift from the calibrated ones: smollm2-135m answer (z = +" in result.out

@@ -156,7 +156,7 @@ def test_show_says_what_was_not_kept(odar, put):
     assert "none was chosen" in failed
 
 
-def test_export_streams_and_goes_on(odar, put, tmp_path):
+def test_export_streams_and_appends(odar, put, tmp_path):
     put(*(make_record(id=f"t{i}", started_at=f"2026-11-15T10:00:0{i}Z") for i in range(4)), content=True)
     lines = odar("traces", "export").out.splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["t0", "t1", "t2", "t3"]
@@ -166,25 +166,8 @@ def test_export_streams_and_goes_on(odar, put, tmp_path):
         odar("traces", "export", "--until", "2026-11-15T10:00:02", "--out", str(out)).err
         == f"odar: 2 traces to {out}\n"
     )
-    odar("traces", "export", "--from", "t1", "--out", str(out))
+    odar("traces", "export", "--since", "2026-11-15T10:00:02", "--out", str(out))
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["t0", "t1", "t2", "t3"]
-
-
-def test_an_export_that_breaks_off_says_how_to_go_on(odar, put, monkeypatch):
-    put(*(make_record(id=f"t{i}", started_at=f"2026-11-15T10:00:0{i}Z") for i in range(3)))
-    from odar.store.archive import Archive
-
-    export = Archive.export
-
-    def breaks(self, *arguments):
-        for trace in export(self, *arguments):
-            if trace["id"] == "t2":
-                raise KeyboardInterrupt
-            yield trace
-
-    monkeypatch.setattr(Archive, "export", breaks)
-    result = odar("traces", "export")
-    assert (result.code, result.err) == (130, "odar: interrupted; continue with --from t1\n\nodar: interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +178,6 @@ def test_an_export_that_breaks_off_says_how_to_go_on(odar, put, monkeypatch):
         (["traces", "--since", "999999999w"], "is too long ago"),
         (["traces", "--after", "x"], "cursor 'x' is not one"),
         (["traces", "export", "--out", "/nowhere/x.jsonl"], "--out '/nowhere/x.jsonl' cannot be written"),
-        (["traces", "export", "--from", "zz"], "unknown trace 'zz'"),
         (["feedback", "zz", "right"], "unknown trace 'zz'"),
         (["traces", "--set", "store.url=mysql://host/db"], "store.url has the scheme 'mysql'"),
     ],

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_providers
-from odar.cli.options import Finite, UserPath, announce_profile, settings_options
+from odar.cli.options import COUNT, FILE, USD, Finite, announce_profile, json_option, settings_options
 from odar.cli.terminal import AnswerStream, strip_control_chars
 from odar.engine import Odar, ServingOptions
 from odar.errors import InputError, OdarError, one_line
@@ -27,47 +27,37 @@ from odar.store.record import Record
 from odar.summary import summary
 from odar.types import Answer, Decision, Path, Query
 
+_SECONDS = Finite(min=0, min_open=True)
 _STORE_TIMEOUT_S = 1.0
 """Seconds to wait for a database that another process has locked."""
 
 
 @click.command("ask")
 @click.argument("question", required=False)
-@click.option("-f", "--file", type=UserPath(), metavar="FILE", help="Read the question from a file.")
+@click.option("-f", "--file", type=FILE, metavar="FILE", help="Read the question from a file.")
+@click.option("--image", "images", type=FILE, metavar="FILE", multiple=True, help="An image of it; repeatable.")
 @click.option(
-    "--image",
-    "images",
-    type=UserPath(),
-    metavar="FILE",
-    multiple=True,
-    help="An image that belongs to the question; repeatable.",
-)
-@click.option(
-    "--path", type=click.Choice([path.value for path in Path]), help="Take this path, whatever the difficulty."
+    "--path", type=click.Choice([each.value for each in Path]), help="Take this path, whatever the difficulty."
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
-@click.option("--max-calls", type=click.IntRange(min=1), help="Maximum number of model calls.")
-@click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Maximum cost.")
-@click.option("--deadline", type=Finite(min=0, min_open=True), metavar="S", help="Maximum time in seconds.")
+@click.option("--max-calls", type=COUNT, help="Maximum number of model calls.")
+@click.option("--max-cost", "max_cost_usd", type=USD, metavar="USD", help="Maximum cost.")
+@click.option("--deadline", "deadline_s", type=_SECONDS, metavar="S", help="Maximum time in seconds.")
 @click.option(
-    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls; moves the thresholds."
+    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of a question."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with answer, candidates and costs.")
+@json_option("Print one JSON object with answer, candidates and costs.")
 @click.option("--explain", is_flag=True, help="Show how the answer came about.")
 @settings_options
 def command(
     question: str | None,
     file: str | None,
     images: tuple[str, ...],
-    path: str | None,
-    seed: int | None,
-    max_calls: int | None,
-    max_cost: float | None,
-    deadline: float | None,
     target_calls: float | None,
     as_json: bool,
     explain: bool,
     settings: Settings,
+    **limits: Any,
 ) -> None:
     """Answer QUESTION. With "-", or with no question and piped input, read it from standard input.
 
@@ -81,15 +71,7 @@ def command(
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
-    options: dict[str, Any] = {
-        "images": pictures,
-        "path": path,
-        "seed": seed,
-        "max_calls": max_calls,
-        "max_cost_usd": max_cost,
-        "deadline_s": deadline,
-        "target": Target.of(calls=target_calls),
-    }
+    options = {**limits, "images": pictures, "target": Target.of(calls=target_calls)}
     settings = fetch_fast_weights(settings, quiet=as_json)
     preload_store(settings)
     answer, shown = asyncio.run(_ask(settings, text, options, watch=not as_json))
@@ -125,21 +107,16 @@ async def _ask(settings: Settings, text: str, options: dict[str, Any], *, watch:
                 from odar.store.learning import read_t
 
                 odar.use_learned(await asyncio.to_thread(read_t, settings, odar.learning))
+
+            def on_text(text: str) -> None:
+                tell(None)
+                if stream is not None:
+                    stream.feed(text)
+
             watching = ServingOptions(on_decision=tell)
-            answer = await odar.aask(text, on_text=_first(tell, stream), serving=watching, **options)
+            shown = on_text if stream is not None else None
+            answer = await odar.aask(text, on_text=shown, serving=watching, **options)
     return answer, stream is not None and stream.finish(answer.answer)
-
-
-def _first(tell: Any, stream: AnswerStream | None) -> Any:
-    """Return a text handler that stops the spinner at the first text."""
-    if stream is None:
-        return None
-
-    def on_text(text: str) -> None:
-        tell(None)
-        stream.feed(text)
-
-    return on_text
 
 
 @contextlib.contextmanager
@@ -166,22 +143,21 @@ def _status(visible: bool) -> Iterator[Any]:
 
 
 def _read_question(question: str | None, file: str | None) -> str:
+    if file is not None and question is not None:
+        raise InputError("give a question or --file, not both")
+    source = "standard input"
     if file is not None:
-        if question is not None:
-            raise InputError("give a question or --file, not both")
+        source = f"file {file!r}"
         try:
             raw = FilePath(file).read_bytes()
         except OSError as error:
-            raise InputError(f"file {file!r} cannot be read: {error.strerror or error}") from None
-        return _decode(raw, f"file {file!r}")
-    if question == "-" or (question is None and not sys.stdin.isatty()):
-        return _decode(sys.stdin.buffer.read(), "standard input")
-    if question is None:
+            raise InputError(f"{source} cannot be read: {error.strerror or error}") from None
+    elif question == "-" or (question is None and not sys.stdin.isatty()):
+        raw = sys.stdin.buffer.read()
+    elif question is None:
         raise InputError('nothing to answer; try: odar ask "Is Paris the capital of France?"')
-    return question
-
-
-def _decode(raw: bytes, source: str) -> str:
+    else:
+        return question
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,10 @@ from odar.cli.collecting import (
     work_on,
 )
 from odar.cli.local import fetch_weights, uses_local_model
-from odar.cli.options import Finite, UserPath, announce_profile, settings_options
+from odar.cli.options import FILE, announce_profile, json_option, settings_options, spending_options
 from odar.engine import Odar
 from odar.recording.batch import Answering, make_items
-from odar.recording.executor import Progress, run
+from odar.recording.executor import run
 from odar.recording.journal import Journal
 from odar.recording.limits import rates_of
 from odar.recording.questions import load_questions
@@ -34,19 +33,11 @@ from odar.settings import Settings
 
 
 @click.command("batch")
-@click.argument("questions", type=UserPath(), metavar="IN.jsonl")
-@click.argument("out", type=UserPath(), metavar="OUT.jsonl")
-@click.option(
-    "--concurrency",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Number of concurrent questions.",
-)
-@click.option("--budget", type=Finite(min=0), metavar="USD", help="Stop before this is spent on OUT.")
+@click.argument("questions", type=FILE, metavar="IN.jsonl")
+@click.argument("out", type=FILE, metavar="OUT.jsonl")
+@spending_options(concurrency=8)
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed, for providers that support one.")
-@click.option("--yes", is_flag=True, help="Do not ask before spending money.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@json_option("Print the summary as JSON.")
 @engine_options
 @settings_options
 def command(
@@ -84,27 +75,20 @@ def command(
     with Journal(Path(out)) as journal:
         confirm(settings, journal.missing(items), len(items), "questions", "", budget, yes=yes)
         work = work_on(engine, Answering(settings, seed), ray_address, workers)
-        rates = rates_of(settings)
         with shown(len(items), quiet=as_json) as show:
+            limits: dict[str, Any] = {"rates": rates_of(settings), "concurrency": concurrency, "budget_usd": budget}
             try:
-                doing = run(
-                    items, work, journal, rates=rates, concurrency=concurrency, budget_usd=budget, on_progress=show
-                )
-                done = asyncio.run(doing)
+                done = asyncio.run(run(items, work, journal, on_progress=show, **limits))
             except KeyboardInterrupt:
                 click.echo(f"odar: {len(journal.entries)} of {len(items)} rows are in {out}", err=True)
                 raise
         failed = failures(journal, items)
-    _report(done, failed, out, as_json=as_json)
-    return exit_code(failed, done.stopped)
-
-
-def _report(done: Progress, failed: Mapping[str, Mapping[str, Any]], out: str, *, as_json: bool) -> None:
     if as_json:
         kinds = Counter(error["type"] for error in failed.values())
         click.echo(json.dumps({**dataclasses.asdict(done), "errors": kinds, "out": out}, ensure_ascii=False))
-        return
-    cost = "an unknown amount" if done.cost_usd is None else f"${done.cost_usd:.4f}"
-    answered = done.done - done.failed
-    click.echo(f"{answered} of {done.total} answered, {done.asked} of them now, for {cost} in all: {out}")
-    report_failures(failed, done)
+    else:
+        cost = "an unknown amount" if done.cost_usd is None else f"${done.cost_usd:.4f}"
+        answered = f"{done.done - done.failed} of {done.total} answered, {done.asked} of them now"
+        click.echo(f"{answered}, for {cost} in all: {out}")
+        report_failures(failed, done)
+    return exit_code(failed, done.stopped)

@@ -17,6 +17,7 @@ import click
 from odar import errors
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import EXIT_CODES
+from odar.cli.options import COUNT
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
 from odar.providers.base import Provider
@@ -36,21 +37,11 @@ TIMEOUT_FACTOR = 10.0
 
 def engine_options(command: F) -> F:
     """Adds --engine, --ray-address and --workers."""
-    more_than_none = click.IntRange(min=1)
     where = "Address of the Ray cluster, or local to start one. Default: $RAY_ADDRESS."
-    for option in (
-        click.option("--workers", type=more_than_none, default=2, show_default=True, help="Processes on Ray."),
-        click.option("--ray-address", metavar="ADDRESS", help=where),
-        click.option(
-            "--engine",
-            type=click.Choice(["local", "ray"]),
-            default="local",
-            show_default=True,
-            help="Run in this process or on a Ray cluster.",
-        ),
-    ):
-        command = option(command)
-    return command
+    what = "Run in this process or on a Ray cluster."
+    command = click.option("--workers", type=COUNT, default=2, help="Processes on Ray.")(command)
+    command = click.option("--ray-address", metavar="ADDRESS", help=where)(command)
+    return click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help=what)(command)
 
 
 def work_on(engine: str, work: OpenWork, address: str | None, workers: int) -> OpenWork:
@@ -64,12 +55,9 @@ def work_on(engine: str, work: OpenWork, address: str | None, workers: int) -> O
 
 def with_long_timeouts(settings: Settings) -> Settings:
     """Settings with longer timeouts, for answers that no user waits for."""
-    return replace(
-        settings,
-        fast=replace(settings.fast, timeout_s=TIMEOUT_FACTOR * settings.fast.timeout_s),
-        slow=replace(settings.slow, timeout_s=TIMEOUT_FACTOR * settings.slow.timeout_s),
-        limits=replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s),
-    )
+    fast, slow = (replace(a, timeout_s=TIMEOUT_FACTOR * a.timeout_s) for a in (settings.fast, settings.slow))
+    limits = replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s)
+    return replace(settings, fast=fast, slow=slow, limits=limits)
 
 
 def copies(settings: Settings) -> int:
@@ -89,16 +77,12 @@ def open_copies(settings: Settings) -> Mapping[str, Provider]:
     from odar.providers.pool import LeastBusyProvider
 
     threads, count = settings.local.threads or 1, copies(settings)
-    return {
-        name: LeastBusyProvider(
-            [
-                LocalProvider(name, threads=threads, contexts=settings.contexts(name), copy=number)
-                for number in range(count)
-            ]
-        )
-        for name, provider in settings.providers.items()
-        if provider.kind == "local"
-    }
+    found = {}
+    for name in (name for name, provider in settings.providers.items() if provider.kind == "local"):
+        contexts = settings.contexts(name)
+        providers = [LocalProvider(name, threads=threads, contexts=contexts, copy=i) for i in range(count)]
+        found[name] = LeastBusyProvider(providers)
+    return found
 
 
 def confirm(
@@ -158,10 +142,8 @@ def shown(total: int, done: int = 0, *, quiet: bool) -> Iterator[Callable[[Progr
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )  # fmt: skip
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    columns = BarColumn(), MofNCompleteColumn(), *times, TextColumn("{task.description}")
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=total, completed=done)
         yield lambda progress: bar.update(task, completed=progress.done, description=costs_of(progress))
@@ -200,11 +182,8 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> 
     kinds = Counter(error["type"] for error in failed.values())
     for kind, count in kinds.most_common():
         name, error = next((name, error) for name, error in failed.items() if error["type"] == kind)
-        click.echo(
-            f"odar: {count} failed with {kind}, the first ({name}): {error['message']}; the same command tries "
-            "again",
-            err=True,
-        )
+        first = f"the first ({name}): {error['message']}"
+        click.echo(f"odar: {count} failed with {kind}, {first}; the same command tries again", err=True)
     if done.stopped:
         click.echo(f"odar: stopped: {done.stopped}", err=True)
 

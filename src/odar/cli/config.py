@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from odar.cli.options import settings_options
+from odar.cli.options import json_option, settings_options
 from odar.config import KeyPath, environment_name, key_name, leaves
 from odar.errors import UnknownName
 from odar.secrets import is_secret, masked
@@ -18,7 +18,7 @@ from odar.settings import Settings
 
 @click.command("config")
 @click.argument("key", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option()
 @settings_options
 def command(key: str | None, as_json: bool, settings: Settings) -> None:
     """Show the effective settings and where each came from. KEY shows one of them, or one table.
@@ -30,23 +30,22 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     Arguments override ODAR_* variables, which override odar.toml, which overrides the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
-    rows = [(path, _value(settings, path), _origin(settings, path), f.metadata["doc"]) for path, _, f in leaves()]
-    plain = {path for path, *_ in rows}
-    tables = [path for path in settings.origins if path not in plain]
-    rows += [(path, _value(settings, path), _origin(settings, path), "") for path in tables]
+    meanings: dict[KeyPath, str] = {path: field.metadata["doc"] for path, _, field in leaves()}
+    paths = [*meanings, *(path for path in settings.origins if path not in meanings)]
+    rows = [(path, _value(settings, path), settings.origins.get(path, "default")) for path in paths]
     if key is None:  # the shipped catalogue is long, and `odar models` shows it better
         rows = [row for row in rows if row[2] != "catalogue"]
     elif not (rows := [row for row in rows if f"{key_name(row[0])}.".startswith(f"{key}.")]):
-        raise UnknownName("setting", key, (key_name(path) for path in plain))
+        raise UnknownName("setting", key, map(key_name, meanings))
     if as_json:
         tree = {
             key_name(path): {
                 "value": _finite(value),
                 "origin": origin,
-                "variable": environment_name(path) if path in plain else None,
-                "meaning": meaning,
+                "variable": environment_name(path) if path in meanings else None,
+                "meaning": meanings.get(path, ""),
             }
-            for path, value, origin, meaning in rows
+            for path, value, origin in rows
         }
         click.echo(json.dumps(tree, ensure_ascii=False, indent=2))
         return
@@ -55,7 +54,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     from odar.cli.terminal import plain_table, print_table
 
     table = plain_table("setting", "value", "from", gap=2, overflow="fold")
-    for path, value, origin, _ in rows:
+    for path, value, origin in rows:
         table.add_row(key_name(path), escape(_show(value)), escape(origin))
     print_table(table)
     click.echo(f"\nprofile {settings.profile}: {settings.profile_reason}", err=True)
@@ -66,10 +65,6 @@ def _value(settings: Settings, path: KeyPath) -> Any:
     for name in path:
         node = node[name] if isinstance(node, dict) else getattr(node, name)
     return node
-
-
-def _origin(settings: Settings, path: KeyPath) -> str:
-    return settings.origins.get(path, "default")
 
 
 def _show(value: Any) -> str:
@@ -84,13 +79,9 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, Mapping):
-        return {name: "***" if _hides(name, each) else _shown(each) for name, each in value.items()}
+        secrets = {name for name, each in value.items() if is_secret(name) and isinstance(each, str)}
+        return {name: "***" if name in secrets else _shown(each) for name, each in value.items()}
     return [_shown(each) for each in value] if isinstance(value, tuple | list) else value
-
-
-def _hides(name: str, value: Any) -> bool:
-    """Whether a value is hidden. Numbers are not secret: `max_tokens` is a length."""
-    return is_secret(name) and isinstance(value, str)
 
 
 def _finite(value: Any) -> Any:

@@ -9,7 +9,7 @@ import click
 
 from odar.calibration_file import load_calibration
 from odar.cli.explain import describe_difficulty
-from odar.cli.options import UserPath, settings_options
+from odar.cli.options import FILE, json_option, settings_options
 from odar.difficulty.base import open_estimator
 from odar.errors import InputError, one_line
 from odar.inputs import check_text
@@ -25,8 +25,8 @@ _BAR = 16
 
 @click.command("difficulty")
 @click.argument("query", required=False)
-@click.option("-f", "--file", type=UserPath(), metavar="FILE", help="A JSONL file with a query on each line.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --file, one a line.")
+@click.option("-f", "--file", type=FILE, metavar="FILE", help="A JSONL file with a query on each line.")
+@json_option("Print a JSON object; with --file, one a line.")
 @settings_options
 def command(query: str | None, file: str | None, as_json: bool, settings: Settings) -> None:
     """Show how hard QUERY looks, the path it would take, and what each feature adds to the score.
@@ -39,9 +39,11 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
     """
     if (query is None) == (file is None):
         raise InputError('give a query or --file; try: odar difficulty "Who wrote Hamlet?"')
-    if query is not None:
+    if query is None:
+        queries = load_lines(file or "", lambda row, _, folder: query_of(row, folder), "queries")
+    else:
         check_text(query)
-    queries = _queries(file or "") if query is None else [Query(query)]
+        queries = [Query(query)]
     fitted = load_calibration(settings.calibration).estimator
     estimator = open_estimator(settings.routing.estimator, fitted, settings.calibration)
     routing = Routing.configured(settings.routing)
@@ -53,10 +55,6 @@ def command(query: str | None, file: str | None, as_json: bool, settings: Settin
             click.echo(f"{decision.estimate.exact_or_middle:.3f}  {decision.path:<6}  {one_line(asked.text, 60)}")
         else:
             _show(asked, decision)
-
-
-def _queries(file: str) -> list[Query]:
-    return load_lines(file, lambda row, _, folder: query_of(row, folder), "queries")
 
 
 def _data(query: Query, decision: Decision) -> dict[str, Any]:

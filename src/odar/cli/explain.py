@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odar.cli.terminal import plain_table, strip_control_chars
+from odar.cli.terminal import WIDTH, plain_table, print_facts
+from odar.errors import one_line
 from odar.store.document import dumps, loads, read_decision, to_document
 from odar.store.record import Record
-from odar.types import Answer, Decision, Estimate, Look, Query, Step, TargetUse
+from odar.types import Answer, Decision, Estimate, Query, Step
 
-WIDTH = 80
 _ENERGIES = {"E": "energy", "V": "varentropy", "F": "free_energy", "F̃": "aligned"}
 _FORMATS = (".4f", ".3f", ".4f", "+.2f")
 _LEGEND = "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen"
@@ -39,9 +39,9 @@ def print_explanation(answer: Answer, query: Query, profile_reason: str) -> None
 
 def print_document(document: Mapping[str, Any], facts: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:
     """Write the facts and a table of the candidates."""
-    console = Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
-    console.print(_fact_table(facts))
+    print_facts(facts, stderr=stderr)
     if document["candidates"]:
+        console = Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
         console.print()
         console.print(_candidates(document))
         console.print(_LEGEND, style="dim")
@@ -50,20 +50,6 @@ def print_document(document: Mapping[str, Any], facts: Iterable[tuple[str, str]]
 def text_of(part: Mapping[str, Any], name: str) -> str:
     """A text of a document, or its length where the text is not stored."""
     return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
-
-
-def _fact_table(facts: Iterable[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(name, Text(_flat(value)))
-    return table
-
-
-def _flat(text: str) -> str:
-    """On one line, without control characters."""
-    return " ".join(strip_control_chars(text).split())
 
 
 def _candidates(document: Mapping[str, Any]) -> Table:
@@ -80,7 +66,7 @@ def _candidates(document: Mapping[str, Any]) -> Table:
         step, energy = Step(candidate["step"]), candidate["energy"] or {}
         values = zip((energy.get(name) for name in _ENERGIES.values()), _FORMATS, strict=True)
         figures = ["-" if value is None else format(value, form) for value, form in values]
-        shown = _JUDGMENTS[candidate["judgment"]] + _flat(text_of(candidate, "answer"))
+        shown = _JUDGMENTS[candidate["judgment"]] + one_line(text_of(candidate, "answer"))
         chosen = index == winner
         cells = ["*" if chosen else "", f"{step.role} {step}", shown, *figures]
         table.add_row(*map(Text, cells), style="bold" if chosen else "")
@@ -99,7 +85,8 @@ def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _verdict_facts(document)
     yield "calls", str(spend["calls"])
     yield "tokens", _tokens(spend["usage"])
-    yield "cost", _money(spend["cost_usd"])
+    unknown = "unknown: a price or a token count is missing"
+    yield "cost", unknown if spend["cost_usd"] is None else f"${spend['cost_usd']:.6f}"
     yield "time", f"{spend['seconds'] or 0:.2f} s"
     for reason in document["degradations"]:
         yield "degraded", reason
@@ -112,10 +99,19 @@ def _decision_facts(decision: Decision, path: str) -> Iterator[tuple[str, str]]:
         yield "features", ", ".join(f"{name} {value:.3g} ({share:+.2f})" for name, value, share in shares)
     if decision.posterior is not None:
         yield "posterior", f"{decision.posterior:.3f} after the fast answer"
-    if decision.look is not None:
-        yield from _look_facts(decision.look)
-    if decision.target is not None:
-        yield "target", _describe_target(decision.target)
+    if (look := decision.look) is not None:
+        signals = (
+            f"{name} {value:.3g}" + ("" if rank is None else f" (rank {rank:.2f})")
+            for name, value, rank in look.signals
+        )
+        yield "signals", f"{look.kind} answer: {', '.join(signals)}; quantiles {look.quantiles}"
+        terms = ", ".join(f"{name} {value:.2f} × {share:.0%}" for name, value, share in look.terms)
+        yield "posterior by", terms if look.finished else "an answer that was cut off"
+    if (target := decision.target) is not None:
+        dollars, unit = ("$", "") if target.kind == "cost_usd" else ("", " calls")
+        before = "none yet" if target.actual is None else f"{dollars}{target.actual:.4g}{unit}"
+        chosen = f"t = {target.t:.2f}, τ1 = {target.tau1:.3f}, τ2 = {target.tau2:.3f}"
+        yield "target", f"{dollars}{target.value:g}{unit} a question, so far {before}; {chosen}"
     if decision.certificate:
         yield "certificate", decision.certificate
     assigned = decision.assignment
@@ -135,7 +131,7 @@ def _verdict_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for group in sorted(firsts, key=lambda each: -weights[each]):
         known = _of(verdict["energies"], groups, group)
         energy = f", F(a) = {min(known):+.3f}" if known else ""
-        answer = _shortened(text_of(document["candidates"][firsts[group]], "answer"))
+        answer = one_line(text_of(document["candidates"][firsts[group]], "answer"), _ANSWER)
         yield "answer", f"weight {weights[group]:.2f}{energy}, {groups.count(group)} of {len(groups)}: {answer}"
 
 
@@ -144,40 +140,11 @@ def _of(values: Sequence[float | None], groups: Sequence[int], group: int) -> li
     return [value for value, each in zip(values, groups, strict=False) if each == group and value is not None]
 
 
-def _shortened(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _ANSWER else flat[: _ANSWER - 1] + "…"
-
-
 def _tokens(usage: Mapping[str, Any]) -> str:
     counts = {name: "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("input", "output")}
     cached = f" ({usage['cached']:,} cached)" if usage["cached"] else ""
     reasoning = f" ({usage['reasoning']:,} reasoning)" if usage["reasoning"] else ""
     return f"{counts['input']} in{cached}, {counts['output']} out{reasoning}"
-
-
-def _money(cost: float | None) -> str:
-    return "unknown: a price or a token count is missing" if cost is None else f"${cost:.6f}"
-
-
-def _look_facts(look: Look) -> Iterator[tuple[str, str]]:
-    """What the fast answer showed: each signal with its rank, and what made the posterior."""
-    signals = (
-        f"{name} {value:.3g}" + ("" if rank is None else f" (rank {rank:.2f})")
-        for name, value, rank in look.signals
-    )
-    yield "signals", f"{look.kind} answer: {', '.join(signals)}; quantiles {look.quantiles}"
-    terms = ", ".join(f"{name} {value:.2f} × {share:.0%}" for name, value, share in look.terms)
-    yield "posterior by", terms if look.finished else "an answer that was cut off"
-
-
-def _describe_target(target: TargetUse) -> str:
-    """The target, what questions under it cost so far, and the thresholds that it chose."""
-    dollars = "$" if target.kind == "cost_usd" else ""
-    unit = "" if dollars else " calls"
-    before = "none yet" if target.actual is None else f"{dollars}{target.actual:.4g}{unit}"
-    chosen = f"t = {target.t:.2f}, τ1 = {target.tau1:.3f}, τ2 = {target.tau2:.3f}"
-    return f"{dollars}{target.value:g}{unit} a question, so far {before}; {chosen}"
 
 
 def describe_difficulty(estimate: Estimate) -> str:

@@ -10,16 +10,53 @@ from typing import Any
 
 import click
 
-from odar.cli.options import Finite, settings_options
+from odar.cli.options import COUNT, USD, Finite, json_option, settings_options
 from odar.cli.terminal import plain_table, print_table
 from odar.errors import InputError
 from odar.policy.target import Target
 from odar.settings import Settings
 from odar.store.database import Database
-from odar.store.keys import Key, KeyLimits, Spent, Totals, all_keys, create_key, revoke_key, spent_by_keys
+from odar.store.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
 from odar.types import Path
 
+_SOME_USD = Finite(min=0, min_open=True)
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
+
+
+def parse_rate(text: str) -> float:
+    """Requests a minute.
+
+    >>> parse_rate("60/min"), parse_rate("60"), parse_rate("2/s"), parse_rate("30/hour")
+    (60.0, 60.0, 120.0, 0.5)
+    """
+    number, _, unit = text.partition("/")
+    try:
+        rate = float(number) * 60 / _SECONDS[unit.strip() or "min"]
+    except (ValueError, KeyError):
+        rate = math.nan
+    if not 0 < rate < math.inf:
+        raise InputError(f"--rate {text!r} is not a rate; write 60/min, 2/s or 30/hour")
+    return rate
+
+
+def _rate(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    return None if text is None else parse_rate(text)
+
+
+def _names(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    """The names in a comma-separated list."""
+    names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not names:
+        raise InputError(f"--{option.name} {text!r} names nothing; leave it out for all")
+    return names or None
+
+
+def _paths(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    names = _names(context, option, text)
+    for name in names or ():
+        if name not in list(Path):
+            raise InputError(f"--paths: {name!r} is not one of: {', '.join(Path)}")
+    return names
 
 
 @click.group("keys")
@@ -39,37 +76,23 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("name")
-@click.option("--budget-day", type=Finite(min=0), metavar="USD", help="Budget for a UTC day.")
-@click.option("--budget-month", type=Finite(min=0), metavar="USD", help="Budget for a UTC month.")
-@click.option("--rate", metavar="N/min", help="Maximum rate of requests (or N/s, N/hour).")
-@click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="Maximum number of concurrent requests.")
+@click.option("--budget-day", "budget_day_usd", type=USD, metavar="USD", help="Budget for a UTC day.")
+@click.option("--budget-month", "budget_month_usd", type=USD, metavar="USD", help="Budget for a UTC month.")
 @click.option(
-    "--tokens", type=Finite(min=1), metavar="N", help="Maximum tokens a minute, prompts and answers together."
+    "--rate", "rate_per_min", callback=_rate, metavar="N/min", help="Maximum rate of requests (or N/s, N/hour)."
 )
-@click.option("--models", metavar="A,B", help="Allow only these models.")
-@click.option("--paths", metavar="A,B", help="Allow only these paths: simple, medium, hard.")
+@click.option("--parallel", "max_parallel", type=COUNT, metavar="N", help="Maximum number of concurrent requests.")
+@click.option("--tokens", "tokens_per_min", type=Finite(min=1), metavar="N", help="Maximum tokens a minute.")
+@click.option("--models", callback=_names, metavar="A,B", help="Allow only these models.")
+@click.option("--paths", callback=_paths, metavar="A,B", help="Allow only these paths: simple, medium, hard.")
 @click.option(
-    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of its questions."
+    "--target-calls", type=Finite(min=1), metavar="CALLS", help="Target for the mean calls of a question."
 )
-@click.option("--target-cost", type=Finite(min=0, min_open=True), metavar="USD", help="Target for their mean cost.")
+@click.option("--target-cost", "target_cost_usd", type=_SOME_USD, metavar="USD", help="Target for its mean cost.")
 @click.option("--admin", is_flag=True, help="May read every key's traces in the dashboard, not only its own.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option()
 @settings_options
-def create(
-    name: str,
-    budget_day: float | None,
-    budget_month: float | None,
-    rate: str | None,
-    parallel: int | None,
-    tokens: float | None,
-    models: str | None,
-    paths: str | None,
-    target_calls: float | None,
-    target_cost: float | None,
-    admin: bool,
-    as_json: bool,
-    settings: Settings,
-) -> None:
+def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: Any) -> None:
     """Make a key called NAME and print it once.
 
     \b
@@ -79,20 +102,9 @@ def create(
     A target moves the thresholds of this key's questions until their mean reaches it. A request can set a lower
     target (odar.target), not a higher one.
     """
-    limits = KeyLimits(
-        budget_day,
-        budget_month,
-        None if rate is None else parse_rate(rate),
-        _names(models, "--models"),
-        _paths(paths),
-        parallel,
-        tokens,
-        target_calls,
-        target_cost,
-    )
-    _ = Target.of(calls=target_calls, cost_usd=target_cost)  # refuses both at once
+    _ = Target.of(calls=limits["target_calls"], cost_usd=limits["target_cost_usd"])  # refuses both at once
     with Database(settings.store) as database:
-        key, secret = create_key(database, name, limits, admin=admin)
+        key, secret = create_key(database, name, KeyLimits(**limits), admin=admin)
     if as_json:
         click.echo(json.dumps({**_figures(key), "secret": secret}))
         return
@@ -102,7 +114,7 @@ def create(
 
 @command.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include revoked keys.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@json_option("Print a JSON list.")
 @settings_options
 def list_(everything: bool, as_json: bool, settings: Settings) -> None:
     """List the keys, their limits, and what they spent.
@@ -114,7 +126,12 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
         keys = [key for key in all_keys(connection) if everything or key.revoked_at is None]
         spent = spent_by_keys(connection, day)
     if as_json:
-        click.echo(json.dumps([_figures(key) | _spent(key, spent, day) for key in keys], ensure_ascii=False))
+        periods = {"today": day, "month": day[:7]}
+        rows = [
+            _figures(key) | {name: spent.get((key.id, each), Spent())._asdict() for name, each in periods.items()}
+            for key in keys
+        ]
+        click.echo(json.dumps(rows, ensure_ascii=False))
         return
     if not keys:
         click.echo("odar: no keys; make one with: odar keys create NAME", err=True)
@@ -123,7 +140,11 @@ def list_(everything: bool, as_json: bool, settings: Settings) -> None:
 
     table = plain_table("name", "key", "today", "month", "limits", overflow="fold")
     for key in keys:
-        figures = [_money(spent.get((key.id, period))) for period in (day, day[:7])]
+        sums = [spent.get((key.id, period)) for period in (day, day[:7])]
+        figures = [
+            "-" if each is None else f"${each.usd:.4f}" + (f" +{each.unknown} unknown" if each.unknown else "")
+            for each in sums
+        ]
         limits = _limits(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
         table.add_row(escape(key.name), f"{key.prefix}…", *figures, escape(limits))
     print_table(table)
@@ -143,53 +164,9 @@ def revoke(key: str, settings: Settings) -> None:
     click.echo(f"revoked {gone.name} ({gone.id})")
 
 
-def parse_rate(text: str) -> float:
-    """Requests a minute.
-
-    >>> parse_rate("60/min"), parse_rate("60"), parse_rate("2/s"), parse_rate("30/hour")
-    (60.0, 60.0, 120.0, 0.5)
-    """
-    number, _, unit = text.partition("/")
-    try:
-        rate = float(number) * 60 / _SECONDS[unit.strip() or "min"]
-    except (ValueError, KeyError):
-        rate = math.nan
-    if not 0 < rate < math.inf:
-        raise InputError(f"--rate {text!r} is not a rate; write 60/min, 2/s or 30/hour")
-    return rate
-
-
-def _names(text: str | None, option: str) -> tuple[str, ...] | None:
-    """The names in a comma-separated list."""
-    if text is None:
-        return None
-    if not (names := tuple(part.strip() for part in text.split(",") if part.strip())):
-        raise InputError(f"{option} {text!r} names nothing; leave it out for all")
-    return names
-
-
-def _paths(text: str | None) -> tuple[str, ...] | None:
-    names = _names(text, "--paths")
-    for name in names or ():
-        if name not in list(Path):
-            raise InputError(f"--paths: {name!r} is not one of: {', '.join(Path)}")
-    return names
-
-
 def _figures(key: Key) -> dict[str, Any]:
-    shown = {"id": key.id, "name": key.name, "prefix": key.prefix, "created_at": key.created_at}
-    return {**shown, "revoked_at": key.revoked_at, "admin": key.admin, **dataclasses.asdict(key.limits)}
-
-
-def _spent(key: Key, totals: Totals, day: str) -> dict[str, Any]:
-    periods = {"today": day, "month": day[:7]}
-    return {name: totals.get((key.id, period), Spent())._asdict() for name, period in periods.items()}
-
-
-def _money(spent: Spent | None) -> str:
-    if spent is None:
-        return "-"
-    return f"${spent.usd:.4f}" + (f" +{spent.unknown} unknown" if spent.unknown else "")
+    names = ("id", "name", "prefix", "created_at", "revoked_at", "admin")
+    return {name: getattr(key, name) for name in names} | dataclasses.asdict(key.limits)
 
 
 _LIMITS = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from odar.cli.options import json_option, parse_sets
 from odar.config import PROFILES, load_settings
 from odar.errors import UnknownName, WeightsError
 from odar.providers.base import Provider
@@ -36,12 +37,10 @@ def uses_local_model(settings: Settings) -> bool:
 
 def memory_mb(settings: Settings) -> int:
     """Memory that the agents' local models take; a GGUF file of the user's counts with its size."""
-    total = 0
-    for model in local_models(settings):
-        total += (
-            gguf_path(model).stat().st_size // 10**6 if model.startswith(GGUF) else find_weights(model).memory_mb
-        )
-    return total
+    return sum(
+        gguf_path(model).stat().st_size // 10**6 if model.startswith(GGUF) else find_weights(model).memory_mb
+        for model in local_models(settings)
+    )
 
 
 def available_memory_mb() -> int | None:
@@ -72,7 +71,9 @@ def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
             raise
         click.echo(f"odar: {error}", err=True)
         click.echo(f"odar: answering with profile {FALLBACK}, whose answers are often wrong", err=True)
-        settings = _with_profile(FALLBACK)
+        given = click.get_current_context().params
+        changes = parse_sets(given.get("sets") or ())
+        settings = load_settings(FALLBACK, config=given.get("config"), **changes)
         fetch_weights(settings, quiet=quiet)
     return settings
 
@@ -95,17 +96,10 @@ def local_providers(settings: Settings, display: DownloadDisplay) -> dict[str, P
     """Local providers that show the download of a model when a question turns out to need it."""
     from odar.providers.local import LocalProvider
 
-    return {
-        name: LocalProvider(
-            name,
-            threads=settings.local.threads,
-            contexts=settings.contexts(name),
-            on_progress=display.on_progress,
-            on_message=display.on_message,
-        )
-        for name, provider in settings.providers.items()
-        if provider.kind == "local"
-    }
+    shared: dict[str, Any] = {"threads": settings.local.threads}
+    shared |= {"on_progress": display.on_progress, "on_message": display.on_message}
+    names = [name for name, provider in settings.providers.items() if provider.kind == "local"]
+    return {name: LocalProvider(name, contexts=settings.contexts(name), **shared) for name in names}
 
 
 class DownloadDisplay:
@@ -151,18 +145,10 @@ class DownloadDisplay:
             bar.stop()
 
 
-def _with_profile(profile: str) -> Settings:
-    """The settings of this command line under another profile."""
-    from odar.cli.options import parse_sets
-
-    given = click.get_current_context().params
-    return load_settings(profile, config=given.get("config"), **parse_sets(given.get("sets") or ()))
-
-
 @click.command("pull")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--force", is_flag=True, help="Download again even if the files are there and intact.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with name, path and size of each.")
+@json_option("Print a JSON list with name, path and size of each.")
 def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
     """Download the weights of local models into the cache, verify them, and repair damaged ones.
 

@@ -25,15 +25,8 @@ _SEND_BUFFER_BYTES = 128 * 2**10
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. Default: 8088.")
-@click.option(
-    "--fast",
-    "fast_agent",
-    metavar="MODEL",
-    help="Fast agent, such as ollama/qwen3:4b; with --slow no file is needed.",
-)
-@click.option(
-    "--slow", "slow_agent", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B or openai/gpt-5.1."
-)
+@click.option("--fast", "fast_agent", metavar="MODEL", help="Fast agent, such as ollama/qwen3:4b.")
+@click.option("--slow", "slow_agent", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Format of the log. Default: text.")
 @settings_options
 def command(host: str | None, port: int | None, log_format: str | None, settings: Settings) -> None:

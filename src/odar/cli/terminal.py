@@ -6,6 +6,7 @@ import sys
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from odar.errors import one_line
 from odar.policy.answers import find_answer
 
 if TYPE_CHECKING:
@@ -82,10 +83,5 @@ def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False, gap: 
     table.add_column(style="bold", min_width=labels)
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(name, Text(flat(value)))
+        table.add_row(name, Text(one_line(value)))
     Console(stderr=stderr, width=WIDTH, highlight=False, markup=False).print(table)
-
-
-def flat(text: str) -> str:
-    """The text on one line, without control characters."""
-    return " ".join(strip_control_chars(text).split())

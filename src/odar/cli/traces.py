@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 import click
@@ -17,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from odar.calibration_file import load_calibration
-from odar.cli.explain import WIDTH, document_facts, print_document, text_of
-from odar.cli.options import Finite, UserPath, settings_options
-from odar.cli.terminal import plain_table
+from odar.cli.explain import document_facts, print_document, text_of
+from odar.cli.options import FILE, USD, json_option, settings_options
+from odar.cli.terminal import WIDTH, plain_table
 from odar.errors import InputError
 from odar.policy.certificate import InstalledCertificate
 from odar.settings import Settings
@@ -30,18 +28,9 @@ from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_ID = 8
-_COLUMNS = (
-    ("trace", _ID),
-    ("started", 14),
-    ("path", 6),
-    ("d", 4),
-    ("calls", 5),
-    ("cost", 10),
-    ("time", 7),
-    ("", 2),
-)
-"""Columns that are never cut; the names of the models get the rest."""
+_COLUMNS = {"trace": 8, "started": 14, "path": 6, "d": 4, "calls": 5, "cost": 10, "time": 7, "": 2}
+"""Columns that are never cut, and their widths; the names of the models get the rest."""
+_FIGURES = ("d", "calls", "cost", "time")
 
 
 def filter_options(command: F) -> F:
@@ -54,8 +43,8 @@ def filter_options(command: F) -> F:
     @click.option("--degraded/--whole", default=None, help="With or without degradations.")
     @click.option("--model", metavar="NAME", help="With a call to this model.")
     @click.option("--key", metavar="ID", help="Of this API key.")
-    @click.option("--min-cost", type=Finite(min=0), metavar="USD", help="Cost at least this much.")
-    @click.option("--max-cost", type=Finite(min=0), metavar="USD", help="Cost at most this much.")
+    @click.option("--min-cost", type=USD, metavar="USD", help="Cost at least this much.")
+    @click.option("--max-cost", type=USD, metavar="USD", help="Cost at most this much.")
     @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="With this feedback.")
     @click.option("--text", metavar="TEXT", help="Contained in question or answer; needs store.content = true.")
     @functools.wraps(command)
@@ -70,10 +59,10 @@ def filter_options(command: F) -> F:
 
 @click.group("traces", invoke_without_command=True)
 @filter_options
-@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Traces to show.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, help="Traces to show.")
 @click.option("--after", metavar="CURSOR", help="Continue after the last list.")
 @click.option("--summary", is_flag=True, help="Print totals instead of a list: paths, spending, savings.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with traces and the next cursor.")
+@json_option("Print a JSON object with traces and the next cursor.")
 @settings_options
 @click.pass_context
 def command(
@@ -97,41 +86,36 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    if summary:
-        _summarise(wanted, settings, as_json=as_json)
-        return
     cursor = None if after is None else Cursor.parse(after)
     with _archive(settings) as archive:
-        page = archive.page(wanted, cursor, limit)
-    if as_json:
-        following = None if page.next is None else str(page.next)
-        click.echo(json.dumps({"traces": page.traces, "next": following}, ensure_ascii=False))
-        return
-    if page.traces:
-        print_list(page.traces)
+        if summary:
+            view = archive.overview(wanted)
+        else:
+            page = archive.page(wanted, cursor, limit)
+    if summary:
+        warnings, found = warnings_of(view, settings), bool(view["queries"])
+        body = {**view, "warnings": warnings}
     else:
+        found = bool(page.traces)
+        body = {"traces": page.traces, "next": None if page.next is None else str(page.next)}
+    if as_json:
+        click.echo(json.dumps(body, ensure_ascii=False))
+        return
+    if not found:
         click.echo("odar: no traces" + (" match" if wanted != Filter() else " yet; try: odar ask"), err=True)
         if wanted.text is not None and not settings.store.content:
             click.echo("odar: --text finds only what was stored with store.content = true", err=True)
-    if page.next is not None:
-        click.echo(f"odar: more with --after {page.next}", err=True)
-
-
-def _summarise(wanted: Filter, settings: Settings, *, as_json: bool) -> None:
-    with _archive(settings) as archive:
-        view = archive.overview(wanted)
-    warnings = warnings_of(view, settings)
-    if as_json:
-        click.echo(json.dumps({**view, "warnings": warnings}, ensure_ascii=False))
-    elif view["queries"]:
+    elif summary:
         print_summary(view, warnings)
     else:
-        click.echo("odar: no traces" + (" match" if wanted != Filter() else " yet; try: odar ask"), err=True)
+        print_list(page.traces)
+        if page.next is not None:
+            click.echo(f"odar: more with --after {page.next}", err=True)
 
 
 @command.command("show")
 @click.argument("trace")
-@click.option("--json", "as_json", is_flag=True, help="Print all of it as a JSON object.")
+@json_option("Print all of it as a JSON object.")
 @settings_options
 def show(trace: str, as_json: bool, settings: Settings) -> None:
     """Show TRACE; the beginning of its id is enough.
@@ -142,37 +126,30 @@ def show(trace: str, as_json: bool, settings: Settings) -> None:
         found = archive.get(trace)
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
-        return
-
-    print_trace(found)
+    else:
+        print_document(found["document"], _facts(found, found["document"]))
 
 
 @command.command("export")
 @filter_options
-@click.option("--out", type=UserPath(), metavar="FILE", help="Append to FILE. Default: standard output.")
-@click.option("--from", "from_", metavar="ID", help="Continue after this trace.")
+@click.option("--out", type=FILE, default="-", metavar="FILE", help="Append to FILE; - is standard output.")
 @settings_options
-def export(wanted: Filter, out: str | None, from_: str | None, settings: Settings) -> None:
+def export(wanted: Filter, out: str, settings: Settings) -> None:
     """Write traces as JSON, one per line, oldest first, with everything that is stored of them.
 
     \b
     odar traces export --since 7d --out week.jsonl
-    odar traces export --from 3f2a --out week.jsonl
-
-    An interrupted export prints how to continue it.
     """
-    last = None
-    with _archive(settings) as archive, _writer(out) as file:
-        try:
-            for count, trace in enumerate(archive.export(wanted, from_), start=1):
-                file.write(json.dumps(trace, ensure_ascii=False) + "\n")
-                last = trace["id"], count
-        except BaseException:
-            if last is not None:
-                click.echo(f"odar: interrupted; continue with --from {last[0]}", err=True)
-            raise
-    if out is not None:
-        click.echo(f"odar: {0 if last is None else last[1]} traces to {out}", err=True)
+    count = 0
+    try:
+        file = click.open_file(out, "a", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out!r} cannot be written: {error.strerror or error}") from None
+    with _archive(settings) as archive, file:
+        for count, trace in enumerate(archive.export(wanted), start=1):  # noqa: B007 - the last number is told
+            file.write(json.dumps(trace, ensure_ascii=False) + "\n")
+    if out != "-":
+        click.echo(f"odar: {count} traces to {out}", err=True)
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
@@ -196,46 +173,32 @@ def _archive(settings: Settings) -> Iterator[Archive]:
         yield Archive(database)
 
 
-def _writer(out: str | None) -> Any:
-    if out is None:
-        return nullcontext(sys.stdout)
-    try:
-        return FilePath(out).open("a", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {out!r} cannot be written: {error.strerror or error}") from None
-
-
 def print_list(traces: Sequence[dict[str, Any]]) -> None:
     """A line for each trace."""
     table = plain_table()
-    for title, width in _COLUMNS:
-        figures = title in ("d", "calls", "cost", "time")
-        table.add_column(title, min_width=width, no_wrap=True, justify="right" if figures else "left")
+    for title, width in _COLUMNS.items():
+        table.add_column(title, min_width=width, no_wrap=True, justify="right" if title in _FIGURES else "left")
     table.add_column("models", no_wrap=True, overflow="ellipsis", ratio=1)
     for trace in traces:
+        said = trace["feedback"]
+        marks = {"error": "E", "cancelled": "C"}.get(trace["status"], "") + ("D" if trace["degraded"] else "")
         table.add_row(
-            escape(trace["id"][:_ID]),
+            escape(trace["id"][: _COLUMNS["trace"]]),
             f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}",
             trace["path"] or "-",
-            _figure(trace["difficulty"], "{:.2f}"),
+            _figure(trace["difficulty"], ".2f", "-"),
             str(trace["calls"]),
-            _figure(trace["cost_usd"], "${:.5f}", "unknown"),
+            "unknown" if trace["cost_usd"] is None else f"${trace['cost_usd']:.5f}",
             f"{trace['seconds']:.2f}s",
-            _marks(trace),
+            marks + ("" if said is None else "+" if said["correct"] else "-"),
             escape(", ".join(trace["models"])),
         )
     Console(width=WIDTH, highlight=False).print(table)
 
 
-def print_trace(trace: dict[str, Any]) -> None:
-    """Print one trace."""
-    print_document(trace["document"], _facts(trace, trace["document"]))
-
-
 def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "trace", trace["id"]
-    yield "started", trace["started_at"]
-    yield "profile", trace["profile"]
+    for name, key in (("trace", "id"), ("started", "started_at"), ("profile", "profile")):
+        yield name, trace[key]
     if trace["status"] != "ok":
         yield trace["status"], trace["error"] or "no reason given"
     yield "question", text_of(document["query"], "text")
@@ -249,50 +212,36 @@ def _facts(trace: dict[str, Any], document: dict[str, Any]) -> Iterator[tuple[st
         yield "feedback", ("right" if said["correct"] else "wrong") + note
 
 
-def _figure(value: float | None, form: str, unknown: str = "-") -> str:
-    return unknown if value is None else form.format(value)
-
-
-def _marks(trace: dict[str, Any]) -> str:
-    status = {"error": "E", "cancelled": "C"}.get(trace["status"], "")
-    said = trace["feedback"]
-    return status + ("D" if trace["degraded"] else "") + ("" if said is None else "+" if said["correct"] else "-")
+def _figure(value: float | None, form: str, unknown: str = "unknown") -> str:
+    return unknown if value is None else format(value, form)
 
 
 def print_summary(view: dict[str, Any], warnings: Sequence[str]) -> None:
     """Sums over many traces: paths, spending, what was saved, cut-off answers."""
-    found = view["savings"]
-    slow, hard = found["always_slow"], found["always_hard"]
-    table = plain_table("", "dollars", "calls", "slow calls")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.add_row("actual", _dollars(found["cost_usd"]), str(found["calls"]), str(found["slow_calls"]))
-    for name, each in (("saved against always slow", slow), ("saved against always hard", hard)):
-        calls, fewer = _figure(each["calls_saved"], "{:+,.0f}"), each.get("slow_calls_saved")
-        table.add_row(name, _dollars(each["usd_saved"], "+"), calls, _figure(fewer, "{:+,.0f}"))
+    saved = view["savings"]
+    figures = ("dollars", "calls", "slow calls")
+    table = plain_table("", *figures, right=figures)
+    table.add_row("actual", _figure(saved["cost_usd"], ".4f"), str(saved["calls"]), str(saved["slow_calls"]))
+    for name in ("always slow", "always hard"):
+        each = saved[name.replace(" ", "_")]
+        calls = (_figure(each.get(key), "+,.0f", "-") for key in ("calls_saved", "slow_calls_saved"))
+        table.add_row(f"saved against {name}", _figure(each["usd_saved"], "+.4f"), *calls)
     shares = ", ".join(f"{name} {path['queries'] / view['queries']:.0%}" for name, path in view["paths"].items())
+    unknown = f"; the cost of {view['cost_unknown']:,} is unknown" if view["cost_unknown"] else ""
+    spent = f"spent {_figure(view['cost_usd'], '.4f')}{unknown}"
     console = Console(width=WIDTH, highlight=False, markup=False)
     console.print(f"{view['queries']:,} questions ({shares}), {view['calls_per_query']:.2f} calls each")
-    unknown = f"; the cost of {view['cost_unknown']:,} is unknown" if view["cost_unknown"] else ""
-    console.print(
-        f"spent {_dollars(view['cost_usd'])}{unknown}; {view['errors']} failed, {view['degraded']} degraded"
-    )
-    console.print()
+    console.print(f"{spent}; {view['errors']} failed, {view['degraded']} degraded\n")
     console.print(table)
-    changed = (
-        "no question" if found["changed"] is None else f"{found['changed']:.0%} of {found['compared']:,} answers"
-    )
+    compared = f"{saved['compared']:,} answers"
+    changed = "no question" if saved["changed"] is None else f"{saved['changed']:.0%} of {compared}"
     console.print(f"\nchanged by the slow model: {changed}")
     for role, each in view["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
         console.print(f"{role} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
-    console.print(f"\n{found['assumption']}", style="dim")
+    console.print(f"\n{saved['assumption']}", style="dim")
     for warning in warnings:
         console.print(f"warning: {warning}", style="yellow")
-
-
-def _dollars(value: float | None, sign: str = "") -> str:
-    return "unknown" if value is None else f"{value:{sign}.4f}"
 
 
 @click.command("feedback")
