@@ -76,7 +76,7 @@ def test_every_command_explains_itself(odar, name):
     assert result.out.startswith(f"Usage: odar {name}")
 
 
-@pytest.mark.parametrize("name", ["collect", "compare", "list", "replay", "report", "score"])
+@pytest.mark.parametrize("name", ["collect", "compare", "list", "replay", "report"])
 def test_every_eval_command_too(odar, name):
     assert odar("eval", name, "--help").out.startswith(f"Usage: odar eval {name}")
     assert name in odar("eval", "--help").out
