@@ -155,12 +155,14 @@ def read_outputs(data: Path, name: str) -> list[Model]:
 
 def judge_outputs(models: list[Model], posterior: PosteriorDifficulty, best: str) -> dict[str, object]:
     """Every pair of a set that the weights were not fitted to; `best` is the single signal that was best on MMLU-Pro."""
-    rows, every = [], np.arange(len(models[0].right))
+    rows, noise, every = [], [], np.arange(len(models[0].right))
     for fast in models:
         if slow := partners(fast, models, every):
             gain = gains(fast, slow, every)
             d = posterior.predict(fast.signals, QuantileTables.of(fast.signals))
             found = {"posterior": np.where(np.isnan(d), fast.signals.prior, d)}
+            if best in fast.single(every):
+                noise.append(deviations(found["posterior"], fast.single(every)[best], gain))
             each = {name: apgrs(values, gain) for name, values in (found | fast.single(every)).items()}
             rows += [{"fast": fast.name, "slow": m.name, "fast_right": fast.right.mean(), "best": best}
                      | {name: values[i] for name, values in each.items()} for i, m in enumerate(slow)]  # fmt: skip
@@ -168,10 +170,30 @@ def judge_outputs(models: list[Model], posterior: PosteriorDifficulty, best: str
     strong = table[table.fast_right >= FAST_RIGHT]
     return {
         "all pairs": compared(table, ("posterior",)),
+        "noise of so few items": noise_report(np.concatenate(noise, axis=1)),
         f"fast model right on {FAST_RIGHT:.0%} or more": compared(strong, ("posterior",)),
         "lowest": {
             f"{r.fast} → {r.slow}": round(r.posterior, 3) for r in table.nsmallest(3, "posterior").itertuples()
         },
+    }
+
+
+def deviations(ours: np.ndarray, other: np.ndarray, gain: np.ndarray, resamples: int = 200) -> np.ndarray:
+    """(resamples, partners) how far the difference of two scores' APGR is from its own value, on items drawn again."""
+    rng = np.random.default_rng(42)  # the same draws for every fast model
+    value = apgrs(ours, gain) - apgrs(other, gain)
+    drawn = (rng.integers(0, len(gain), len(gain)) for _ in range(resamples))
+    return np.array([apgrs(ours[i], gain[i]) - apgrs(other[i], gain[i]) - value for i in drawn])
+
+
+def noise_report(noise: np.ndarray) -> dict[str, object]:
+    """What a posterior that is exactly as good as the best single signal would show on so few items."""
+    above = (noise > -TOLERANCE).mean(axis=1)
+    low, high = np.quantile(above, (0.05, 0.95))
+    return {
+        "standard error of a pair's difference": round(float(noise.std()), 4),
+        f"pairs above −{TOLERANCE} if every true difference was 0": round(float(above.mean()), 4),
+        "of nine draws in ten between": [round(float(low), 4), round(float(high), 4)],
     }
 
 

@@ -11,6 +11,8 @@ this order, unattended:
     python scripts/train_domain.py --data ../shared/data
     python scripts/train_estimator.py --data ../shared/data --cache /tmp/features.npy
     python scripts/fit_posterior.py --data ../shared/data --cache /tmp/features.npy
+    python scripts/refresh_recordings.py docs/data/embedded-*.jsonl.gz
+    python scripts/refresh_recordings.py runs/local-pair/recording.jsonl.gz --profile local
     pytest tests/difficulty
 
 The report: Pearson r and path accuracy on held-out rows and on whole held-out sources (with vocabularies rebuilt
@@ -25,6 +27,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import mixture
 import numpy as np
 from build_vocabularies import build
 from mixture import SOURCES, Row, lines, stratum_source, training_mixture
@@ -235,7 +238,11 @@ def main() -> None:
     cli.add_argument("--out", type=Path, default=OUT)
     cli.add_argument("--cache", type=Path, help="keep the features here between runs")
     cli.add_argument("--fit-only", action="store_true", help="write the weights and leave the report as it is")
+    cli.add_argument(
+        "--acc-fast", default=mixture.STRATA, help="table of failures: acc_assumed.json, acc_fast.json"
+    )
     args = cli.parse_args()
+    mixture.STRATA = args.acc_fast
     rows = training_mixture(args.data)
     y = np.array([r.target for r in rows])
     x = features(rows, args.cache)
