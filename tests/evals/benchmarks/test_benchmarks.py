@@ -225,10 +225,13 @@ class Reply:
     [
         (
             GatedRepoError("no", response=Reply(403)),
-            "is gated: accept its terms at huggingface.co/datasets/cais/hle.*HF_TOKEN",
+            "GatedRepoError.: accept its terms at huggingface.co/datasets/cais/hle.*HF_TOKEN",
         ),
-        (RepositoryNotFoundError("no", response=Reply(401)), "status 401: accept its terms.*HF_TOKEN"),
-        (LocalEntryNotFoundError("no"), "the hub is out of reach: .*hf download cais/hle"),
+        (
+            RepositoryNotFoundError("no", response=Reply(401)),
+            "RepositoryNotFoundError.: accept its terms.*HF_TOKEN",
+        ),
+        (LocalEntryNotFoundError("no"), "LocalEntryNotFoundError.: .*hf download cais/hle"),
         (ConnectionError("secret-token"), "cannot be downloaded .ConnectionError."),
     ],
 )
@@ -243,7 +246,7 @@ def test_what_the_hub_refuses_is_said_with_the_remedy(monkeypatch, error, messag
 
 
 def test_a_hub_without_the_files(hub):
-    with pytest.raises(InputError, match=r"openai/gsm8k has none of main/test/\*.parquet"):
+    with pytest.raises(InputError, match=r"gsm8k: its files hold no tasks .hub:openai/gsm8k"):
         list(BENCHMARKS["gsm8k"].load())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -60,66 +60,36 @@ TABLE: dict[str, dict[str, Any]] = tomllib.loads(
 )
 """What is known of each benchmark that ships with ODAR."""
 NAMES = tuple(TABLE)
-
-
 Row = dict[str, Any]
+COPY = "refs/convert/parquet"
+"""The branch with the hub's own Parquet copy."""
 _BATCH = 64  # rows at a time: some hold several pictures
-_LARGEST_FIELD = 2**27
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of one file, by its suffix.
+    """The rows of a Parquet, CSV, JSON or JSONL file.
 
     Raises:
-        InputError: no such format, or not what the suffix promises; names the file.
+        InputError: it cannot be read, or is not what its suffix promises; names the file.
     """
-    readers = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _json, ".csv": _csv}
-    if path.suffix not in readers:
-        raise InputError(f"{path} is not one of {', '.join(sorted(readers))}")
     try:
-        yield from readers[path.suffix](path)
+        if path.suffix == ".parquet":
+            with arrow()[1].ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=_BATCH):
+                    yield from batch.to_pylist()
+        elif path.suffix == ".csv":
+            with path.open(encoding="utf-8", newline="") as lines:
+                yield from csv.DictReader(lines)
+        elif path.suffix == ".jsonl":
+            with path.open(encoding="utf-8") as lines:
+                yield from (load_json(line) for line in lines if line.strip())
+        else:
+            body = load_json(path.read_text(encoding="utf-8"))
+            yield from body["examples"] if isinstance(body, dict) else body  # as in BIG-bench's files, or a list
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, csv.Error) as error:  # UnicodeDecodeError and pyarrow's ArrowInvalid are ValueErrors too
+    except (ValueError, KeyError, TypeError, csv.Error) as error:  # pyarrow's ArrowInvalid is a ValueError
         raise InputError(f"{path} is damaged or not {path.suffix[1:]}: {error}") from None
-
-
-def _parquet(path: Path) -> Iterator[Row]:
-    with arrow()[1].ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_BATCH):
-            yield from batch.to_pylist()
-
-
-def _json_lines(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                row = load_json(line)
-                if not isinstance(row, dict):
-                    raise ValueError(f"line {number} is {type(row).__name__}, not an object")
-                yield row
-
-
-def _json(path: Path) -> Iterator[Row]:
-    """A list of rows, alone or as `examples` (BIG-bench's files)."""
-    body = load_json(path.read_text(encoding="utf-8"))
-    rows = body.get("examples") if isinstance(body, dict) else body
-    if not isinstance(rows, list):
-        raise ValueError("neither a list nor an object with a list of examples")
-    yield from rows
-
-
-def _csv(path: Path) -> Iterator[Row]:
-    before = csv.field_size_limit(_LARGEST_FIELD)
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            yield from csv.DictReader(lines)
-    finally:
-        csv.field_size_limit(before)
-
-
-COPY = "refs/convert/parquet"
-"""The branch with the hub's own Parquet copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +111,6 @@ class Hub:
         configs = self.configs[0] if len(self.configs) == 1 else f"{len(self.configs)} configs"
         return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
 
-    @property
-    def revision(self) -> str | None:
-        """The branch to read; None is the main one."""
-        return None if self.files else COPY
-
     def patterns(self, config: str) -> tuple[str, ...]:
         """The files of a config, as patterns within the repository."""
         return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
@@ -157,25 +122,17 @@ class Hub:
             InputError: gated, unknown, or out of reach; says what to do.
         """
         try:
-            from huggingface_hub import errors, snapshot_download
+            from huggingface_hub import snapshot_download
         except ModuleNotFoundError:
             raise InputError(f"loading {self.id} from the hub needs: pip install 'odar[evals]'") from None
-        by_hand = f"where it is reachable, run `{self.command('DIR/NAME')}`, and load from DIR"
         wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
+        revision = None if self.files else COPY
         try:
-            found = snapshot_download(self.id, repo_type="dataset", revision=self.revision, allow_patterns=wanted)
-        except errors.GatedRepoError:
-            raise InputError(f"{self.id} is gated: {self.terms}") from None
-        except errors.RevisionNotFoundError:
-            raise InputError(f"the hub no longer has a Parquet copy of {self.id} on {self.revision}") from None
-        except errors.LocalEntryNotFoundError:
-            raise InputError(f"{self.id} is not in the cache and the hub is out of reach: {by_hand}") from None
-        except errors.HfHubHTTPError as error:
-            status = error.response.status_code
-            hint = self.terms if self.gated else by_hand
-            raise InputError(f"the hub refused {self.id} with status {status}: {hint}") from None
-        except Exception as error:  # its HTTP library's errors come through as they are
-            raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {by_hand}") from error
+            found = snapshot_download(self.id, repo_type="dataset", revision=revision, allow_patterns=wanted)
+        except Exception as error:  # its own errors, and those of its HTTP library as they are
+            by_hand = f"where it is reachable, run `{self.command('DIR/NAME')}`, and load from DIR"
+            hint = f"{self.terms}; {by_hand}" if self.gated else by_hand
+            raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {hint}") from error
         return Path(found)
 
     @property
@@ -189,18 +146,16 @@ class Hub:
         >>> Hub("a/b").command("DIR/b")
         "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
         """
-        branch = f" --revision {self.revision}" if self.revision else ""
+        branch = "" if self.files else f" --revision {COPY}"
         config = self.configs[0] if len(self.configs) == 1 and self.configs != ("default",) else "*"
         wanted = self.files or tuple(f"{config}/{split}/*" for split in self.splits)
         includes = "".join(f" --include '{pattern}'" for pattern in wanted)
         return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
 
-    def find(self, root: Path) -> Iterator[tuple[str, Path]]:
+    def find(self, root: Path) -> list[tuple[str, Path]]:
         """The files under a snapshot, each with its config, in a fixed order."""
-        for config in self.configs:
-            for pattern in self.patterns(config):
-                for path in sorted(root.glob(pattern)):
-                    yield config, path
+        pairs = [(config, pattern) for config in self.configs for pattern in self.patterns(config)]
+        return [(config, path) for config, pattern in pairs for path in sorted(root.glob(pattern))]
 
 
 class Place(NamedTuple):
@@ -219,7 +174,7 @@ Scorer = Callable[[Task, str, str], float]
 
 def by_answer(compare: Callable[[Any, str], float]) -> Scorer:
     """Return a scorer that compares the gold with the parsed answer."""
-    return partial(_compared, compare)
+    return partial(_compared, compare)  # which can be pickled, for Ray
 
 
 def _compared(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
@@ -233,19 +188,15 @@ class Dataset:
     name: str
     category: str
     metric: str
-    hub: Hub
+    hubs: tuple[Hub, ...]
+    """Where its rows are; several datasets follow one another."""
     tasks: Decoder
     """The tasks of a row: one as a rule, none for a row that is not part of the benchmark."""
     scorer: Scorer | None
     """None if answers are graded elsewhere."""
+    about: About
     local: tuple[str, ...] = ()
     """Files of a folder that hold the rows in another layout than the hub's."""
-    size: int | None = None
-    licence: str = ""
-    needs: str = ""
-    note: str = ""
-    plain: bool = False
-    """As in `About`."""
     elsewhere: str = ""
     """How results that were graded elsewhere are imported; empty if answers can be scored here."""
 
@@ -255,16 +206,13 @@ class Dataset:
         row: dict[str, Any] = {}
         for key, value in TABLE[name].items():
             row[key] = tuple(value) if isinstance(value, list) else value
-        hub = Hub(row["hub"], **{key: row[key] for key in ("configs", "splits", "files", "gated") if key in row})
-        names = ("local", "size", "licence", "needs", "note", "plain", "elsewhere")
-        about = {key: row[key] for key in names if key in row}
-        return cls(name, row["category"], row["metric"], hub, tasks, scorer, **about)
-
-    @property
-    def about(self) -> About:
-        """Source, size, licence."""
-        where = str(self.hub)
-        return About(where, self.size, self.licence, self.hub.gated, self.needs, self.note, self.plain)
+        given = {each.name: row[each.name] for each in fields(Hub) if each.name in row}
+        ids = row["hub"] if isinstance(row["hub"], tuple) else (row["hub"],)
+        hubs = tuple(Hub(each, **given) for each in ids)
+        said = {each.name: row[each.name] for each in fields(About) if each.name in row}
+        about = About("; ".join(map(str, hubs)), **said)
+        local, elsewhere = row.get("local", ()), row.get("elsewhere", "")
+        return cls(name, row["category"], row["metric"], hubs, tasks, scorer, about, local, elsewhere)
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
         """The tasks, from FOLDER/NAME (the hub's layout), the folder's own files, or else from the hub.
@@ -284,7 +232,7 @@ class Dataset:
                     seen.add(task.id)
                     yield task
         if not seen:
-            raise InputError(f"{self.name}: its files hold no tasks ({folder or self.hub.id})")
+            raise InputError(f"{self.name}: its files hold no tasks ({folder or self.about.source})")
 
     def score(self, task: Task, response: str, answer: str) -> float:
         """Return how right a response is.
@@ -302,25 +250,20 @@ class Dataset:
 
     def _files(self, folder: Path | None) -> list[tuple[str, Path]]:
         if folder is None:
-            found = list(self.hub.find(self.hub.fetch()))
-            if not found:
-                raise InputError(f"{self.hub.id} has none of {', '.join(self.hub.patterns(self.hub.configs[0]))}")
-            return found
-        if found := list(self.hub.find(folder / self.name)):
+            return [pair for hub in self.hubs for pair in hub.find(hub.fetch())]
+        roots = {hub: folder / (self.name if len(self.hubs) == 1 else hub.id) for hub in self.hubs}
+        if found := [pair for hub, root in roots.items() for pair in hub.find(root)]:
             return found
         for patterns in (self.local, (f"{self.name}/*.parquet",), (f"{self.name}/*.jsonl",)):
-            found = [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]
-            if found:
-                break
-        else:
-            looked = [f"{self.name}/{pattern}" for pattern in self.hub.patterns(self.hub.configs[0])]
-            first = f"{self.hub.terms}, then " if self.hub.gated else ""
-            command = self.hub.command(str(folder / self.name))
-            raise InputError(
-                f"{self.name} is not in {folder} (looked for {', '.join([*looked, *self.local])}): "
-                f"{first}fetch it with `{command}`"
-            )
-        return found
+            if found := [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]:
+                return found
+        hub, root = next(iter(roots.items()))
+        looked = [*(f"{self.name}/{pattern}" for pattern in hub.patterns(hub.configs[0])), *self.local]
+        first = f"{hub.terms}, then " if hub.gated else ""
+        raise InputError(
+            f"{self.name} is not in {folder} (looked for {', '.join(looked)}): "
+            f"{first}fetch it with `{hub.command(str(root))}`"
+        )
 
     def _decode(self, row: Row, place: Place, path: Path) -> Iterator[Task]:
         try:

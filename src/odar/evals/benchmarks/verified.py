@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from odar.evals.benchmarks.base import About, Dataset, Hub, Place, Row, Task
+from odar.evals.benchmarks.base import Dataset, Place, Row, Task
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.livebench import instruction_score, livebench, program_score
 from odar.types import Query
@@ -31,7 +29,6 @@ def _ifeval_score(task: Task, response: str, answer: str) -> float:
 IFEVAL = Dataset.named("ifeval", _ifeval_tasks, _ifeval_score)
 
 
-_LIVEBENCH_CATEGORIES = ("coding", "math", "reasoning", "language", "data_analysis", "instruction_following")
 _LIVEBENCH_PROGRAM = ("tests", "partial_solution", "original_json", "public_test_cases", "private_test_cases")
 
 
@@ -57,51 +54,7 @@ def _livebench_score(task: Task, response: str, answer: str) -> float:
     return livebench(task.gold["task"], task.gold["truth"], response, answer)
 
 
-_LIVEBENCH_PARTS = tuple(
-    Dataset(
-        f"livebench/{category}",
-        "Coding",
-        "similarity",
-        Hub(f"livebench/{category}"),
-        _livebench_tasks,
-        _livebench_score,
-    )
-    for category in _LIVEBENCH_CATEGORIES
-)
-
-
-@dataclass(frozen=True, slots=True)
-class LiveBench:
-    """The six categories, one after the other."""
-
-    parts: tuple[Dataset, ...] = _LIVEBENCH_PARTS
-    name: str = "livebench"
-    category: str = "Coding"
-    metric: str = "similarity"
-
-    @property
-    def about(self) -> About:
-        """Source, size, licence."""
-        return About(
-            source="hub:livebench/{" + ",".join(_LIVEBENCH_CATEGORIES) + "} (default, test)",
-            needs="the sandbox, for programs",
-            note="questions change with every release; the agentic coding tasks, which need Docker, are left out",
-            plain=True,
-        )
-
-    def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """The questions of every category; in a folder, of those that FOLDER/livebench has."""
-        here = self.parts if folder is None else [part for part in self.parts if (folder / part.name).is_dir()]
-        for part in here or self.parts[:1]:  # with none there, the first says what is missing
-            yield from part.load(folder)
-
-    def score(self, task: Task, response: str, answer: str) -> float:
-        """By the rule of the question's task."""
-        return _livebench_score(task, response, answer)
-
-
-LIVEBENCH = LiveBench()
-"""LiveBench: recent questions with objective answers, in six categories, each a dataset of its own on the hub."""
+LIVEBENCH = Dataset.named("livebench", _livebench_tasks, _livebench_score)
 
 
 def _swe_bench_tasks(row: Row, place: Place) -> Iterator[Task]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -14,7 +15,6 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 from odar.errors import InputError
@@ -123,14 +123,13 @@ def math_equal(gold: str, answer: str, seconds: float = SECONDS) -> float:
     return float(_WORKER.equal(gold, answer, seconds))
 
 
-@dataclass(slots=True)
 class Worker:
     """A process that compares; started when first needed, replaced when it had to be killed. Safe to share."""
 
-    _process: subprocess.Popen[bytes] | None = None
-    _owner: int = 0
-    """Who started it: after a fork, a child must not speak into its parent's pipe."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0  # who started it: after a fork, a child must not speak into its parent's pipe
+        self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str, seconds: float) -> bool:
         """Whether two answers are equal; False where that cannot be found out in time.
@@ -140,14 +139,7 @@ class Worker:
         """
         with self._lock:
             process = self._running()
-            line = json.dumps([gold, answer]).encode() + b"\n"
-            try:
-                assert process.stdin
-                process.stdin.write(line)
-                process.stdin.flush()
-                reply = _line_within(process, seconds)
-            except BrokenPipeError:
-                reply = b""
+            reply = _reply(process, json.dumps([gold, answer]).encode() + b"\n", seconds)
             if reply not in (b"0\n", b"1\n"):
                 self.close()
             return reply == b"1\n"
@@ -156,85 +148,34 @@ class Worker:
         """Kill the process; the next comparison starts another."""
         if self._process is not None and self._owner == os.getpid():
             self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe:
-                    pipe.close()
-            self._process = None
+            self._process.communicate()  # waits for it, and closes its pipes
+        self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._owner != os.getpid():
-            self._process, self._owner = None, os.getpid()
-            atexit.register(self.close)
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
-            command = [sys.executable, "-m", "odar.evals.scorers.mathematics"]
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
-            )
-            ready = _line_within(self._process, 60.0)  # sympy takes a second to import, more on a busy machine
-            if ready != b"ready\n":
+            self._owner = os.getpid()
+            command, pipe = [sys.executable, "-m", "odar.evals.scorers.mathematics"], subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
+            if _reply(self._process, b"", 60.0) != b"ready\n":  # sympy takes a second to import, or more
                 self.close()
                 raise InputError("comparing mathematical answers needs math-verify: pip install 'odar[evals]'")
         return self._process
 
 
-def _line_within(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """A line that a process writes in the time given; empty where it does not."""
+def _reply(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
+    """Write to a process and return the line that it writes in the time given; empty where it does not."""
+    assert process.stdin
     assert process.stdout
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(line)
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         return process.stdout.readline() if selector.select(timeout=seconds) else b""
 
 
 _WORKER = Worker()
-
-
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """What the verifier found."""
-
-    confirmed: tuple[bool, ...]
-    consistent: bool
-
-    @property
-    def score(self) -> float:
-        """The share of claims that were confirmed; 0 for an inconsistent proof."""
-        return sum(self.confirmed) / len(self.confirmed) if self.consistent and self.confirmed else 0.0
-
-
-def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Verifier) -> float:
-    """The share of the checklist that a proof establishes, by a verifier; 0 for one it finds inconsistent.
-
-    An empty proof costs no call and scores 0. A claim that the verifier does not mention is not confirmed; one it
-    mentions twice is confirmed if it says YES both times; without a word on consistency the proof is rejected.
-
-    >>> proof_score("P", ["a", "b"], "proof", lambda prompt: "1: YES\\n2: NO\\nCONSISTENT: YES")
-    0.5
-    """
-    if not proof.strip():
-        return 0.0
-    return read_grade(verifier(proof_prompt(problem, checklist, proof)), len(checklist)).score
-
-
-def proof_prompt(problem: str, checklist: Sequence[str], proof: str) -> str:
-    """The fixed prompt. A proof cannot close its own tags."""
-    listed = "\n".join(f"{number}. {' '.join(claim.split())}" for number, claim in enumerate(checklist, start=1))
-    safe = re.sub(r"<(?=\s*/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
-    return PROOF_PROMPT.format(problem=problem.strip(), proof=safe.strip(), checklist=listed)
-
-
-def read_grade(text: str, claims: int) -> Grade:
-    """The grade in a verifier's reply.
-
-    >>> read_grade("**1:** yes\\n3: YES\\nConsistent: yes", 3).confirmed
-    (True, False, True)
-    """
-    said: dict[int, bool] = {}
-    for number, word in _CLAIM.findall(text):
-        said[int(number)] = said.get(int(number), True) and word.upper() == "YES"
-    verdicts = {word.upper() for word in _CONSISTENT.findall(text)}
-    return Grade(tuple(said.get(number, False) for number in range(1, claims + 1)), verdicts == {"YES"})
+atexit.register(_WORKER.close)
 
 
 def compare_lines() -> None:
@@ -254,30 +195,48 @@ def compare_lines() -> None:
     out = sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints must not look like a verdict
     _equal("1", "2")  # what is loaded on first use must not count against the first comparison
-    out.write("ready\n")
-    out.flush()
+    print("ready", file=out, flush=True)
     for line in sys.stdin:
-        gold, answer = json.loads(line)
-        out.write("1\n" if _equal(gold, answer) else "0\n")
-        out.flush()
+        print(int(_equal(*json.loads(line))), file=out, flush=True)
 
 
 def _equal(gold: str, answer: str) -> bool:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
     configs = [LatexExtractionConfig(), ExprExtractionConfig()]
+    marked = [text if "$" in text or "\\boxed" in text else f"${text}$" for text in (gold, answer)]
     try:
-        wanted, given = (
-            parse(_marked(text), extraction_config=configs, parsing_timeout=None) for text in (gold, answer)
-        )
+        wanted, given = (parse(text, extraction_config=configs, parsing_timeout=None) for text in marked)
         return bool(wanted and given and verify(wanted, given, timeout_seconds=None))
     except Exception:
         return False
 
 
-def _marked(text: str) -> str:
-    """A bare answer as the display formula that the parser looks for."""
-    return text if "$" in text or "\\boxed" in text else f"${text}$"
+def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Verifier) -> float:
+    """The share of the checklist that a proof establishes, by a verifier; 0 for one it finds inconsistent.
+
+    An empty proof costs no call and scores 0. A claim that the verifier does not mention is not confirmed; one it
+    mentions twice is confirmed if it says YES both times; without a word on consistency the proof is rejected.
+
+    >>> proof_score("P", ["a", "b"], "proof", lambda prompt: "1: YES\\n2: NO\\nCONSISTENT: YES")
+    0.5
+    """
+    if not proof.strip() or not checklist:
+        return 0.0
+    reply = verifier(proof_prompt(problem, checklist, proof))
+    said: dict[int, set[str]] = {}
+    for number, word in _CLAIM.findall(reply):
+        said.setdefault(int(number), set()).add(word.upper())
+    consistent = {word.upper() for word in _CONSISTENT.findall(reply)} == {"YES"}
+    confirmed = sum(said.get(number) == {"YES"} for number in range(1, len(checklist) + 1))
+    return confirmed / len(checklist) if consistent else 0.0
+
+
+def proof_prompt(problem: str, checklist: Sequence[str], proof: str) -> str:
+    """The fixed prompt. A proof cannot close its own tags."""
+    listed = "\n".join(f"{number}. {' '.join(claim.split())}" for number, claim in enumerate(checklist, start=1))
+    safe = re.sub(r"<(?=\s*/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
+    return PROOF_PROMPT.format(problem=problem.strip(), proof=safe.strip(), checklist=listed)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from odar.errors import InputError
 
@@ -34,114 +34,6 @@ _SMALLEST_FILE = 4096
 _START = Path(__file__).with_name("sandbox_start.py")
 _OWN_PROCESSES = 2
 """The sandbox's own: `unshare` and what it starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceUsage:
-    """What a run uses at one moment, all of its processes and files together."""
-
-    memory: int
-    processes: int
-    disk: int
-
-
-def measure(root: int, folder: Path) -> ResourceUsage:
-    """What the process `root`, everything it started and the folder use now."""
-    processes = list(descendants(root))
-    files = {**_files_in(folder), **_unlinked(processes)}
-    return ResourceUsage(sum(map(_memory, processes)), sum(map(_threads, processes)), sum(files.values()))
-
-
-class Watcher(threading.Thread):
-    """Kills a run as soon as it is over one of its limits; `exceeded` says which.
-
-    Args:
-        root: the run's first process.
-        folder: the only place where the run may write.
-        limits: the most that the run as a whole may use; 0 means no limit here.
-        kill: ends the run.
-    """
-
-    def __init__(self, root: int, folder: Path, limits: ResourceUsage, kill: Callable[[], None]) -> None:
-        super().__init__(name="odar-sandbox-watcher", daemon=True)
-        self.exceeded = ""
-        self._root, self._folder, self._limits, self._kill = root, folder, limits, kill
-        self._ended = threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        """Look until the run has ended or is over a limit."""
-        while not self._ended.wait(_EVERY_S):
-            used = measure(self._root, self._folder)
-            for name in ("memory", "processes", "disk"):
-                if 0 < getattr(self._limits, name) < getattr(used, name):
-                    self.exceeded = name
-                    self._kill()
-                    return
-
-    def end(self) -> None:
-        """The run has ended: stop looking."""
-        self._ended.set()
-        self.join()
-
-
-def descendants(root: int) -> Iterator[int]:
-    """The process and all that it started, directly or not; those that were orphaned count by their session."""
-    children: dict[int, list[int]] = {}
-    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parent, session = int(fields[1]), int(fields[3])
-                children.setdefault(root if session == root else parent, []).append(int(entry.name))
-    waiting, seen = [root], {0}
-    while waiting:
-        pid = waiting.pop()
-        if pid not in seen:
-            seen.add(pid)
-            waiting += children.get(pid, ())
-            yield pid
-
-
-def _memory(pid: int) -> int:
-    """Return resident bytes; a page that several processes share counts in parts if the kernel reports that."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE
-    return 0
-
-
-def _threads(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return sum(1 for _ in (_PROC / str(pid) / "task").iterdir())
-    return 0
-
-
-def _files_in(folder: Path) -> dict[tuple[int, int], int]:
-    """Bytes on disk by device and inode."""
-    found: dict[tuple[int, int], int] = {}
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            with contextlib.suppress(OSError):
-                status = os.lstat(os.path.join(place, name))  # noqa: PTH118 - many files, several times a second
-                found[status.st_dev, status.st_ino] = max(status.st_blocks * 512, _SMALLEST_FILE)
-    return found
-
-
-def _unlinked(processes: list[int]) -> dict[tuple[int, int], int]:
-    """Files that are open but have no name any more, memory files among them: no folder shows them."""
-    found: dict[tuple[int, int], int] = {}
-    for pid in processes:
-        with contextlib.suppress(OSError):
-            for handle in (_PROC / str(pid) / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    status = handle.stat()
-                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
-                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,19 +117,14 @@ def isolation() -> tuple[str, ...]:
 
 def _run(command: Sequence[str], place: Path, stdin: str, limits: SandboxLimits) -> ProgramResult:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(place), "TMPDIR": str(place), "LANG": "C.UTF-8"}
+    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command,
-        cwd=place,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
+        command, cwd=place, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
     )
     assert process.stdin
     assert process.stdout
     assert process.stderr
-    readers = [_Reader(pipe, limits.output, process) for pipe in (process.stdout, process.stderr)]
+    readers = [_Reader(stream, limits.output, process) for stream in (process.stdout, process.stderr)]
     feeder = threading.Thread(target=_feed, args=(process.stdin, stdin.encode()), daemon=True)
     feeder.start()
     most = ResourceUsage(limits.run_memory, limits.processes + _OWN_PROCESSES, limits.disk)
@@ -252,7 +139,7 @@ def _run(command: Sequence[str], place: Path, stdin: str, limits: SandboxLimits)
         watcher.end()
     for thread in (feeder, *readers):
         thread.join()
-    out, err = (reader.text for reader in readers)
+    out, err = (reader.kept.decode("utf-8", "replace") for reader in readers)
     flooded = any(reader.flooded for reader in readers)
     return ProgramResult(process.returncode, out, err, timed_out, flooded, watcher.exceeded)
 
@@ -263,7 +150,7 @@ class _Reader(threading.Thread):
     def __init__(self, pipe: IO[bytes], most: int, process: subprocess.Popen[bytes]) -> None:
         super().__init__(daemon=True)
         self._pipe, self._most, self._process = pipe, most, process
-        self._kept = bytearray()
+        self.kept = bytearray()
         self.flooded = False
         self.start()
 
@@ -271,15 +158,11 @@ class _Reader(threading.Thread):
         """Read to the end, or until it is too much."""
         with self._pipe:
             while chunk := os.read(self._pipe.fileno(), 65_536):
-                self._kept += chunk[: self._most - len(self._kept)]
-                if len(self._kept) >= self._most:
+                self.kept += chunk[: self._most - len(self.kept)]
+                if len(self.kept) >= self._most:
                     self.flooded = True
                     _kill(self._process)
                     return
-
-    @property
-    def text(self) -> str:
-        return self._kept.decode("utf-8", "replace")
 
 
 def _feed(pipe: IO[bytes], data: bytes) -> None:
@@ -292,3 +175,100 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+class ResourceUsage(NamedTuple):
+    """What a run uses at one moment, or may use at most, all of its processes and files together."""
+
+    memory: int
+    processes: int
+    disk: int
+
+
+class Watcher(threading.Thread):
+    """Kills a run as soon as it is over one of its limits; `exceeded` says which. A limit of 0 is none."""
+
+    def __init__(self, root: int, folder: Path, limits: ResourceUsage, kill: Callable[[], None]) -> None:
+        super().__init__(name="odar-sandbox-watcher", daemon=True)
+        self.exceeded = ""
+        self._root, self._folder, self._limits, self._kill = root, folder, limits, kill
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Look until the run has ended or is over a limit."""
+        while not self._ended.wait(_EVERY_S):
+            used = measure(self._root, self._folder)
+            for name, amount, most in zip(used._fields, used, self._limits, strict=True):
+                if 0 < most < amount:
+                    self.exceeded = name
+                    self._kill()
+                    return
+
+    def end(self) -> None:
+        """The run has ended: stop looking."""
+        self._ended.set()
+        self.join()
+
+
+def measure(root: int, folder: Path) -> ResourceUsage:
+    """What the process `root`, everything it started and the folder use now."""
+    processes = list(_descendants(root))
+    files: dict[tuple[int, int], int] = {}
+    for status in (*_files_in(folder), *_unlinked(processes)):
+        least = _SMALLEST_FILE if status.st_nlink else 0
+        files[status.st_dev, status.st_ino] = max(status.st_blocks * 512, least)
+    return ResourceUsage(sum(map(_memory, processes)), sum(map(_threads, processes)), sum(files.values()))
+
+
+def _descendants(root: int) -> Iterator[int]:
+    """The process and all that it started, directly or not; those that were orphaned count by their session."""
+    children: dict[int, list[int]] = {}
+    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parent, session = int(fields[1]), int(fields[3])
+                children.setdefault(root if session == root else parent, []).append(int(entry.name))
+    waiting, seen = [root], {0}
+    while waiting:
+        pid = waiting.pop()
+        if pid not in seen:
+            seen.add(pid)
+            waiting += children.get(pid, ())
+            yield pid
+
+
+def _memory(pid: int) -> int:
+    """Return resident bytes; a page that several processes share counts in parts if the kernel reports that."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE
+    return 0
+
+
+def _threads(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return sum(1 for _ in (_PROC / str(pid) / "task").iterdir())
+    return 0
+
+
+def _files_in(folder: Path) -> Iterator[os.stat_result]:
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(OSError):
+                yield os.lstat(os.path.join(place, name))  # noqa: PTH118 - many files, several times a second
+
+
+def _unlinked(processes: list[int]) -> Iterator[os.stat_result]:
+    """Files that are open but have no name any more, memory files among them: no folder shows them."""
+    for pid in processes:
+        with contextlib.suppress(OSError):
+            for handle in (_PROC / str(pid) / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    status = handle.stat()
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                        yield status
