@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any, NamedTuple
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
@@ -25,13 +24,6 @@ class Sample(NamedTuple):
 
 ARC_CHOICES = {"text": ["gas", "liquid", "solid", "plasma"], "label": ["1", "2", "3", "4"]}
 LIVE = {"category": "language", "task": "typos", "turns": ["Fix it: thier dog"], "ground_truth": "their dog"}
-CODE = {
-    "category": "coding", "task": "LCB_generation", "turns": ["Add two numbers."], "partial_solution": None, "tests": None,
-    "public_test_cases": json.dumps([{"input": "1 2", "output": "3", "testtype": "stdin"}]),
-    "private_test_cases": json.dumps([{"input": "2 2", "output": "4", "testtype": "stdin"}]),
-    "original_json": {"metadata": "{}"},
-}  # fmt: skip
-
 SAMPLES: dict[str, Sample] = {
     "math": Sample(
         {
@@ -341,13 +333,11 @@ SAMPLES: dict[str, Sample] = {
     ),
     "livebench": Sample(
         {
-            "coding/default/test/0000.parquet": [{"question_id": "c1", **CODE}],
             "language/default/test/0000.parquet": [{"question_id": "l1", **LIVE}],
         },
-        "```python\nprint(sum(map(int, input().split())))\n```",
-        "```python\nprint(3)\n```",
-        "Add two numbers.",
-        tasks=2,
+        "their dog",
+        "thier dog",
+        "Fix it",
     ),
     "ifeval": Sample(
         {

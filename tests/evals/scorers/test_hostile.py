@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from odar.evals.scorers import ifeval, livebench, mathematics, programs
+from odar.evals.scorers import ifeval, livebench, mathematics
 from odar.evals.scorers import text as texts
 from odar.policy.answers import last_boxed
 
@@ -29,8 +29,7 @@ SCORERS = {
     "bigbench": partial(texts.bigbench, "(A)"),
     "grids": partial(texts.grid_match, [[1]]),
     "boxed": partial(last_boxed, bare=True),
-    "program": programs.extract_program,
-    "grade": lambda text: mathematics.read_grade(text, 3),
+    "grade": lambda text: mathematics.proof_score("P", ["claim"] * 3, "proof", lambda _: text),
     "proof": lambda text: mathematics.proof_prompt("P", ["claim"], text),
     **{f"ifeval {name}": partial(ifeval.follow, [name], [ARGUMENTS]) for name in ifeval.CHECKS},
     **{

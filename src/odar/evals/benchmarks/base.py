@@ -31,7 +31,7 @@ class About:
     gated: bool = False
     """Whether the hub requires accepted terms and a token."""
     needs: str = ""
-    """What scoring needs besides a response: a verifier, a harness report, a sandbox; empty for most."""
+    """What scoring needs besides a response: a verifier, a harness report; empty for most."""
     note: str = ""
     """Where the official data differs from the paper's table, and what is not covered."""
     plain: bool = False

@@ -1,4 +1,4 @@
-"""Benchmarks whose responses a program verifies: instructions, tests, patches."""
+"""Benchmarks of rules: instructions, LiveBench's tasks, patches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task
 from odar.evals.scorers.ifeval import CHECKS, follow
-from odar.evals.scorers.livebench import instruction_score, livebench, program_score
+from odar.evals.scorers.livebench import instruction_score, livebench
 from odar.types import Query
 
 
@@ -29,9 +29,6 @@ def _ifeval_score(task: Task, response: str, answer: str) -> float:
 IFEVAL = Dataset.named("ifeval", _ifeval_tasks, _ifeval_score)
 
 
-_LIVEBENCH_PROGRAM = ("tests", "partial_solution", "original_json", "public_test_cases", "private_test_cases")
-
-
 def _livebench_tasks(row: Row, place: Place) -> Iterator[Task]:
     """Questions that a later release took back stay in the files, dated: they are left out."""
     if row.get("livebench_removal_date"):
@@ -41,16 +38,12 @@ def _livebench_tasks(row: Row, place: Place) -> Iterator[Task]:
     if row.get("instruction_id_list"):
         given = [{k: v for k, v in (kwargs or {}).items() if v is not None} for kwargs in row["kwargs"]]
         gold |= {"instructions": row["instruction_id_list"], "arguments": given}
-    elif row["category"] == "coding":
-        gold["program"] = {field: row.get(field) for field in _LIVEBENCH_PROGRAM}
     yield Task(row["question_id"], Query(row["turns"][0]), gold, f"{row['category']}, {task}")
 
 
 def _livebench_score(task: Task, response: str, answer: str) -> float:
     if "instructions" in task.gold:
         return instruction_score(task.gold["instructions"], task.gold["arguments"], response)
-    if "program" in task.gold:
-        return program_score(task.gold["program"], response)
     return livebench(task.gold["task"], task.gold["truth"], response, answer)
 
 

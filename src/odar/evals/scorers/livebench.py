@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from odar.evals.scorers.ifeval import CHECKS, follow
 from odar.evals.scorers.mathematics import math_equal
-from odar.evals.scorers.programs import extract_program, passes, passes_script, read_tests
 from odar.evals.scorers.text import order_similarity, similarity
 from odar.policy.answers import last_boxed
 
@@ -25,8 +23,7 @@ _boxed = partial(last_boxed, bare=True)  # what its answers are written in is La
 def livebench(task: str, gold: str, response: str, answer: str) -> float:
     """The score of a response to a question with a written ground truth.
 
-    The final answer is what stands in the last <solution> tags or fenced block, else what ODAR parsed. Tasks of
-    the coding and the instruction-following category have no such truth: see `program_score`, `instruction_score`.
+    The final answer is what stands in the last <solution> tags or fenced block, else what ODAR parsed.
 
     >>> livebench("typos", "their dog", "I fixed it. <solution>So their dog barked.</solution>", "")
     1.0
@@ -34,19 +31,6 @@ def livebench(task: str, gold: str, response: str, answer: str) -> float:
     stated = _SOLUTION.findall(response) or _FENCED.findall(response) or [answer or response]
     final = stated[-1].strip()
     return _SCORERS.get(task, _similar)(gold, final, response)
-
-
-def program_score(question: Mapping[str, Any], response: str) -> float:
-    """pass@1 of a coding question: by its test script where it has one, else by its public and private tests."""
-    program = extract_program(response, question.get("partial_solution") or "")
-    if question.get("tests"):
-        return passes_script(program, question["tests"])
-    function = json.loads((question.get("original_json") or {}).get("metadata") or "{}").get("func_name") or ""
-    tests = [
-        test for field in ("public_test_cases", "private_test_cases") if question.get(field)
-        for test in read_tests(question[field], function)
-    ]  # fmt: skip
-    return passes(program, tests)
 
 
 def instruction_score(names: list[str], arguments: list[dict[str, Any]], response: str) -> float:
