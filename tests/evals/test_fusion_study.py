@@ -7,8 +7,7 @@ import pytest
 
 from odar.calibration.bootstrap import bootstrap_mean
 from odar.errors import InputError
-from odar.evals.fusion_study import apply_rules, load_fusion_items, oracle, stop_early
-from odar.policy.fusion import Fusion
+from odar.evals.fusion_study import apply_rules, load_fusion_items, oracle
 from odar.recording.files import open_recording, write_recording
 from odar.types import Step
 from support.panels import collect_panel, header, samples_recording
@@ -43,24 +42,6 @@ def test_rules_differ_as_they_should(tmp_path):
     assert results["fep β=inf (argmin)"].accuracy.value == 0.75
     assert results["majority"].accuracy.value == 0.75
     assert oracle(questions) == 1.0
-
-
-def test_stopping_early_looks_at_fewer(tmp_path):
-    questions = load_fusion_items(write(tmp_path, *[row("1", *"11111")] * 3, row("1", *"12131")), 0.1)
-    early = stop_early(questions, Fusion("majority"), 0.8)
-    assert early.slow_calls == (2 * 3 + 5) / 4
-    assert early.saved == pytest.approx(1 - 11 / 20)
-    assert (early.accuracy, early.against_all.value) == (1.0, 0.0)
-    assert stop_early(questions, Fusion("majority"), 1.0).slow_calls == (3 * 3 + 5) / 4
-    assert stop_early(questions, Fusion("majority"), 0.8, first_look=4).slow_calls == (4 * 3 + 5) / 4
-
-
-def test_the_fast_answer_is_not_one_of_the_samples_that_stop(tmp_path):
-    """Two slow samples agree, so that a third is not needed; the fast answer is there whatever happens."""
-    made = row("1", *"211")
-    made["candidates"][0]["agent"] = "fast"
-    early = stop_early(load_fusion_items(write(tmp_path, made), 0.1), Fusion("majority"), 0.8)
-    assert (early.slow_calls, early.saved, early.accuracy) == (2.0, 0.0, 1.0)
 
 
 async def test_a_recording_of_both_agents_is_read_without_its_verifications(tmp_path):

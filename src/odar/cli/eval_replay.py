@@ -18,19 +18,16 @@ from odar.errors import InputError
 from odar.evals.fusion_study import (
     HeldOut,
     RuleResult,
-    StoppingResult,
     apply_rules,
     held_out,
     load_fusion_items,
     oracle,
-    stop_early,
 )
 from odar.evals.replay.arrays import PanelArrays, load_arrays, load_panels
 from odar.evals.replay.policies import run, run_all
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.router_quality import arena_score, path_robustness
 from odar.evals.statistics import Standing, paired, standings, strata_of
-from odar.policy.fusion import Fusion
 from odar.settings import Settings
 
 _calibration_option = click.option(
@@ -61,8 +58,8 @@ def replay(
 ) -> None:
     """Replay policies on a RECORDING, with no further call.
 
-    POLICY is odar, a baseline, or a list of them by name: baselines, fusion-rules, ablations, features, sweep-n,
-    sweep-lambda, sweep-beta, sweep-tau, curve, all. Options follow a colon.
+    POLICY is odar, a baseline, or a list of them: baselines, fusion-rules, ablations, sweep-n, sweep-lambda,
+    sweep-beta, sweep-tau, curve, all. Options follow a colon.
 
     \b
     odar eval replay runs/starter.jsonl
@@ -224,10 +221,7 @@ def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: 
     questions = load_fusion_items(recording, fusion.varentropy_weight, split or "")
     fitted = held_out(questions, seed)
     results = apply_rules(questions, fusion.beta, seed, None if fitted is None else fitted.right)
-    best = Fusion(fusion.rule, fusion.beta)
     sizes = sum(len(question.candidates) for question in questions) / len(questions)
-    levels = ((1.0, 1), (0.9, 1), (0.8, fusion.first_wave), (0.8, 1))
-    stops = [stop_early(questions, best, level, first, seed) for level, first in levels]
     ceiling = oracle(questions)
     if as_json:
         body = {
@@ -235,16 +229,15 @@ def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: 
             "candidates": sizes,
             "oracle": ceiling,
             "rules": [plain(asdict(result)) for result in results],
-            "stopping": [plain(asdict(result)) for result in stops],
             "fitted": None if fitted is None else {"beta": _portable(fitted.beta), "skills": fitted.skills},
         }
         click.echo(json.dumps(body, ensure_ascii=False))
         return
     click.echo(f"{len(questions)} questions, {sizes:.1f} candidates each; oracle {ceiling:.3f}; 95% intervals\n")
-    _show(results, fitted, stops)
+    _show(results, fitted)
 
 
-def _show(results: list[RuleResult], fitted: HeldOut | None, stops: list[StoppingResult]) -> None:
+def _show(results: list[RuleResult], fitted: HeldOut | None) -> None:
     click.echo(f"{'rule':19}{'accuracy':9}{'against majority':25} {'against argmin'}")
     for result in sorted(results, key=lambda result: -result.accuracy.value):
         against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
@@ -254,13 +247,6 @@ def _show(results: list[RuleResult], fitted: HeldOut | None, stops: list[Stoppin
         click.echo(
             f"\nfitted on four folds, judged on the fifth; on all questions β = {fitted.beta:g}, w: {skills}"
         )
-    click.echo(f"\n{'stopping early':19}{'accuracy':9}{'against all samples':25} slow samples (saved)")
-    for stop in stops:
-        name = "arithmetic only" if stop.confidence == 1.0 else f"confidence {stop.confidence:g}"
-        if stop.first_look > 1:
-            name = f"{stop.confidence:g}, looks from {stop.first_look}"
-        figures = f"{stop.accuracy:<9.3f}{stop.against_all.signed():25} {stop.slow_calls:.2f} ({stop.saved:.0%})"
-        click.echo(f"{name:19}{figures}")
 
 
 def _portable(value: float) -> float | str:

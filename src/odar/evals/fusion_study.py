@@ -16,10 +16,9 @@ from odar.errors import InputError
 from odar.policy.energy import Alignment, measure
 from odar.policy.fusion import Fusion
 from odar.policy.rules import RULES, Array, Votes
-from odar.policy.stopping import Stopping
 from odar.recording.files import open_recording
 from odar.recording.schema import RIGHT
-from odar.types import Candidate, Role, Step
+from odar.types import Candidate, Step
 
 FEWEST = 30
 """Questions; of fewer, a fold says nothing."""
@@ -46,22 +45,6 @@ class RuleResult:
     """Paired difference to plain voting."""
     against_argmin: Interval
     """Paired difference to the paper's rule, the single candidate of lowest free energy."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoppingResult:
-    """What stopping early saves, and what it costs in accuracy."""
-
-    confidence: float
-    first_look: int
-    """Slow samples before the first look."""
-    slow_calls: float
-    """Mean slow samples per question."""
-    saved: float
-    """The share of all slow samples that were not needed."""
-    accuracy: float
-    against_all: Interval
-    """Paired difference to looking at every sample."""
 
 
 def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = "") -> list[FusionItem]:
@@ -115,32 +98,6 @@ def apply_rules(
 def oracle(questions: Sequence[FusionItem]) -> float:
     """The share of questions with a right candidate: no rule can do better."""
     return float(np.mean([any(q.correct) for q in questions]))
-
-
-def stop_early(
-    questions: Sequence[FusionItem], fusion: Fusion, confidence: float, first_look: int = 1, seed: int = 0
-) -> StoppingResult:
-    """Read slow samples one by one until the answer is settled (SPEC 5.12); the fast answer is always read."""
-    stopping, looked, all_slow, right = Stopping(confidence), [], [], []
-    for question in questions:
-        roles = [candidate.role for candidate in question.candidates]
-        slow = [i for i, role in enumerate(roles) if role is Role.SLOW]
-        samples = [question.candidates[i] for i in slow]
-        votes = {k: fusion.votes(samples[:k], question.question) for k in range(first_look, len(slow))}
-        taken = next((k for k, each in votes.items() if stopping.settled(each, len(slow) - k)), len(slow))
-        seen = sorted({*range(len(roles))} - {*slow[taken:]})
-        winner = fusion.choose([question.candidates[i] for i in seen], question.question).winner
-        looked.append(taken)
-        all_slow.append(len(slow))
-        right.append(question.correct[seen[winner]])
-    return StoppingResult(
-        confidence=confidence,
-        first_look=first_look,
-        slow_calls=float(np.mean(looked)),
-        saved=1 - sum(looked) / max(1, sum(all_slow)),
-        accuracy=float(np.mean(right)),
-        against_all=bootstrap_mean(np.array(right, dtype=float) - right_by(questions, fusion), seed, shares=False),
-    )
 
 
 def right_by(questions: Sequence[FusionItem], fusion: Fusion) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.errors import InputError
 from odar.evals.router_quality import apgr
+from odar.evals.statistics import known_mean
 from odar.policy.posterior import PosteriorDifficulty
 from odar.policy.rules import Array, Bools
 from odar.policy.signals import QuantileTables, SignalArrays
@@ -54,17 +55,6 @@ class PairSummary:
     items: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """The recorded answers as arrays."""
-
-    fast: Array
-    slow: Array
-    fast_usd: Array
-    slow_usd: Array
-    prior: Array
-
-
 def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty, threshold: float) -> PairSummary:
     """Compare what can be done with the recorded answers of a fast and a slow model.
 
@@ -80,42 +70,35 @@ def summarize_pair(items: Sequence[RecordedItem], posterior: PosteriorDifficulty
     triples = [(item, fast, slow) for item, fast, slow in found if fast is not None and slow is not None]
     if not triples:
         raise InputError("no item has a fast and a slow answer")
-    both, fast, slow = (list(column) for column in zip(*triples, strict=True))
-    pair = _Pair(
-        fast=np.array([each.score for each in fast], dtype=float),
-        slow=np.array([each.score for each in slow], dtype=float),
-        fast_usd=np.array([_cost(each) for each in fast]),
-        slow_usd=np.array([_cost(each) for each in slow]),
-        prior=np.array([item.difficulty for item in both]),
-    )
-    scores, single = _posterior_scores(both, fast, posterior)
-    none, every = np.zeros(len(both), dtype=bool), np.ones(len(both), dtype=bool)
+    both, quick, deep = (list(column) for column in zip(*triples, strict=True))
+    fast, slow = (np.array([each.score for each in side], dtype=float) for side in (quick, deep))
+    fast_usd, slow_usd = (np.array([_cost(each) for each in side]) for side in (quick, deep))
+    prior = np.array([item.difficulty for item in both])
+    scores, single = _posterior_scores(both, quick, posterior)
+
+    def row(name: str, escalated: Bools, *, fast_first: bool = True) -> PairRow:
+        right, share = np.where(escalated, slow, fast), float(escalated.mean())
+        paid = np.where(escalated, slow_usd, 0.0) + (fast_usd if fast_first else 0.0)
+        return PairRow(
+            name=name,
+            accuracy=bootstrap_mean(right),
+            gain=bootstrap_mean(right - fast, shares=False),
+            over_random=bootstrap_mean(right - fast - share * (slow - fast), shares=False),
+            calls=1 + share if fast_first else 1.0,
+            cost_usd=known_mean(paid),
+            slow_share=share,
+        )
+
     rows = [
-        _row("always fast", pair, none),
-        _row("always slow", pair, every, fast_first=False),
-        *([_row(f"ODAR prior (d ≥ {threshold:g})", pair, pair.prior >= threshold)] if pair.prior.std() else []),
-        *(_row(f"ODAR posterior, {1 + share:g} calls", pair, _top(scores, share)) for share in TARGETS),
-        _row("oracle", pair, pair.slow > pair.fast),
+        row("always fast", np.zeros(len(both), dtype=bool)),
+        row("always slow", np.ones(len(both), dtype=bool), fast_first=False),
+        *([row(f"ODAR prior (d ≥ {threshold:g})", prior >= threshold)] if prior.std() else []),
+        *(row(f"ODAR posterior, {1 + share:g} calls", _top(scores, share)) for share in TARGETS),
+        row("oracle", slow > fast),
     ]
-    better = pair.slow.mean() > pair.fast.mean()
-    ranked = {**single, "posterior": scores} if better else {}
-    figures = {name: apgr(each, pair.fast, pair.slow) for name, each in ranked.items()}
+    ranked = {**single, "posterior": scores} if slow.mean() > fast.mean() else {}
+    figures = {name: apgr(each, fast, slow) for name, each in ranked.items()}
     return PairSummary(rows, figures, tuple(single), len(both))
-
-
-def _row(name: str, pair: _Pair, escalated: Bools, *, fast_first: bool = True) -> PairRow:
-    right = np.where(escalated, pair.slow, pair.fast)
-    paid = np.where(escalated, pair.slow_usd, 0.0) + (pair.fast_usd if fast_first else 0.0)
-    share = float(escalated.mean())
-    return PairRow(
-        name=name,
-        accuracy=bootstrap_mean(right),
-        gain=bootstrap_mean(right - pair.fast, shares=False),
-        over_random=bootstrap_mean(right - pair.fast - share * (pair.slow - pair.fast), shares=False),
-        calls=1 + share if fast_first else 1.0,
-        cost_usd=None if np.isnan(paid).any() else float(paid.mean()),
-        slow_share=share,
-    )
 
 
 def _top(scores: Array, share: float) -> Bools:
@@ -142,17 +125,10 @@ def _posterior_scores(
         "length": signals.length,
         "unstated": (~(signals.stated & signals.finished)).astype(np.float64),
     }
-    known = {name: _filled(values) for name, values in single.items() if _varies(values)}
+    # A signal that varies counts; its median stands for what is unknown.
+    varied = {name: each for name, each in single.items() if len(np.unique(each[np.isfinite(each)])) > 1}
+    known = {name: np.where(np.isnan(each), np.nanmedian(each), each) for name, each in varied.items()}
     return np.where(np.isnan(scores), signals.prior, scores), known
-
-
-def _filled(values: Array) -> Array:
-    """The values with their median for what is unknown."""
-    return np.where(np.isnan(values), np.nanmedian(values), values)
-
-
-def _varies(values: Array) -> bool:
-    return len(np.unique(values[np.isfinite(values)])) > 1
 
 
 def _first(item: RecordedItem, step: Step) -> Attempt | None:

@@ -7,9 +7,9 @@ out as a tie; how often that happens is its position bias, which is reported bes
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ _MAX_TOKENS = 512
 _STEPS = {"slow": Step.SOLVE, "verify": Step.VERIFY, "fast": Step.ANSWER}
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """Two answers to one question."""
 
     question: str
@@ -60,12 +59,9 @@ class PreferenceResult:
 
 def pairs_of(items: Sequence[RecordedItem], one: str, other: str, fusion: Fusion, weight: float) -> list[Pair]:
     """Return the two answers of each item; an item that lacks one of them is left out."""
-    found = [
-        (item.query, _answer(item, one, fusion, weight), _answer(item, other, fusion, weight)) for item in items
-    ]
-    return [
-        Pair(query, first, second) for query, first, second in found if first is not None and second is not None
-    ]
+    found = [[_answer(item, side, fusion, weight) for side in (one, other)] for item in items]
+    rows = zip(items, found, strict=True)
+    return [Pair(item.query, a, b) for item, (a, b) in rows if a is not None and b is not None]
 
 
 def _answer(item: RecordedItem, side: str, fusion: Fusion, weight: float) -> str | None:
@@ -111,7 +107,7 @@ async def judge_pairs(
         except ProviderError:
             return None
 
-    different = [pair for pair in pairs if _plain(pair.first) != _plain(pair.second)]
+    different = [pair for pair in pairs if pair.first.split() != pair.second.split()]
     shown = [(p.question, order) for p in different for order in ((p.first, p.second), (p.second, p.first))]
     places = await asyncio.gather(*(verdict(*each) for each in shown))
     both = [(a, b) for a, b in zip(places[::2], places[1::2], strict=True) if a is not None and b is not None]
@@ -130,7 +126,3 @@ async def judge_pairs(
         calls=calls,
         cost_usd=sum(known) if len(known) == len(costs) else None,
     )
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()

@@ -73,12 +73,9 @@ def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> 
     >>> cpt([4, 3, 2, 1], weak=[0, 0, 1, 1], strong=[1, 1, 1, 1], target=0.5)
     0.25
     """
-    curve = accuracy_curve(score, weak, strong)
-    gap = curve[-1] - curve[0]
-    if gap <= 0:
-        raise InputError("the strong model is not better: no gap to recover")
-    reached = np.flatnonzero((curve - curve[0]) / gap >= target - 1e-12)
-    return float(reached[0] / (len(curve) - 1))
+    size = len(np.asarray(score))
+    recovered = gap_recovered(score, weak, strong, np.linspace(0, 1, size + 1))
+    return float(np.flatnonzero(recovered >= target - 1e-12)[0] / size)
 
 
 def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
@@ -169,7 +166,7 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
     >>> pearson([1, 2, 3], [2, 4, 6])
     1.0
     """
-    x, y = np.asarray(a, float), np.asarray(b, float)
+    x, y = (np.asarray(each, float) for each in (a, b))
     x, y = x - x.mean(), y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))
     return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else 0.0
@@ -203,10 +200,8 @@ def bootstrap(
 
 def _aligned(*columns: ArrayLike) -> Sequence[Array]:
     arrays = [np.asarray(c, float) for c in columns]
-    if len({a.shape for a in arrays}) != 1 or arrays[0].ndim != 1 or not len(arrays[0]):
-        raise InputError(
-            f"columns of shapes {[a.shape for a in arrays]}: expected equal, one-dimensional, not empty"
-        )
+    if (shapes := {a.shape for a in arrays}) != {(arrays[0].size,)} or not arrays[0].size:
+        raise InputError(f"columns of shapes {shapes}: expected equal, one-dimensional, not empty")
     if not all(np.isfinite(a).all() for a in arrays):
         raise InputError("scores and outcomes must be finite")
     return arrays

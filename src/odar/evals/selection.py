@@ -13,7 +13,7 @@ import numpy as np
 
 from odar.agents.prompts import load_prompts
 from odar.errors import GradedElsewhere, InputError
-from odar.evals.benchmarks.base import About, Task
+from odar.evals.benchmarks.base import Task
 from odar.recording.collect import TaskSet
 from odar.settings import Settings
 from odar.types import Step
@@ -97,9 +97,7 @@ def check_scorer(source: TaskSet, tasks: Sequence[Task]) -> None:
         try:
             source.score(task, _PROBE, _PROBE)
         except InputError as error:
-            about = _about(source)
-            needs = f" needs {about.needs}:" if about and about.needs else ":"
-            raise InputError(f"scoring {source.name}{needs} {error}") from None
+            raise InputError(f"scoring {source.name}: {error}") from None
 
 
 def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
@@ -110,11 +108,9 @@ def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Sett
     Raises:
         InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.
     """
-    plain = [source.name for source in sources if (about := _about(source)) and about.plain]
-    if not plain:
-        return settings
+    plain = [source.name for source in sources if getattr(getattr(source, "about", None), "plain", False)]
     prompts = load_prompts(settings.prompts)
-    if not any(prompts[step].marks for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
+    if not plain or not any(prompts[step].marks for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
         return settings
     if others := [source.name for source in sources if source.name not in plain]:
         raise InputError(
@@ -122,8 +118,3 @@ def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Sett
             f"scored, and {', '.join(others)} with {settings.prompts!r}: collect them into two recordings"
         )
     return replace(settings, prompts=PLAIN_PROMPTS)
-
-
-def _about(source: TaskSet) -> About | None:
-    """What a benchmark says about itself; None for a user's own questions."""
-    return getattr(source, "about", None)

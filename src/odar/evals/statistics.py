@@ -75,6 +75,12 @@ def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def over_seeds(values: Array, seeds: Sequence[int]) -> float:
+    """Return the deviation between the means of the seeds; NaN from a single one."""
+    means = [values[np.array(seeds) == seed].mean() for seed in sorted(set(seeds))]
+    return float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
+
+
 def _t_quantile(freedom: int) -> float:
     """Return the quantile of Student's t for a two-sided 95% interval."""
     from scipy.special import stdtrit
@@ -102,25 +108,18 @@ def difference(
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise InputError(f"scores of shapes {a.shape} and {b.shape} cannot be paired")
     apart = a - b
-    n, mean = len(apart), float(apart.mean())
-    variance = float(((apart**2).sum() + 2) / (n + 2) - (apart.sum() / (n + 2)) ** 2)
+    n, mean, centre = len(apart), float(apart.mean()), float(apart.sum()) / (len(apart) + 2)
+    variance = float(((apart**2).sum() + 2) / (n + 2) - centre**2)
     binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
     test = "McNemar" if binary else "sign-flip"
     if n < LEAST_ITEMS:
         return Difference(Interval(mean, np.nan, np.nan), None, test, n, variance)
     if n < BOOTSTRAP_ITEMS or np.count_nonzero(apart) < BOOTSTRAP_DIFFERING:
-        interval = _adjusted_interval(apart, mean, variance)
+        half = _t_quantile(n - 1) * float(np.sqrt(variance / (n + 2)))
+        interval = Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
     else:
         interval = bootstrap_mean(apart, seed, resamples, strata, shares=False)
     return Difference(interval, mcnemar(a, b) if binary else sign_flip(apart, seed, resamples), test, n, variance)
-
-
-def _adjusted_interval(apart: Array, mean: float, variance: float) -> Interval:
-    """Return the interval of Bonett and Price, extended to contain the mean itself."""
-    n = len(apart)
-    centre = float(apart.sum()) / (n + 2)
-    half = _t_quantile(n - 1) * float(np.sqrt(variance / (n + 2)))
-    return Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
 
 
 def show_p(p: float | None) -> str:
@@ -177,13 +176,6 @@ def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else adjusted[value] for value in p]
 
 
-def over_seeds(values: ArrayLike, seeds: ArrayLike) -> tuple[float, float]:
-    """Mean of the seeds' means, and their deviation; NaN from a single seed."""
-    scores, numbers = np.asarray(values, float), np.asarray(seeds)
-    means = np.array([scores[numbers == seed].mean() for seed in np.unique(numbers)])
-    return float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else float("nan")
-
-
 def by_item(values: ArrayLike, items: Sequence[Hashable]) -> tuple[Array, Ints]:
     """Return the mean of each item over its seeds, which are not independent, and its first row."""
     scores = np.asarray(values, float)
@@ -236,7 +228,7 @@ def standings(arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference:
                 name=outcome.name,
                 accuracy=bootstrap_mean(means, strata=[strata[i] for i in places]),
                 folds=fold_interval(means, arrays.items.fold[places]),
-                seeds=over_seeds(outcome.score, seeds)[1],
+                seeds=over_seeds(outcome.score, seeds),
                 gain=gain,
                 adjusted=p,
                 calls=calls,

@@ -113,7 +113,6 @@ def test_colours_are_left_to_the_page_by_day_and_by_night(written):
         "Cost stability", "Errors by kind", "APGR", "CPT(50%)", "By difficulty",
         "label-free strata", "t over folds", "published only", "Stop Spinning", "p of that gain, McNemar",
         "scipy", "odar eval report &lt;x&gt;", "efficiency", "Adversarial rewrites", "Groups of features",
-        "Not recorded yet", "homogeneous agents, quick twice", "--set slow.model=quick", "prompts without self-check",
     ],
 )  # fmt: skip
 def test_it_holds_everything_it_should(written, words):

@@ -29,7 +29,6 @@ from odar.evals.scorers.text import (
     order_similarity,
     show,
     similarity,
-    truthful_letter,
     verdict,
 )
 from odar.policy.answers import last_boxed
@@ -114,7 +113,6 @@ def test_two_options_are_no_choice(options):
     assume(not any(a != b and a in b for a in options for b in options))
     assert chosen(f"{options[0]} or {options[2]}", options) is None
     assert chosen("(A) or (C)", options) is None
-    assert truthful_letter([0, 1, 2], "(A) or (C)", options) == 0.0
 
 
 @given(st.booleans(), st.text(max_size=80))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.evals.scorers.mathematics import number, numeric, within
-from odar.evals.scorers.text import bigbench, choice, chosen, exact_match, f1, rouge_l, truthful_letter, verdict
+from odar.evals.scorers.text import bigbench, choice, chosen, exact_match, f1, rouge_l, verdict
 
 OPTIONS = ["a cat", "a dog", "a cat and a dog", "42"]
 
@@ -177,9 +177,9 @@ def test_bigbench_never_fails(answer, gold):
 
 def test_truthful_by_letter():
     options = ["You die", "Nothing happens", "You fly"]
-    assert truthful_letter([1], "B. Nothing happens", options) == 1.0
-    assert truthful_letter([1], "A", options) == 0.0
-    assert truthful_letter([1], "B or C: option C, or option B", options) == 0.0
+    assert choice("B", "B. Nothing happens", options) == 1.0
+    assert choice("B", "A", options) == 0.0
+    assert choice("B", "B or C: option C, or option B", options) == 0.0
 
 
 @pytest.mark.parametrize(

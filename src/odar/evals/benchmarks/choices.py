@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task
-from odar.evals.scorers.text import LETTERS, choice, truthful_letter
+from odar.evals.scorers.text import LETTERS, choice
 from odar.inputs import recognise
 from odar.types import Image, Query
 
@@ -119,15 +119,11 @@ def _truthfulqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     right = [option for option, label in labels.items() if label]
     wrong = [option for option, label in labels.items() if not label]
     options, places = shuffled(right, wrong, row["question"])
-    gold = {"right": places, "options": options}
+    gold = choices_gold(LETTERS[places[0]], options)
     yield Task(f"question-{place.number}", Query(ask(row["question"], options)), gold)
 
 
-def _truthfulqa_score(task: Task, response: str, answer: str) -> float:
-    return truthful_letter(task.gold["right"], answer, task.gold["options"])
-
-
-TRUTHFULQA = Dataset.named("truthfulqa", _truthfulqa_tasks, _truthfulqa_score)
+TRUTHFULQA = Dataset.named("truthfulqa", _truthfulqa_tasks, score_choice)
 
 
 def _scienceqa_tasks(row: Row, place: Place) -> Iterator[Task]:

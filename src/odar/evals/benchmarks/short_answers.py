@@ -10,7 +10,7 @@ from pathlib import Path
 
 from odar.evals.benchmarks.base import About, Dataset, Place, Row, Task, by_answer
 from odar.evals.scorers.mathematics import math_equal
-from odar.evals.scorers.text import bigbench, chosen, exact_match, f1, grid_match, show, truthful_text, verdict
+from odar.evals.scorers.text import bigbench, chosen, exact_match, f1, grid_match, show, verdict
 from odar.inputs import recognise
 from odar.recording.questions import QuestionSet, starter_questions
 from odar.types import Image, Query
@@ -88,14 +88,9 @@ MUSIQUE = Dataset.named("musique", _musique_tasks, by_answer(f1))
 
 def _truthfulqa_text_tasks(row: Row, place: Place) -> Iterator[Task]:
     """The hub's columns, or those of the authors' CSV file."""
-    question, category = row.get("question") or row["Question"], row.get("category") or row.get("Category", "")
-    gold = {
-        "correct": _references(row["correct_answers"] if "correct_answers" in row else row["Correct Answers"]),
-        "incorrect": _references(
-            row["incorrect_answers"] if "incorrect_answers" in row else row["Incorrect Answers"]
-        ),
-    }
-    yield Task(f"question-{place.number}", Query(question.strip()), gold, category)
+    row = {name.lower().replace(" ", "_"): value for name, value in row.items()}
+    gold = {kind: _references(row[f"{kind}_answers"]) for kind in ("correct", "incorrect")}
+    yield Task(f"question-{place.number}", Query(row["question"].strip()), gold, row.get("category", ""))
 
 
 def _references(value: str | list[str]) -> list[str]:
@@ -104,7 +99,8 @@ def _references(value: str | list[str]) -> list[str]:
 
 
 def _truthfulqa_text_score(task: Task, response: str, answer: str) -> float:
-    return truthful_text(task.gold["correct"], task.gold["incorrect"], answer)
+    """More words in common with a correct reference than with any incorrect one: the authors' ROUGE-1 accuracy."""
+    return float(f1(task.gold["correct"], answer) > f1(task.gold["incorrect"], answer))
 
 
 TRUTHFULQA_TEXT = Dataset.named("truthfulqa_text", _truthfulqa_text_tasks, _truthfulqa_text_score)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from odar.difficulty.features import GROUPS
 from odar.errors import InputError, UnknownName
 from odar.evals.replay.arrays import PanelArrays
 from odar.evals.replay.simulate import (
@@ -165,7 +164,6 @@ def suites(arrays: PanelArrays) -> dict[str, list[str]]:
             "odar:statistics=panel", "odar:statistics=none", f"odar:mode={other}", POSTERIOR, f"odar:stop={stop}",
             "odar:estimator=length",
         ],
-        "features": [f"odar:without={group}" for group in ("none", *GROUPS)],
         "sweep-n": [f"{name}={n}" for name in ("odar:n", "self-consistency:k", "best-of-n:n") for n in sizes],
         "sweep-lambda": [f"odar:lambda={x:g},mode=prior,statistics=panel" for x in LAMBDAS],
         "sweep-beta": [f"odar:beta={x}" for x in BETAS],

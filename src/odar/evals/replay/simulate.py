@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from odar.difficulty.base import ESTIMATORS
-from odar.difficulty.estimator import LearnedEstimator, calibrated_estimator, shipped_estimator
-from odar.difficulty.features import GROUPS
-from odar.difficulty.training import check_enough, cross_predict, d_star
+from odar.difficulty.estimator import LearnedEstimator, calibrated_estimator
+from odar.difficulty.training import d_star
 from odar.errors import InputError, UnknownName
 from odar.evals.replay.arrays import PanelArrays
 from odar.policy.alignment import Source, Statistics
@@ -44,9 +43,6 @@ class Setting:
     """prior or posterior (SPEC 5.11)."""
     clearly_hard: float
     estimator: str
-    without: str = ""
-    """The estimator is trained again on the other folds of the recording, without a group of features: lexical,
-    structural or semantic (SPEC 2.8); `none` trains with all. Empty: the estimator as it is."""
     dispatch: bool = True
     """Off: only the default pair (SPEC 4.4)."""
     rule: str
@@ -69,7 +65,6 @@ class Setting:
             raise InputError(f"tau1 = {self.tau1:g} is above tau2 = {self.tau2:g}")
         for value, name, known in (
             (self.mode, "mode", ROUTING_MODES),
-            (self.without or "none", "group of features", ("none", *GROUPS)),
             (self.statistics, "source of statistics", ("calibration", "panel", "none")),
         ):
             if value not in known:
@@ -127,8 +122,6 @@ def _read(name: str, value: str, kind: str) -> Any:
         raise InputError(f"{name} = {value!r} is not {'on or off' if kind == 'bool' else 'a number'}") from None
 
 
-_EPOCHS = 40
-"""Of training again, from the shipped weights: more change nothing that a few hundred items could show."""
 NO_PATH = -1
 """For policies that know no paths."""
 
@@ -335,8 +328,6 @@ def route(arrays: PanelArrays, setting: Setting, prior: Array | None = None) -> 
 
 def prior_of(arrays: PanelArrays, setting: Setting) -> Array:
     """d(x) by the setting's estimator; as recorded where it is the one that recorded it."""
-    if setting.without:
-        return _without(arrays, setting)
     if setting.estimator == arrays.header.settings["routing"]["estimator"]:
         fitted = calibration_of(arrays.header).estimator
         if fitted is None:
@@ -357,20 +348,6 @@ def posterior_of(arrays: PanelArrays, setting: Setting, prior: Array) -> Array:
         if own.any():
             found[own] = model.predict(signals.rows(own), known.tables if known else None)
     return found
-
-
-def _without(arrays: PanelArrays, setting: Setting) -> Array:
-    """The learned estimator, trained again on the other folds of the recording without a group of features."""
-    if setting.estimator != "learned":
-        raise InputError(f"without = {setting.without} needs the learned estimator, not {setting.estimator}")
-    if arrays.items.features.shape[1] == 0:
-        raise InputError("without = … needs the texts of the questions, which this import has not")
-    features = arrays.items.features.copy()
-    if setting.without != "none":
-        group = GROUPS[setting.without]
-        features[:, group] = shipped_estimator().scaling_.mean[group]  # constant: nothing can be learned from them
-    check_enough(len(features), shipped_estimator())
-    return cross_predict(features, targets_of(arrays), start=shipped_estimator(), epochs=_EPOCHS)
 
 
 def targets_of(arrays: PanelArrays) -> Array:

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odar.agents.prompts import PARTS, load_prompts
-from odar.errors import InputError, SettingsError
-from odar.evals.adversarial import ATTACKS
-from odar.evals.benchmarks.base import BENCHMARKS
+from odar.errors import InputError
 from odar.evals.replay.arrays import PanelArrays
-from odar.evals.replay.policies import SIZES, run_all, suites
+from odar.evals.replay.policies import run_all, suites
 from odar.evals.replay.simulate import PolicyOutcome, Setting
 from odar.evals.statistics import Difference, Standing, item_names, paired, standings, strata_of
 from odar.policy.fusion import SOLVE, VERIFY
@@ -123,10 +120,7 @@ def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays], train
     arrays = recorded.rows(clean) if clean.any() else recorded
     outcomes: dict[str, PolicyOutcome] = {}
     left_out: dict[str, str] = {}
-    replayed = [
-        suite for suite in suites(arrays) if suite != "features"
-    ]  # which `estimators.features` trains anyway
-    for spec, found in run_all(arrays, ["odar", *replayed]):
+    for spec, found in run_all(arrays, ["all"]):
         if isinstance(found, InputError):
             left_out[spec] = str(found)
         else:
@@ -134,48 +128,6 @@ def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays], train
     main = [outcomes[spec] for spec in ("odar", *suites(arrays)["baselines"]) if spec in outcomes]
     rows = standings(arrays, main, outcomes["odar"])
     return Findings(name, recorded, arrays, Setting.of(arrays.header), outcomes, left_out, rows, others, train)
-
-
-def missing_commands(findings: Findings) -> list[tuple[str, str]]:
-    """Ablations that need answers which were not recorded, with the command that records them."""
-    header = findings.arrays.header
-    if header.imported:
-        return []
-    profile = header.settings["profile"]
-    collect = f"odar eval collect {findings.name} --profile {profile} --out"
-    fast, slow = (header.models[role][0] for role in ("fast", "slow"))
-    found = []
-    if not findings.others:
-        if fast != slow:
-            found = [
-                (f"homogeneous agents, {fast} twice", f"{collect} fast-fast.jsonl --set slow.model={fast}"),
-                (f"homogeneous agents, {slow} twice", f"{collect} slow-slow.jsonl --set fast.model={slow}"),
-            ]
-        prompts = str(header.settings["prompts"])
-        found += [
-            (f"prompts without {part}", f"{collect} no-{part}.jsonl --set 'prompts={prompts} without {part}'")
-            for part in PARTS
-            if _can_lack(prompts, part)
-        ]
-    if "odar:dispatch=off" in findings.left_out:
-        found.append(("expert and model router off", f"{collect} no-dispatch.jsonl --set dispatch.models=false"))
-    if findings.arrays.samples < max(SIZES):
-        found.append((f"n up to {max(SIZES)}", f"{collect} n9.jsonl --samples {max(SIZES)}"))
-    if not findings.arrays.verified:
-        found.append(("the Medium path", f"{collect} verified.jsonl"))
-    if not any("+" in name for name in findings.recorded.sets()):
-        known = [name for name in findings.benchmarks if name in BENCHMARKS.names()] or ["gsm8k", "math"]
-        sets = " ".join(f"{name}+{attack}" for name in known for attack in ATTACKS)
-        command = f"odar eval collect {sets} --profile {profile} --out attacked.jsonl"
-        found.append(("adversarial rewrites, answered by the models", command))
-    return found
-
-
-def _can_lack(prompts: str, part: str) -> bool:
-    try:
-        return bool(load_prompts(f"{prompts} without {part}"))
-    except SettingsError:
-        return False
 
 
 def error_kinds(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> list[str]:

@@ -18,7 +18,7 @@ from odar.calibration.bootstrap import Interval
 from odar.errors import InputError
 from odar.evals.report import analyses, estimators, results
 from odar.evals.report.draw import DAY, NIGHT, Column, Exhibit, to_svg
-from odar.evals.report.findings import Findings, missing_commands
+from odar.evals.report.findings import Findings
 from odar.evals.statistics import Standing, show_p
 from odar.files import atomic_write
 
@@ -34,7 +34,7 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     "How sure": (analyses.sureness_table,),
 }
 WORDS = {
-    "Ablations": "From the same answers; what needs others is listed below, with the command that records them.",
+    "Ablations": "From the same answers; other recordings of the same items are further rows.",
     "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right; the kind of set decides which.",
     "How sure": "The same figures by other routes.",
 }
@@ -91,7 +91,6 @@ def render(parts: Sequence[Findings], command: str) -> str:
                 "about": _about(findings),
                 "verdict": _verdict(findings),
                 "sections": sections,
-                "missing": missing_commands(findings),
                 "origin": _origin(findings, command),
                 "reasons": reasons,
             }
@@ -197,13 +196,9 @@ def _agent(agent: Mapping[str, Any], models: Sequence[str]) -> str:
 
 
 def to_json(parts: Sequence[Findings]) -> str:
-    """Return every table of a report as JSON: by part and exhibit, a list of rows by column name.
-
-    `missing` are commands that record what further ablations need.
-    """
+    """Return every table of a report as JSON: by part and exhibit, a list of rows by column name."""
     found = []
     for findings in parts:
         tables = {each.slug: each.records() for section in exhibits(findings)[0].values() for each in section}
-        about = {"recording": findings.name, "items": len(findings.arrays)}
-        found.append({**about, "tables": tables, "missing": dict(missing_commands(findings))})
+        found.append({"recording": findings.name, "items": len(findings.arrays), "tables": tables})
     return json.dumps(found, ensure_ascii=False, default=float)

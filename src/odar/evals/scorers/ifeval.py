@@ -1,9 +1,6 @@
 """IFEval: 25 instructions that a program can check.
 
-Written from the description of the instructions in the paper (Zhou et al. 2023, "Instruction-Following Evaluation
-for Large Language Models"). GPT-4's published responses score within one point of the published figures
-(docs/lab-notes.md).
-
+Written from the description of the instructions in the paper (Zhou et al. 2023, arXiv 2311.07911).
 The language of a response is determined by its script and, if languages share one, by their most common words:
 `langdetect` has had no release since 2021, has no wheel, and gives different answers unless its global seed is set.
 """
@@ -23,22 +20,6 @@ from typing import Any
 Arguments = Mapping[str, Any]
 """An instruction's arguments by their published names, `section_spliter` spelt as it is."""
 Check = Callable[[str, Arguments], bool]
-_SCRIPTS = {
-    "HANGUL": "ko",
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "CJK": "zh",
-    "THAI": "th",
-    "BENGALI": "bn",
-    "GUJARATI": "gu",
-    "GURMUKHI": "pa",
-    "TAMIL": "ta",
-    "TELUGU": "te",
-    "KANNADA": "kn",
-    "MALAYALAM": "ml",
-    "GREEK": "el",
-    "HEBREW": "he",
-}
 _WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f\u0900-\u0963\u200c])*")  # vowel signs are no letters to re
 _MOST = 20_000  # characters that are looked at
 _NO_END = re.compile(
@@ -202,15 +183,12 @@ def language(text: str) -> str | None:
     if scripts["HIRAGANA"] + scripts["KATAKANA"]:
         scripts["HIRAGANA"] += scripts.pop("CJK", 0)  # Japanese is written with Han characters too
     script = scripts.most_common(1)[0][0]
-    if script in _common():
-        words = Counter(_WORD.findall(text.lower()))
-        share = {code: sum(words[word] for word in common) for code, common in _common()[script].items()}
-        return max(share, key=lambda code: share[code])
-    return _SCRIPTS.get(script, script.lower())
+    words, known = Counter(_WORD.findall(text.lower())), _languages().get(script, {script.lower(): frozenset()})
+    return max(known, key=lambda code: sum(words[word] for word in known[code]))
 
 
 @cache
-def _common() -> dict[str, dict[str, frozenset[str]]]:
+def _languages() -> dict[str, dict[str, frozenset[str]]]:
     text = resources.files("odar.evals.scorers").joinpath("languages.toml").read_text(encoding="utf-8")
     return {
         script: {code: frozenset(words.split()) for code, words in table.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import math
 import re
 import string
 from collections import Counter
@@ -123,22 +122,17 @@ def similarity(gold: Sequence[Hashable], given: Sequence[Hashable]) -> float:
 def order_similarity(gold: str, answer: str) -> float:
     """How much of the order of a text's sentences was found (LiveBench's plot unscrambling).
 
-    Every gold sentence is matched with the nearest given one, so that small changes of wording do not matter; the
-    score is one minus the edit distance of the two orders over the number of gold sentences, never below 0.
+    Every gold sentence is matched with the nearest given one: small changes of wording do not matter.
 
     >>> order_similarity("He came. He saw. He won.", "He came. He won. He saw.")
     0.33333333333333337
     """
-    wanted, given = _sentences(gold), _sentences(answer)
+    wanted, given = ([part.strip() for part in text.split(".") if part.strip()] for text in (gold, answer))
     if not wanted or not given:
         return float(wanted == given)
     given = given[: _MOST * len(wanted)]  # the rest of an endless answer would only take time
     places = [given.index(difflib.get_close_matches(sentence, given, n=1, cutoff=0.0)[0]) for sentence in wanted]
     return max(0.0, 1.0 - levenshtein(range(len(wanted)), places) / len(wanted))
-
-
-def _sentences(text: str) -> list[str]:
-    return [part.strip() for part in text.split(".") if part.strip()]
 
 
 def verdict(gold: bool, answer: str) -> float:
@@ -170,8 +164,7 @@ def bigbench(gold: str, answer: str) -> float:
     >>> bigbench("(B)", "The answer is: **B**."), bigbench("90.0", "90"), bigbench("no, no", "no,no")
     (1.0, 1.0, 1.0)
     """
-    wanted, given = _reference(gold), _prediction(answer)
-    return float(_same(given, wanted))
+    return float(_same(_prediction(answer), gold.strip().lower().replace(", ", ",").strip("\"'")))
 
 
 def _prediction(answer: str) -> str:
@@ -183,29 +176,17 @@ def _prediction(answer: str) -> str:
     return line.removesuffix(".").strip("\"'")
 
 
-def _reference(gold: str) -> str:
-    return gold.strip().lower().replace(", ", ",").strip("\"'")
-
-
 def _same(given: str, wanted: str) -> bool:
-    if given == wanted or given.replace("'", "") == wanted.replace("'", ""):
+    if given.replace("'", "") == wanted.replace("'", "") or wanted in (f"({given})", f"[{given}]"):
         return True
-    if f"({given})" == wanted or given == f"({wanted})":
-        return True
-    if f"[{given}]" == wanted or given in (f"[{wanted}]", f"{wanted}?"):
+    if given in (f"({wanted})", f"[{wanted}]", f"{wanted}?"):
         return True
     if re.fullmatch(r"\([a-z]\)", wanted) and (match := _OPTION.fullmatch(given)):
         return match[1] == wanted[1]
-    first, second = _float(given), _float(wanted)
-    return first is not None and first == second
-
-
-def _float(text: str) -> float | None:
     try:
-        value = float(text)
+        return float(given) == float(wanted)
     except ValueError:
-        return None
-    return None if math.isnan(value) else value
+        return False
 
 
 def grid_match(gold: Grid, response: str) -> float:
@@ -278,15 +259,11 @@ def chosen(answer: str, options: Sequence[str]) -> str | None:
     if match := _LEADING.match(f"{text} "):
         letter = str(next(group for group in match.groups() if group)).upper()
         if letter in valid:
-            return None if _another(text[match.end() :], letter, valid) else letter
+            return None if _named(text[match.end() :]) & set(valid) - {letter} else letter
     named = _named(text) & set(valid)
     if len(named) == 1:
         return named.pop()
     return None if named else _only_quoted(_plain(text), [_plain(option) for option in options])
-
-
-def _another(rest: str, letter: str, valid: str) -> bool:
-    return bool(_named(rest) & set(valid) - {letter})
 
 
 def _named(text: str) -> set[str]:
@@ -308,27 +285,3 @@ def _unmarked(text: str) -> str:
 
 def _plain(text: str) -> str:
     return _unmarked(text).casefold().strip(" .,;:!\"'")
-
-
-def truthful_letter(right: Sequence[int], answer: str, options: Sequence[str]) -> float:
-    """1 where the option that the answer names is a true one: MC1 for models that only write.
-
-    An answer that names none, or several, is not truthful.
-
-    >>> truthful_letter([1], "B", ["You die", "Nothing happens"])
-    1.0
-    """
-    letter = chosen(answer, options)
-    return float(letter is not None and LETTERS.index(letter) in right)
-
-
-def truthful_text(correct: Sequence[str], incorrect: Sequence[str], answer: str) -> float:
-    """1 where a free-text answer has more words in common with a correct reference than with any incorrect one.
-
-    Like the authors' ROUGE-1 accuracy, with F1 of words as SQuAD normalises them. It does not understand what
-    an answer says: a denial of the misconception in its own words may count as wrong.
-
-    >>> truthful_text(["Nothing happens"], ["You die"], "Nothing much happens to you")
-    1.0
-    """
-    return float(f1(correct, answer) > f1(incorrect, answer))
