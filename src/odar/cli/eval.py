@@ -14,7 +14,7 @@ PLACES = {
     "replay": "odar.cli.eval_replay:replay",
     "compare": "odar.cli.eval_replay:compare",
     "fuse": "odar.cli.eval_replay:fuse",
-    "judge": "odar.cli.eval_judge:command",
+    "judge": "odar.cli.eval_collect:judge",
     "report": "odar.cli.eval_replay:report",
 }
 """Module and function of each subcommand, which is imported when it runs."""

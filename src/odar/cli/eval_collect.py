@@ -1,9 +1,10 @@
-"""`odar eval collect` and `odar eval convert`: make a recording, and write it in another format."""
+"""`odar eval list`, `collect`, `convert` and `judge`: make recordings, and ask a model about their answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,11 +24,12 @@ from odar.cli.collecting import (
     with_long_timeouts,
     work_on,
 )
-from odar.cli.local import fetch_weights, uses_local_model
+from odar.cli.local import fetch_model, fetch_weights, local_models, uses_local_model
 from odar.cli.options import Finite, UserPath, announce_profile, settings_options
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS, NAMES
+from odar.evals.preference import SIDES, PreferenceResult, judge_pairs, pairs_of
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.evals.selection import check_scorer, plan, with_fitting_prompts
 from odar.recording.collect import Job, TaskSet, collect_work, make_items
@@ -50,21 +52,13 @@ Sets = list[tuple[TaskSet, list[Task]]]
 @click.command("collect")
 @click.argument("names", nargs=-1, required=True, metavar="SET...")
 @click.option("--out", type=UserPath(), required=True, metavar="FILE.jsonl", help="The recording.")
-@click.option("--limit", type=click.IntRange(min=1), help="Number of items of each set, a stratified sample.")
+@click.option("--limit", type=click.IntRange(min=1), help="Items of each set, a stratified sample.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=(42,), show_default=True, help="Repeatable.")
-@click.option(
-    "--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples per item. Default: as on the Hard path."
-)
+@click.option("--samples", type=click.IntRange(1, MOST_SAMPLES), help="Slow samples per item. Default: as on Hard.")
 @click.option("--data", type=UserPath(), metavar="DIR", help="Read benchmarks from this folder, not from the hub.")
-@click.option(
-    "--score-by",
-    type=click.Choice(sorted(TEXT_SCORERS)),
-    help="Scorer of your own questions. Default: equivalence.",
-)
+@click.option("--score-by", type=click.Choice(sorted(TEXT_SCORERS)), help="Scorer of your own questions.")
 @click.option("--budget", type=Finite(min=0), metavar="USD", help="Limit for the recording, earlier runs too.")
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Number of concurrent items."
-)
+@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Concurrent items.")
 @engine_options
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
@@ -106,7 +100,10 @@ def collect_command(
         raise UsageError(f"--out {out}: a recording that can grow is a .jsonl file, such as {out}.jsonl")
     folder = Path(data) if data else None
     found = _scorable([pair for name in dict.fromkeys(names) for pair in _load(name, folder, score_by)])
-    settings = _fitting(settings, [source for source, _ in found])
+    fitting = with_fitting_prompts(settings, [source for source, _ in found])
+    if fitting.prompts != settings.prompts:
+        click.echo(f"odar: prompts = {fitting.prompts!r}: the form of the answers is scored", err=True)
+    settings = fitting
     jobs = list(_jobs(found, limit, seeds))
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
@@ -165,7 +162,7 @@ def _load(name: str, folder: Path | None, score_by: str | None) -> Iterator[tupl
             yield benchmark, []
             return
         tasks, official = list(benchmark.load(folder)), benchmark.about.size
-        if official is not None and len(tasks) != official:
+        if official not in (None, len(tasks)):
             click.echo(f"odar: {name} has {len(tasks):,} tasks here; the official set has {official:,}", err=True)
         yield benchmark, tasks
         return
@@ -211,14 +208,6 @@ def _scorable(sets: Sets) -> Sets:
     return found
 
 
-def _fitting(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
-    """Return the settings with the prompts that these sets need, and say so if they differ."""
-    fitting = with_fitting_prompts(settings, sources)
-    if fitting.prompts != settings.prompts:
-        click.echo(f"odar: prompts = {fitting.prompts!r}: the form of the answers is scored", err=True)
-    return fitting
-
-
 def _jobs(sets: Sets, limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
     """Yield every item of every set under every seed; the draw is the same for all seeds."""
     for source, tasks in sets:
@@ -244,20 +233,87 @@ def _summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_benchmarks(as_json: bool) -> None:
     """Every benchmark: category, metric, size, licence, where it comes from."""
-    names = [*NAMES, *sorted(BENCHMARKS.names() - set(NAMES))]
-    benchmarks = [BENCHMARKS[name] for name in names]
+    benchmarks = [BENCHMARKS[name] for name in (*NAMES, *sorted(BENCHMARKS.names() - set(NAMES)))]
     if as_json:
         rows = [{"name": b.name, "category": b.category, "metric": b.metric, **asdict(b.about)} for b in benchmarks]
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    click.echo(f"{'name':14} {'category':19} {'metric':11} {'size':>6}  source")
+    click.echo(f"{'name':16}{'category':20}{'metric':12}{'size':>6}  source, licence")
     for benchmark in benchmarks:
         about = benchmark.about
         size = "" if about.size is None else f"{about.size:,}"
-        marks = [about.licence, "gated" if about.gated else "", f"needs {about.needs}" if about.needs else ""]
-        click.echo(
-            f"{benchmark.name:14} {benchmark.category:19} {benchmark.metric:11} {size:>6}  {about.source}\n"
-            f"{'':54}{', '.join(filter(None, marks))}"
-        )
-        if about.note:
-            click.echo(f"{'':54}{about.note}")
+        needs = f"needs {about.needs}" if about.needs else ""
+        said = filter(None, [about.source, about.licence, "gated" * about.gated, needs, about.note])
+        click.echo(f"{benchmark.name:16}{benchmark.category:20}{benchmark.metric:12}{size:>6}  {', '.join(said)}")
+
+
+@click.command("judge")
+@click.argument("recording", type=UserPath())
+@click.option("--first", type=click.Choice(SIDES), default="hard", show_default=True, help="One of the answers.")
+@click.option("--second", type=click.Choice(SIDES), default="slow", show_default=True, help="The other.")
+@click.option("--only", "set_name", metavar="SET", help="Only items of this set.")
+@click.option("--model", metavar="NAME", help="The model that judges. Default: slow.model.")
+@click.option("--rubric", type=UserPath(), metavar="FILE", help="Text that says what a good answer is.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most items.")
+@click.option("--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="Concurrent calls.")
+@click.option("--yes", is_flag=True, help="Do not ask before spending money.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def judge(
+    recording: str,
+    first: str,
+    second: str,
+    set_name: str | None,
+    model: str | None,
+    rubric: str | None,
+    limit: int,
+    concurrency: int,
+    yes: bool,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Ask a model which of two answers in a RECORDING is better: by default the one chosen on the Hard path, or the
+    first slow sample.
+
+    Each pair is shown in both orders, two calls; answers that are the same are ties and cost nothing. Position bias
+    is reported: how often a verdict changes with the order. A judge that wrote one of the answers tends to prefer
+    it; choose another model if you can.
+
+    \b
+    odar eval judge runs/mine.jsonl --model gpt-5.1 --rubric rubric.txt
+    odar eval judge runs/mine.jsonl --first slow --second fast --only truthfulqa_text
+    """
+    if first == second:
+        raise UsageError(f"--first and --second are both {first}: choose two different answers")
+    name = model or settings.slow.model
+    items = [item for item in open_recording(recording).items() if set_name in (None, item.key.set)][:limit]
+    if not items:
+        raise InputError(f"{recording} holds no items" + (f" of the set {set_name!r}" if set_name else ""))
+    price = settings.card(name).price
+    if not yes and (price is None or price.input or price.output):
+        if not sys.stdin.isatty():
+            raise InputError(f"up to {2 * len(items)} calls to {name} cost money; add --yes to go on")
+        click.confirm(f"up to {2 * len(items)} calls to {name}; go on?", abort=True, err=True)
+    for local in local_models(settings, name):
+        fetch_model(local, quiet=as_json)
+    odar = Odar(settings)
+    pairs = pairs_of(items, first, second, odar.fusion, settings.fusion.varentropy_weight)
+    text = Path(rubric).read_text("utf-8") if rubric else ""
+
+    async def run() -> PreferenceResult:
+        async with odar:
+            return await judge_pairs(odar, name, pairs, text, concurrency=concurrency)
+
+    found = asyncio.run(run())
+    if as_json:
+        body = {**asdict(found), "preference": found.preference._asdict(), "first": first, "second": second}
+        click.echo(json.dumps({**body, "judge": name}))
+        return
+    click.echo(f"{found.pairs} pairs, {found.different} of them with different answers, judged by {name}")
+    click.echo(f"preference for {first} over {second}: {found.preference} (0.5 is a tie)")
+    click.echo(f"verdicts that change with the order: {found.order_dependent:.0%}")
+    click.echo(f"verdicts for the answer shown first: {found.first_place:.0%} (50% is no position bias)")
+    if found.failed:
+        click.echo(f"{found.failed} pairs had no readable verdict and are left out")
+    cost = "unknown" if found.cost_usd is None else f"${found.cost_usd:.4f}"
+    click.echo(f"{found.calls} calls, cost {cost}")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from odar.catalogue import Price
-from odar.cli.eval_replay import plain
+from odar.cli.eval_replay import print_json
 from odar.cli.options import UserPath, settings_options
 from odar.engine import Odar
 from odar.errors import UnknownName, UsageError
 from odar.evals.benchmarks.base import BENCHMARKS
-from odar.evals.pair_summary import summarize_pair
+from odar.evals.pair_summary import PairSummary, summarize_pair
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.policy.posterior import PAPER_THRESHOLDS
 from odar.recording.files import write_recording
@@ -31,16 +29,9 @@ from odar.types import Role
 @click.command("import")
 @click.option("--fast", type=UserPath(), required=True, metavar="FILE", help="Answers of the fast model.")
 @click.option(
-    "--slow",
-    type=UserPath(),
-    required=True,
-    multiple=True,
-    metavar="FILE",
-    help="Answers of the slow model; repeatable.",
+    "--slow", type=UserPath(), required=True, multiple=True, metavar="FILE", help="Of the slow; repeatable."
 )
-@click.option(
-    "--format", "kind", type=click.Choice(FORMATS), default="auto", show_default=True, help="Format of the files."
-)
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="auto", show_default=True)
 @click.option("--map", "columns", multiple=True, metavar="FIELD=COLUMN", help="A column of a table; repeatable.")
 @click.option("--fast-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --fast only.")
 @click.option("--slow-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --slow only.")
@@ -48,9 +39,7 @@ from odar.types import Role
 @click.option("--slow-model", default="", metavar="NAME", help="Name of the slow model, or its rows in a table.")
 @click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter to use.")
 @click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer to use.")
-@click.option(
-    "--questions", type=UserPath(), metavar="FILE", help="Texts and right answers by id, if the files lack them."
-)
+@click.option("--questions", type=UserPath(), metavar="FILE", help="Texts and right answers by id, if missing.")
 @click.option("--score-by", metavar="NAME", help="Scorer of the answers: f1, rouge_l, or a benchmark's.")
 @click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
 @click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
@@ -119,7 +108,7 @@ def command(
     kinds = {each: (BENCHMARKS[each].category, BENCHMARKS[each].metric) for each in known_sets}
     items = to_items(joined, odar.estimator, name, prices, kinds)
     if out:
-        files = {Path(name).name: _sha256(Path(name)) for name in (fast, *slow)}
+        files = {Path(each).name: hashlib.sha256(Path(each).read_bytes()).hexdigest() for each in (fast, *slow)}
         write_recording(Path(out), imported_header(odar, items, files), items)
     # Thresholds that were calibrated for a profile's own models say nothing about the models of these files.
     of_profile = settings.origins[("calibration",)].startswith("profile")
@@ -132,15 +121,12 @@ def command(
     }
     left_out = len({(each.set, each.id) for each in quick}) - len(joined)
     if as_json:
-        by_set = {each: plain(asdict(summary)) for each, summary in sets.items()}
-        body = {**plain(asdict(found)), "sets": by_set, "left_out": left_out, "out": out}
-        click.echo(json.dumps(body, ensure_ascii=False))
+        by_set = {each: asdict(summary) for each, summary in sets.items()}
+        print_json({**asdict(found), "sets": by_set, "left_out": left_out, "out": out})
         return
     models = [next((each.model for each in answers if each.model), "unnamed") for answers in (quick, deep[0])]
-    click.echo(
-        f"{found.items} questions, fast {models[0]}, slow {models[1]}"
-        + (f"; {left_out} in one file only" if left_out else "")
-    )
+    lost = f"; {left_out} in one file only" if left_out else ""
+    click.echo(f"{found.items} questions, fast {models[0]}, slow {models[1]}{lost}")
     for each, summary in sets.items():  # of different difficulty and scale: a pooled mean would mislead
         click.echo(f"\n{each}, {summary.items} questions")
         _print(summary)
@@ -150,13 +136,12 @@ def command(
         click.echo(f"\nwritten to {out}")
 
 
-def _print(found: Any) -> None:
+def _print(found: PairSummary) -> None:
     click.echo(f"\n{'':27}{'accuracy [95%]':24}{'gain over fast [95%]':27}{'calls':>6}{'$/1000':>10}{'slow':>7}")
     for row in found.rows:
         price = "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.4g}"
-        click.echo(
-            f"{row.name:27}{row.accuracy!s:24}{row.gain.signed():27}{row.calls:6.2f}{price:>10}{row.slow_share:7.0%}"
-        )
+        figures = f"{row.calls:6.2f}{price:>10}{row.slow_share:7.0%}"
+        click.echo(f"{row.name:27}{row.accuracy!s:24}{row.gain.signed():27}{figures}")
     click.echo(f"\nthe posterior uses: {', '.join(found.signals) or 'nothing: it knows no more than the prior'}")
     if found.apgr:
         ranks = ", ".join(f"{name} {value:.3f}" for name, value in found.apgr.items())
@@ -193,8 +178,3 @@ def _price(settings: Settings, given: str | None, answers: Sequence[ImportedAnsw
         return settings.card(name).price if name else None
     except UnknownName:
         return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -15,15 +15,8 @@ import numpy as np
 from odar.calibration.bootstrap import Interval
 from odar.cli.options import UserPath, command_line, settings_options
 from odar.errors import InputError
-from odar.evals.fusion_study import (
-    HeldOut,
-    RuleResult,
-    apply_rules,
-    held_out,
-    load_fusion_items,
-    oracle,
-)
-from odar.evals.replay.arrays import PanelArrays, load_arrays, load_panels
+from odar.evals.fusion_study import apply_rules, held_out, load_fusion_items, oracle
+from odar.evals.replay.arrays import load_arrays, load_panels
 from odar.evals.replay.policies import run, run_all
 from odar.evals.replay.simulate import PolicyOutcome
 from odar.evals.router_quality import arena_score, path_robustness
@@ -31,19 +24,14 @@ from odar.evals.statistics import Standing, paired, standings, strata_of
 from odar.settings import Settings
 
 _calibration_option = click.option(
-    "--calibration",
-    type=UserPath(),
-    metavar="FILE",
-    help="Replay with this one, not the one the recording was made with.",
+    "--calibration", type=UserPath(), metavar="FILE", help="Replay with this one, not the recording's own."
 )
 _split_option = click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
 
 
 @click.command("replay")
 @click.argument("recording", type=UserPath())
-@click.option(
-    "--policy", "policies", multiple=True, metavar="POLICY", help="Repeatable. Default: odar and baselines."
-)
+@click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Default: odar and baselines.")
 @click.option("--against", default="odar", show_default=True, metavar="POLICY", help="Gains are against this one.")
 @_calibration_option
 @_split_option
@@ -74,14 +62,57 @@ def replay(
     outcomes = [reference if spec == against else each for spec, each in found if isinstance(each, PolicyOutcome)]
     rows = standings(arrays, outcomes, reference)
     if as_json:
-        body = [plain(asdict(row)) | {"arena_score": _arena_score(row)} for row in rows]
-        click.echo(json.dumps(body, ensure_ascii=False, allow_nan=False))
+        print_json([{**asdict(row), "arena_score": _arena_score(row)} for row in rows])
     else:
         click.echo(f"{len(arrays)} items, {arrays.samples} slow samples each; gains are against {against}")
         _print(rows)
     for spec, each in found:
         if isinstance(each, InputError):
             click.echo(f"odar: {spec} is left out: {each}", err=True)
+
+
+def print_json(body: Any) -> None:
+    """Print JSON, with intervals as objects, and null or a text for NaN and ∞, which JSON does not have."""
+    click.echo(json.dumps(_plain(body), ensure_ascii=False, allow_nan=False))
+
+
+def _plain(tree: Any) -> Any:
+    if isinstance(tree, Interval):
+        tree = tree._asdict()
+    if isinstance(tree, dict):
+        return {name: _plain(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return None if math.isnan(tree) else str(tree)
+    return tree
+
+
+def _print(rows: Sequence[Standing]) -> None:
+    from rich.console import Console
+
+    from odar.cli.terminal import plain_table
+
+    table = plain_table("policy", gap=2)
+    for name in ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.name,
+            str(row.accuracy),
+            "–" if row.gain is None else row.gain.interval.signed(),
+            "–" if row.adjusted is None else f"{row.adjusted:.3f}",
+            f"{row.calls:.2f}",
+            "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
+            *("unknown" if math.isnan(seconds) else f"{seconds:.1f} s" for seconds in (row.median_s, row.tail_s)),
+            "–" if math.isnan(row.mix[0]) else " / ".join(f"{share:.0%}" for share in row.mix),
+        )
+    Console(highlight=False, width=None if Console().is_terminal else 140).print(table)
+
+
+def _arena_score(row: Standing) -> float | None:
+    """RouterArena's score; None where the cost is unknown or nothing was charged."""
+    return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 
 @click.command("compare")
@@ -98,112 +129,58 @@ def compare(first: str, second: str, set_name: str | None, as_json: bool) -> Non
     odar eval compare runs/mine.jsonl#always-hard runs/mine.jsonl#single-slow \\
       --only truthfulqa_text
     """
-    sides = [_side(first), _side(second)]
-    rows = [
-        {key: i for i, key in enumerate(arrays.items.keys) if set_name in (None, key.set)} for arrays, _ in sides
-    ]
-    shared = [key for key in rows[0] if key in rows[1]]
-    if set_name and not shared:
-        raise InputError(f"{first} and {second} share no item of the set {set_name!r}")
+    sides = []
+    for text in (first, second):
+        place, _, policy = text.partition("#")
+        arrays = load_arrays(place)
+        index = {key: i for i, key in enumerate(arrays.items.keys) if set_name in (None, key.set)}
+        sides.append((arrays, run(arrays, policy or "odar"), index))
+    shared = [key for key in sides[0][2] if key in sides[1][2]]
     if not shared:
-        raise InputError(f"{first} and {second} share no item: set, id and seed must be the same")
-    picked = [[index[key] for key in shared] for index in rows]
-    scores = [outcome.score[places] for (_, outcome), places in zip(sides, picked, strict=True)]
-    calls = [float(outcome.calls[places].mean()) for (_, outcome), places in zip(sides, picked, strict=True)]
+        of_set = f" of the set {set_name!r}" if set_name else ": set, id and seed must be the same"
+        raise InputError(f"{first} and {second} share no item{of_set}")
+    places = [np.array([index[key] for key in shared]) for _, _, index in sides]
+    scores, calls, paths = (
+        [getattr(outcome, name)[rows] for (_, outcome, _), rows in zip(sides, places, strict=True)]
+        for name in ("score", "calls", "path")
+    )
     strata = strata_of(sides[0][0])
-    items = [(key.set, key.id) for key in shared]
-    found = paired(scores[0], scores[1], items, [strata[i] for i in picked[0]])
+    found = paired(scores[0], scores[1], [(key.set, key.id) for key in shared], [strata[i] for i in places[0]])
+    same = (None, None) if min(path.min() for path in paths) < 0 else path_robustness(*paths)
     body: dict[str, Any] = {
         "items": len(shared),
-        "left_out": [len(index) - len(shared) for index in rows],
+        "left_out": [len(index) - len(shared) for _, _, index in sides],
         "accuracy": [float(score.mean()) for score in scores],
-        "calls": calls,
-        **_same_path([outcome.path[places] for (_, outcome), places in zip(sides, picked, strict=True)]),
+        "calls": [float(each.mean()) for each in calls],
+        "same_path": same[0],
+        "same_path_corrected": same[1],
         "only_first_right": int((scores[0] > scores[1]).sum()),
         "only_second_right": int((scores[0] < scores[1]).sum()),
         **asdict(found),
         "items_needed": {str(points): found.items_needed(points) for points in (2, 5, 10)},
     }
     if as_json:
-        click.echo(json.dumps(plain(body), ensure_ascii=False, allow_nan=False))
+        print_json(body)
         return
-    click.echo(
-        f"{len(shared)} items in both" + (f", {sum(body['left_out'])} left out" if any(body["left_out"]) else "")
-    )
+    left_out = sum(body["left_out"])
+    click.echo(f"{len(shared)} items in both" + f", {left_out} left out" * bool(left_out))
     for side, name in enumerate((first, second)):
-        click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {calls[side]:.2f} calls  {name}")
-    if body["same_path"] is not None:
-        corrected = f"{body['same_path_corrected']:.2f} corrected for chance"
-        click.echo(f"same path  {body['same_path']:.0%} of the items, {corrected}")
+        click.echo(f"{'AB'[side]}  {body['accuracy'][side]:.3f}  {body['calls'][side]:.2f} calls  {name}")
+    if same[0] is not None:
+        click.echo(f"same path  {same[0]:.0%} of the items, {same[1]:.2f} corrected for chance")
     click.echo(f"better on {body['only_first_right']} items, worse on {body['only_second_right']}")
     if found.p is None:
-        click.echo(
-            f"A − B  {found.interval.value:+.3f}; {len(shared)} items are too few for an interval or a p-value"
-        )
+        few = f"{len(shared)} items are too few for an interval or a p-value"
+        click.echo(f"A − B  {found.interval.value:+.3f}; {few}")
     else:
         click.echo(f"A − B  {found.interval.signed()}, {found.p_text} ({found.test})")
     needed = ", ".join(f"{count:,} for {points}" for points, count in body["items_needed"].items())
     click.echo(f"items needed to show a difference, in percentage points (80% power): {needed}")
 
 
-def _side(text: str) -> tuple[PanelArrays, PolicyOutcome]:
-    place, _, policy = text.partition("#")
-    arrays = load_arrays(place)
-    return arrays, run(arrays, policy or "odar")
-
-
-def _print(rows: Sequence[Standing]) -> None:
-    from rich.console import Console
-
-    from odar.cli.terminal import plain_table
-
-    table = plain_table("policy", gap=2)
-    for name in ("accuracy [95%]", "gain [95%]", "p (BH)", "calls", "$/1000", "p50", "p95", "S/M/H"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(row))
-    Console(highlight=False, width=None if Console().is_terminal else 140).print(table)
-
-
-def _cells(row: Standing) -> list[str]:
-    return [
-        row.name,
-        str(row.accuracy),
-        "–" if row.gain is None else row.gain.interval.signed(),
-        "–" if row.adjusted is None else f"{row.adjusted:.3f}",
-        f"{row.calls:.2f}",
-        "unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}",
-        *("unknown" if np.isnan(seconds) else f"{seconds:.1f} s" for seconds in (row.median_s, row.tail_s)),
-        "–" if np.isnan(row.mix[0]) else " / ".join(f"{share:.0%}" for share in row.mix),
-    ]
-
-
-def _same_path(paths: Sequence[Any]) -> dict[str, float | None]:
-    """The share of items that keep their path, such as from a question to its paraphrase; None without paths."""
-    if any((each < 0).any() for each in paths):
-        return {"same_path": None, "same_path_corrected": None}
-    return dict(zip(("same_path", "same_path_corrected"), path_robustness(*paths), strict=True))
-
-
-def _arena_score(row: Standing) -> float | None:
-    """RouterArena's score; None where the cost is unknown or nothing was charged."""
-    return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
-
-
-def plain(tree: Any) -> Any:
-    """Ready for JSON: named fields as objects, and NaN, which has no JSON, as null."""
-    if isinstance(tree, Interval):
-        return plain(tree._asdict())
-    if isinstance(tree, dict):
-        return {name: plain(value) for name, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [plain(value) for value in tree]
-    return None if isinstance(tree, float) and not np.isfinite(tree) else tree
-
-
 @click.command("fuse")
 @click.argument("recording", type=UserPath())
-@click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+@_split_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed for the bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
@@ -224,34 +201,19 @@ def fuse(recording: str, split: str | None, seed: int, as_json: bool, settings: 
     sizes = sum(len(question.candidates) for question in questions) / len(questions)
     ceiling = oracle(questions)
     if as_json:
-        body = {
-            "questions": len(questions),
-            "candidates": sizes,
-            "oracle": ceiling,
-            "rules": [plain(asdict(result)) for result in results],
-            "fitted": None if fitted is None else {"beta": _portable(fitted.beta), "skills": fitted.skills},
-        }
-        click.echo(json.dumps(body, ensure_ascii=False))
+        fit = None if fitted is None else {"beta": fitted.beta, "skills": fitted.skills}
+        about = {"questions": len(questions), "candidates": sizes, "oracle": ceiling}
+        print_json({**about, "rules": [asdict(result) for result in results], "fitted": fit})
         return
     click.echo(f"{len(questions)} questions, {sizes:.1f} candidates each; oracle {ceiling:.3f}; 95% intervals\n")
-    _show(results, fitted)
-
-
-def _show(results: list[RuleResult], fitted: HeldOut | None) -> None:
     click.echo(f"{'rule':19}{'accuracy':9}{'against majority':25} {'against argmin'}")
     for result in sorted(results, key=lambda result: -result.accuracy.value):
         against = f"{result.against_majority.signed():25} {result.against_argmin.signed()}"
         click.echo(f"{result.rule:19}{result.accuracy.value:<9.3f}{against}")
     if fitted is not None:
         skills = ", ".join(f"{name} {skill:.2f}" for name, skill in sorted(fitted.skills.items()))
-        click.echo(
-            f"\nfitted on four folds, judged on the fifth; on all questions β = {fitted.beta:g}, w: {skills}"
-        )
-
-
-def _portable(value: float) -> float | str:
-    """JSON has no ∞."""
-    return value if math.isfinite(value) else str(value)
+        how = "fitted on four folds, judged on the fifth; on all questions"
+        click.echo(f"\n{how} β = {fitted.beta:g}, w: {skills}")
 
 
 @click.command("report")

@@ -7,7 +7,7 @@ out as a tie; how often that happens is its position bias, which is reported bes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,18 +78,16 @@ async def judge_pairs(
     rubric: str = "",
     *,
     concurrency: int = 4,
-    on_progress: Callable[[int], None] = lambda _: None,
 ) -> PreferenceResult:
     """Ask a model which answer of each pair is better, in both orders.
 
     Raises:
         InputError: no pair has a readable verdict.
     """
-    gate, done = asyncio.Semaphore(concurrency), 0
-    calls, costs = 0, []
+    gate, calls, costs = asyncio.Semaphore(concurrency), 0, []
 
     async def verdict(question: str, shown: tuple[str, str]) -> int | None:
-        nonlocal calls, done
+        nonlocal calls
         prompt = load_prompt("judge")
         draft = listed(shown) + (f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else "")
         messages = prompt.messages(Query(question), "", draft)
@@ -100,8 +98,6 @@ async def judge_pairs(
         spend = team.ledger.spend()
         calls += spend.calls
         costs.append(spend.cost_usd)
-        done += 1
-        on_progress(done)
         try:
             return named_place(found[0].text, 2) if found else None
         except ProviderError:
