@@ -12,6 +12,7 @@ from odar.errors import KeyRefused, StoreError
 from odar.store.budgets import LEASE_GRACE_S, Budgets, Need
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, Spent, create_key, revoke_key, spent_by_keys
+from support.waiting import wait_until
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp()
 DAY = "2026-11-15"
@@ -56,8 +57,7 @@ def refused(budgets, key, name, *needs) -> KeyRefused:
 def settled(budgets, key, *ended) -> None:
     for reservation, usd, tokens in ended:
         budgets.settle(reservation, usd, tokens)
-    assert budgets.close(10)
-    budgets._closing, budgets._thread = False, None
+    wait_until(lambda: not budgets._queue)
 
 
 def test_parallel_reservations_of_two_processes_never_exceed_the_budget(replicas):

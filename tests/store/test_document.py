@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.store.document import WITHHELD, dumps, loads, read_decision, to_document
-from odar.store.record import Record, Unanswered
+from odar.store.record import WITHHELD, Record, Unanswered, dumps, loads, read_decision, to_document
 from odar.types import (
     Answer,
     Assignment,

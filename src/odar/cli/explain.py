@@ -15,8 +15,7 @@ from rich.text import Text
 
 from odar.cli.terminal import WIDTH, plain_table, print_facts
 from odar.errors import one_line
-from odar.store.document import dumps, loads, read_decision, to_document
-from odar.store.record import Record
+from odar.store.record import Record, dumps, loads, read_decision, to_document
 from odar.types import Answer, Decision, Estimate, Query, Step
 
 _ENERGIES = {"E": "energy", "V": "varentropy", "F": "free_energy", "F̃": "aligned"}

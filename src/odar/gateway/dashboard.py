@@ -31,10 +31,9 @@ from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
 from odar.gateway.exchange import JsonResponse
 from odar.gateway.fields import convert
 from odar.gateway.service import Service
-from odar.store.document import to_document
 from odar.store.keys import Key
 from odar.store.overview import STEPS, warnings_of
-from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter, Record
+from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter, Record, to_document
 from odar.store.store import Store
 from odar.types import Answer, Role, Step
 

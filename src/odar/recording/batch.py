@@ -15,9 +15,9 @@ from odar.recording.journal import Memo, digest_of
 from odar.recording.questions import Question
 from odar.recording.work import RememberingProvider, replies_kept_in, used, worst_case
 from odar.settings import Settings
-from odar.store.record import Record
+from odar.store.record import NOTHING_SPENT, Record
 from odar.store.store import Store
-from odar.types import NO_USAGE, Answer, Path, Spend, Step
+from odar.types import Answer, Path, Spend, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ async def answer(odar: Odar, item: Item, seed: int | None, store: Store | None =
             max_cost_usd=question.max_cost_usd,
         )
     except OdarError as error:
-        return _failed(item, error)
+        unanswered = dict.fromkeys(("answer", "text", "path", "difficulty"))
+        spent = _spent(error.spend or NOTHING_SPENT)
+        return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
     if store is not None:
         store.put(Record(question.query, given))
     return Outcome(_row(item, given), used(given.trace.calls, item.needs, odar.settings.retry.attempts))
@@ -116,16 +118,6 @@ def _row(item: Item, given: Answer) -> dict[str, Any]:
     }
 
 
-def _failed(item: Item, error: OdarError) -> Outcome:
-    unanswered = dict.fromkeys(("answer", "text", "path", "difficulty"))
-    spent = _spent(error.spend or Spend(0, NO_USAGE, 0.0, 0.0))
-    return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
-
-
 def _spent(spend: Spend) -> dict[str, Any]:
-    return {
-        "calls": spend.calls,
-        "cost_usd": spend.cost_usd,
-        "usage": dataclasses.asdict(spend.usage),
-        "seconds": round(spend.seconds, 3),
-    }
+    usage, seconds = dataclasses.asdict(spend.usage), round(spend.seconds, 3)
+    return {"calls": spend.calls, "cost_usd": spend.cost_usd, "usage": usage, "seconds": seconds}

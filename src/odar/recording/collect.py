@@ -152,21 +152,20 @@ class ItemCalls:
         team = self.odar.team(self.job.task.query, ledger, self.job.seed, self.assignment)
         candidates: list[Candidate] = []
         try:
-            match step:
-                case Step.ANSWER:
-                    candidates = await team.answer()
-                case Step.VERIFY:
-                    candidates = await team.verify(self._have(Step.ANSWER)[0].candidate)
-                case Step.SOLVE:
-                    candidates = await team.solve(count, first=index)
+            if step is Step.ANSWER:
+                candidates = await team.answer()
+            elif step is Step.VERIFY:
+                candidates = await team.verify(self._have(Step.ANSWER)[0].candidate)
+            else:
+                candidates = await team.solve(count, first=index)
         finally:
             self._calls += ledger.calls
             if not candidates:
                 self._lost.append(ledger.spend().cost_usd)
         if not candidates:
             raise team.failures[-1].error
-        spend = ledger.spend()
-        number, price = list(Step).index(step) + index, team.cards[step.role].price
+        spend, number = ledger.spend(), list(Step).index(step) + index
+        price = team.cards[step.role].price
         found = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
         await save(self.memo.keep, f"{step.value}:{index}", [attempt_to_json(each) for each in found])
         self.attempts += found

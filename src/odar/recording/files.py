@@ -186,7 +186,7 @@ def _write_json(part: Path, path: Path, header: Header, items: Iterable[Recorded
 
 def _write_parquet(part: Path, path: Path, header: Header, items: Iterable[RecordedItem]) -> int:
     pa, parquet = arrow()
-    schema = _schema(pa).with_metadata({METADATA_KEY: header.to_json().encode()})
+    schema = _schema(pa).with_metadata({METADATA_KEY: to_line(header.to_row())})
     count, found = 0, iter(items)
     with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
         while batch := list(islice(found, ROWS)):

@@ -63,13 +63,9 @@ class Header:
         """Return the first line of a JSONL recording as plain data; `format` comes first."""
         return asdict(self)
 
-    def to_json(self) -> str:
-        """Return one line of JSON."""
-        return json.dumps(self.to_row(), ensure_ascii=False)
-
     @classmethod
     def from_json(cls, text: str | bytes, origin: str) -> Header:
-        """Read what `to_json` wrote.
+        """Read the first line of a recording.
 
         Raises:
             InputError: it is something else, or of another version.

@@ -26,8 +26,8 @@ from odar.files import user_path
 from odar.formats import load_json
 from odar.policy.answers import find_answer
 from odar.recording.files import arrow
-from odar.recording.schema import rounded
-from odar.types import Usage
+from odar.recording.schema import Attempt, rounded
+from odar.types import Step, Usage
 
 Row = Mapping[str, Any]
 FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
@@ -64,27 +64,18 @@ _TIE = "tie"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedAnswer:
+class ImportedAnswer(Attempt):
     """One answer as a tool recorded it; None or empty where the file does not say."""
 
+    step: Step = Step.ANSWER
+    model: str = ""
+    text: str = ""
+    answer: str = ""
     id: str
     set: str = ""
     query: str = ""
     gold: Any = None
-    text: str = ""
-    answer: str = ""
-    stated: bool = True
-    """Whether it marked its final answer, where the others of its set did."""
-    score: float | None = None
-    model: str = ""
-    tokens: tuple[str, ...] = ()
-    logprobs: tuple[float | None, ...] = ()
-    mean_logprob: float | None = None
-    answer_logprob: float | None = None
-    usage: Usage = Usage()  # noqa: RUF009 - it is frozen
     cost_usd: float | None = None
-    seconds: float | None = None
-    finish: str = "stop"
 
 
 Reader = tuple[Iterable[Any], Callable[[Any, int], list[ImportedAnswer]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from odar.catalogue import Price
@@ -22,11 +22,6 @@ Score = Callable[[Task, str, str], float]
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
 _SAMPLING = ("temperature", "top_p", "max_tokens")
-_SAME = (
-    "text", "answer", "finish", "score", "tokens", "logprobs", "usage", "seconds", "stated", "mean_logprob",
-    "answer_logprob",
-)  # fmt: skip
-"""Fields that an imported answer and a recorded one have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +165,10 @@ def _attempt(answer: ImportedAnswer, step: Step, index: int, price: Price | None
         prompt_usd, output_usd = price.cost(replace(usage, output=0)), price.cost(replace(usage, input=0, cached=0))
     else:
         prompt_usd, output_usd = (None, None) if paid is None else (0.0, paid)
-    return Attempt(
-        step=step,
-        index=index,
-        model=answer.model or step.role.value,
-        control=(False,) * len(answer.tokens),
-        request=list(Step).index(step) + index,
-        prompt_usd=prompt_usd,
-        output_usd=output_usd,
-        **{name: getattr(answer, name) for name in _SAME},
-    )
+    recorded = {each.name: getattr(answer, each.name) for each in fields(Attempt)}
+    own = {"step": step, "index": index, "request": list(Step).index(step) + index}
+    own |= {"model": answer.model or step.role.value, "control": (False,) * len(answer.tokens)}
+    return Attempt(**recorded | own | {"prompt_usd": prompt_usd, "output_usd": output_usd})
 
 
 def imported_header(odar: Odar, items: Sequence[RecordedItem], files: Mapping[str, str]) -> Header:

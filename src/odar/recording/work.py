@@ -45,27 +45,28 @@ def worst_case(
         scored: whether a surrogate, if there is one, scores every answer too.
     """
     needs: dict[str, Amount] = {}
-    total: float | None = 0.0
+
+    def add(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
+        most = Amount(count, count * (most_tokens(messages) + longest))
+        needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
+        return worst_cost(card, messages, longest, count)
+
+    costs: list[float | None] = []
     for step, count in steps:
-        costs = []
+        draft = "x" * _BYTES_PER_TOKEN * (odar.settings.fast.max_tokens if step is Step.VERIFY else 0)
+        messages = odar.prompts[step].messages(query, draft, draft)
+        agent = odar.settings.agent(step.role)
+        choices = []
         for card in odar.cards[step.role]:
-            terms = agent_terms(odar.settings.agent(step.role), card, query.options, None)
-            longest = terms.sampling.max_tokens or 0
-            draft = "x" * _BYTES_PER_TOKEN * (odar.settings.fast.max_tokens if step is Step.VERIFY else 0)
-            messages = odar.prompts[step].messages(query, draft, draft)
-            most = Amount(count, count * (most_tokens(messages) + longest))
-            needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
-            costs.append(worst_cost(card, messages, longest, count))
-        total = _add(total, None if None in costs else max(cost or 0.0 for cost in costs))
+            longest = agent_terms(agent, card, query.options, None).sampling.max_tokens or 0
+            choices.append(add(card, messages, longest, count))
+        costs.append(None if None in choices else max(cost or 0.0 for cost in choices))
     if scored and odar.judge.surrogate is not None:
-        card = odar.judge.surrogate.card
         for step, count in steps:
             text = "x" * CHARACTERS_PER_TOKEN_AT_MOST * odar.settings.agent(step.role).max_tokens
             read = (*query.messages, Message("assistant", text))
-            most = Amount(count, count * (most_tokens(read) + WRITES))
-            needs[card.provider] = needs.get(card.provider, NOTHING).plus(most)
-            total = _add(total, worst_cost(card, read, WRITES, count))
-    return needs, total
+            costs.append(add(odar.judge.surrogate.card, read, WRITES, count))
+    return needs, None if None in costs else sum(cost or 0.0 for cost in costs)
 
 
 def worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
@@ -74,10 +75,6 @@ def worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count
         return count * Ledger.worst_cost(card, messages, longest)
     except BudgetExceeded:
         return None
-
-
-def _add(total: float | None, cost: float | None) -> float | None:
-    return None if total is None or cost is None else total + cost
 
 
 def used(calls: Iterable[Call], needs: Needs, attempts: int) -> Needs:

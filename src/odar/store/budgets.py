@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -25,8 +24,6 @@ from odar.errors import KeyRefused, OdarError, StoreError
 from odar.store.database import Database
 from odar.store.keys import KeyLimits, limits_of
 from odar.store.schema import key_buckets, keys, reservations, spending
-
-T = TypeVar("T")
 
 LEASE_GRACE_S = 10.0
 """How much longer than its deadline a request may take to be settled before its reservation is freed."""
@@ -95,7 +92,7 @@ class _Settle(NamedTuple):
 
 
 class Budgets:
-    """Reserves and settles. Safe to use from any thread; its own starts with the first request that needs it.
+    """Reserves and settles, in a thread of its own. Safe to use from any thread.
 
     Args:
         database: where the sums are.
@@ -105,11 +102,10 @@ class Budgets:
     def __init__(self, database: Database, clock: Callable[[], float] | None = None) -> None:
         self._database = database
         self._clock = clock
-        self._wake = threading.Condition()
-        self._reserves: deque[_Reserve] = deque()
-        self._settles: deque[_Settle] = deque()
-        self._thread: threading.Thread | None = None
-        self._closing = False
+        self._lock = threading.Lock()
+        self._queue: list[_Reserve | _Settle] = []
+        self._pool = ThreadPoolExecutor(1, "odar-budgets")
+        self._pause = 0.0
 
     def reserve(self, key_id: str, request_id: str, needs: Sequence[Need], lease_s: float) -> Future[Reservation]:
         """Reserve the first of the needs that fits the key's limits.
@@ -117,75 +113,71 @@ class Budgets:
         The future raises KeyRefused where none fits, StoreError where the database does not answer.
         """
         granted: Future[Reservation] = Future()
-        self._put(self._reserves, _Reserve(key_id, request_id, needs, lease_s, granted))
+        self._put(_Reserve(key_id, request_id, needs, lease_s, granted))
         return granted
 
     def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
         """Replace a reservation by what was used; returns at once. Unknown tokens stay reserved."""
-        self._put(self._settles, _Settle(reservation, usd, tokens))
+        self._put(_Settle(reservation, usd, tokens))
 
     def close(self, timeout_s: float) -> bool:
         """Settle what is queued, within the timeout; True if nothing is left."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-        return not self._settles
+        deadline = time.monotonic() + timeout_s
+        while self._queue and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not self._queue
 
-    def _put(self, queue: deque[T], item: T) -> None:
-        with self._wake:
-            queue.append(item)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="odar-budgets", daemon=True)
-                self._thread.start()
-            self._wake.notify()
+    def _put(self, *items: _Reserve | _Settle) -> None:
+        with self._lock:
+            self._queue += items
+        try:
+            self._pool.submit(self._work_off)
+        except RuntimeError:
+            for item in items:
+                if isinstance(item, _Reserve):
+                    item.granted.set_exception(StoreError("the store is closed"))
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _run(self) -> None:
-        pause = 0.0
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._reserves or self._settles or self._closing)
-                if self._closing and not self._settles:
-                    return
-                asked = [self._reserves.popleft() for _ in range(len(self._reserves))]
-                ended = list(self._settles)
-            try:
-                with self._database.write() as connection:
-                    outcomes = self._apply(connection, asked, ended)
-            except Exception as error:  # the thread must survive; nothing is granted that is not in the database
-                failure = (
-                    error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
-                )
-                for each in asked:
-                    each.granted.set_exception(failure)
-                pause = min(_LONGEST_RETRY_S, max(_RETRY_S, 2 * pause))
-                if ended:
-                    time.sleep(pause)
-                continue
-            pause = 0.0
-            with self._wake:
-                for _ in ended:
-                    self._settles.popleft()
-            for each, outcome in zip(asked, outcomes, strict=True):
-                with contextlib.suppress(Exception):  # cancelled meanwhile: its lease ends
-                    if isinstance(outcome, KeyRefused):
-                        each.granted.set_exception(outcome)
-                    else:
-                        each.granted.set_result(outcome)
+    def _work_off(self) -> None:
+        """Apply all that is queued in one transaction; what cannot be settled now is tried again."""
+        with self._lock:
+            items = list(self._queue)
+        if not items:
+            return
+        asked = [item for item in items if isinstance(item, _Reserve)]
+        ended = [item for item in items if isinstance(item, _Settle)]
+        try:
+            with self._database.write() as connection:
+                outcomes = self._apply(connection, asked, ended)
+            ended, self._pause = [], 0.0
+        except Exception as error:  # nothing is granted that is not in the database
+            failure = error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
+            outcomes = [failure] * len(asked)
+            self._pause = min(_LONGEST_RETRY_S, max(_RETRY_S, 2 * self._pause))
+        with self._lock:
+            self._queue[: len(items)] = ended
+        for each, outcome in zip(asked, outcomes, strict=True):
+            with contextlib.suppress(Exception):  # cancelled meanwhile: its lease ends
+                if isinstance(outcome, Reservation):
+                    each.granted.set_result(outcome)
+                else:
+                    each.granted.set_exception(outcome)
+        if ended:
+            time.sleep(self._pause)
+            self._put()
 
     def _apply(
         self, connection: Connection, asked: Sequence[_Reserve], ended: Sequence[_Settle]
-    ) -> list[Reservation | KeyRefused]:
+    ) -> list[Reservation | Exception]:
         now = self._now(connection)
         ids = {each.key_id for each in asked} | {each.reservation.key_id for each in ended}
         # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
         accounts = {key_id: _load(connection, key_id, now) for key_id in sorted(ids)}
         for each in ended:
             accounts[each.reservation.key_id].settle(connection, each, now)
-        outcomes: list[Reservation | KeyRefused] = []
+        outcomes: list[Reservation | Exception] = []
         for request in asked:
             try:
                 outcomes.append(accounts[request.key_id].reserve(connection, request, now))

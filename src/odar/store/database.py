@@ -8,6 +8,7 @@ power, though not with the process.) PostgreSQL does the same unless its `synchr
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
-    DBAPIError,
     IntegrityError,
     NoResultFound,
     ProgrammingError,
@@ -49,10 +49,10 @@ class Database:
         self.url = database_url(settings)
         shown = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
         self.name = masked(str(shown))
-        self.engine = self._sqlite(lock_timeout_s) if self.is_sqlite else self._postgres(lock_timeout_s)
         self._lock_timeout_s = lock_timeout_s
+        self.engine = self._sqlite() if self.is_sqlite else self._postgres()
         try:
-            self._prepare(lock_timeout_s)
+            self._prepare()
             self._file = self._file_id()
         except BaseException:
             self.close()
@@ -70,7 +70,7 @@ class Database:
             raise StoreError(f"store {self.name} is gone; put it back, or start again", "schema")
         self.engine.dispose()
         try:
-            self._prepare(self._lock_timeout_s)
+            self._prepare()
         except StoreError as error:
             raise StoreError(str(error), "schema") from error
         self._file = found
@@ -118,7 +118,7 @@ class Database:
         """Raise database errors as StoreError, with the name of the store."""
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:  # SQLite's own from the pragmas below
             cause = getattr(error, "orig", None) or error
             why = (str(cause).strip() or type(cause).__name__).splitlines()[0]
             if isinstance(error, DataError | IntegrityError):
@@ -126,7 +126,7 @@ class Database:
             gone = isinstance(error, NoResultFound | ProgrammingError) or any(text in why for text in _NOT_OURS)
             raise StoreError(f"store {self.name}: {why}", "schema" if gone else "database") from error
 
-    def _sqlite(self, lock_timeout_s: float) -> Engine:
+    def _sqlite(self) -> Engine:
         path = Path(str(self.url.database))
         try:
             # Only for its owner: it may contain texts of questions. SQLite gives its WAL the same mode.
@@ -135,13 +135,13 @@ class Database:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise StoreError(f"store {path} cannot be made: {error.strerror}; set store.url") from None
-        engine = create_engine(self.url, connect_args={"timeout": lock_timeout_s})
+        engine = create_engine(self.url, connect_args={"timeout": self._lock_timeout_s})
 
         @event.listens_for(engine, "connect")
         def _connect(connection: Any, _: Any) -> None:
             connection.isolation_level = None  # we say BEGIN ourselves, below
             # What retention deletes is overwritten, not just forgotten.
-            for pragma in ("synchronous = FULL", "secure_delete = ON"):
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 connection.execute(f"PRAGMA {pragma}")
 
         @event.listens_for(engine, "begin")
@@ -152,39 +152,32 @@ class Database:
 
         return engine
 
-    def _postgres(self, lock_timeout_s: float) -> Engine:
+    def _postgres(self) -> Engine:
         try:
             import psycopg  # noqa: F401 - is it there?
         except ImportError:
             raise SettingsError(
                 f"store.url = {self.name!r} needs psycopg; run: pip install 'odar[postgres]'"
             ) from None
-        options = f"{self.url.query.get('options', '')} -c lock_timeout={lock_timeout_s * 1000:.0f}"
-        connect = {"connect_timeout": max(2, round(lock_timeout_s)), "options": options.strip()}
+        options = f"{self.url.query.get('options', '')} -c lock_timeout={self._lock_timeout_s * 1000:.0f}"
+        connect = {"connect_timeout": max(2, round(self._lock_timeout_s)), "options": options.strip()}
         return create_engine(self.url, connect_args=connect, pool_pre_ping=True, pool_size=2, max_overflow=8)
 
-    def _prepare(self, lock_timeout_s: float) -> None:
-        if self.is_sqlite:
-            self._start_wal(time.monotonic() + lock_timeout_s)
-        with self.read() as connection:
-            if schema_version(connection) == VERSION:
-                return
-        with self.write() as connection:
-            create_tables(connection, str(self.name))
-
-    def _start_wal(self, deadline: float) -> None:
-        """Turn on WAL mode; SQLite does not wait for the lock that it needs, so retry until the deadline."""
+    def _prepare(self) -> None:
+        """Create the tables of an empty database."""
+        deadline = time.monotonic() + self._lock_timeout_s
         while True:
-            with self._named(), self.engine.connect() as connection:
-                raw = connection.connection
-                try:
-                    raw.cursor().execute("PRAGMA journal_mode = WAL")
+            try:
+                with self.read() as connection:
+                    if schema_version(connection) == VERSION:
+                        return
+                with self.write() as connection:
+                    create_tables(connection, str(self.name))
                     return
-                except self.engine.dialect.loaded_dbapi.OperationalError as error:
-                    if time.monotonic() >= deadline or "locked" not in str(error):
-                        raise DBAPIError.instance(
-                            None, None, error, self.engine.dialect.loaded_dbapi.Error
-                        ) from error
+            except StoreError as error:
+                # SQLite does not wait for the lock that it needs to turn on WAL.
+                if "locked" not in str(error) or time.monotonic() >= deadline:
+                    raise
             time.sleep(0.02)
 
 

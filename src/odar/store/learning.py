@@ -16,8 +16,7 @@ from odar.errors import InputError
 from odar.policy.certificate import HOLDS, InstalledCertificate
 from odar.settings import Settings
 from odar.store.database import Database
-from odar.store.document import loads
-from odar.store.record import OK
+from odar.store.record import OK, loads
 from odar.store.schema import documents, meta, threshold_changes, traces
 from odar.types import Path
 

@@ -23,9 +23,8 @@ from odar.policy.cut_off import cut_off_counts
 from odar.settings import StoreSettings
 from odar.store.budgets import add_spending
 from odar.store.database import Database
-from odar.store.document import dumps, to_document
 from odar.store.overview import BINS, changed_by_slow, slow_share
-from odar.store.record import Record, known, utc
+from odar.store.record import Record, dumps, known, to_document, utc
 from odar.store.schema import documents, traces
 from odar.types import Answer
 
