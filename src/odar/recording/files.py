@@ -13,11 +13,13 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from odar.errors import InputError, one_line
 from odar.files import atomic_write, user_path
@@ -25,7 +27,6 @@ from odar.formats import load_json
 from odar.recording.header import Header
 from odar.recording.journal import sync_folder, to_line
 from odar.recording.schema import (
-    Attempt,
     Figures,
     ItemKey,
     RecordedItem,
@@ -50,31 +51,19 @@ class Recording:
     path: Path
     header: Header
 
-    def items(self, split: str = "", keys: set[ItemKey] | None = None) -> Iterator[RecordedItem]:
-        """Iterate over the items.
-
-        Args:
-            split: only items of this split, and those without one; empty for all.
-            keys: only these items.
-        """
+    def items(self, split: str = "") -> Iterator[RecordedItem]:
+        """Iterate over the items, or over those of this split and those without one."""
         read = _parquet_items if _kind(self.path) == ".parquet" else _json_items
-        for item in read(self.path):
-            if (keys is None or item.key in keys) and (not split or item.split in ("", split)):
-                yield item
+        return (item for item in read(self.path) if not split or item.split in ("", split))
 
     def tables(self, columns: Sequence[str], split: str = "") -> Iterator[Any]:
         """Iterate over Arrow tables with these columns and up to ROWS items each, for array code."""
-        pa, _ = arrow()
-        schema = _schema(pa)
         if _kind(self.path) == ".parquet" and not split:
-            file = _open_parquet(self.path)
-            with damage_reported(self.path):
-                for number in range(file.num_row_groups):
-                    yield file.read_row_group(number, columns=list(columns))
+            yield from _row_groups(self.path, list(columns))
             return
-        found = self.items(split)
+        pa, found = arrow()[0], self.items(split)
         while batch := list(islice(found, ROWS)):
-            yield pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=schema)
+            yield pa.Table.from_pylist([_parquet_row(item) for item in batch], schema=_schema(pa))
 
 
 def open_recording(place: str | Path) -> Recording:
@@ -196,11 +185,16 @@ def _write_parquet(part: Path, path: Path, header: Header, items: Iterable[Recor
 
 
 def _parquet_items(path: Path) -> Iterator[RecordedItem]:
+    for table in _row_groups(path):
+        with damage_reported(path):
+            yield from map(_parquet_item, table.to_pylist())
+
+
+def _row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[Any]:
     file = _open_parquet(path)
     with damage_reported(path):
         for number in range(file.num_row_groups):
-            for row in file.read_row_group(number).to_pylist():
-                yield _parquet_item(row)
+            yield file.read_row_group(number, columns=columns)
 
 
 def _open_parquet(path: Path) -> Any:
@@ -225,29 +219,16 @@ def _parquet_header(file: Any, path: Path) -> Header:
 
 
 def _parquet_row(item: RecordedItem) -> dict[str, Any]:
-    row = _fields_of(item)
-    row["key"] = item.key._asdict()
-    row["gold"] = json.dumps(item.gold, ensure_ascii=False)
-    row["attempts"] = [_parquet_attempt(attempt) for attempt in item.attempts]
+    row: dict[str, Any] = msgspec.to_builtins(item, enc_hook=float)  # NumPy's floats
+    row |= {"key": item.key._asdict(), "gold": json.dumps(item.gold, ensure_ascii=False)}
+    for tree, attempt in zip(row["attempts"], item.attempts, strict=True):
+        tree["figures"] = msgspec.to_builtins(figures_of(attempt), enc_hook=float)
+        tree["control"] = [i for i, control in enumerate(attempt.control) if control]
     return row
-
-
-def _parquet_attempt(attempt: Attempt) -> dict[str, Any]:
-    row = _fields_of(attempt)
-    row["usage"] = _fields_of(attempt.usage)
-    row["surrogate"] = _fields_of(attempt.surrogate) if attempt.surrogate else None
-    row["figures"] = _fields_of(figures_of(attempt))
-    row["control"] = [i for i, control in enumerate(attempt.control) if control]
-    return row
-
-
-def _fields_of(record: Any) -> dict[str, Any]:
-    """Return the fields as they are; `asdict` would copy every token."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _parquet_item(row: dict[str, Any]) -> RecordedItem:
-    attempts: list[Attempt] = []
+    attempts = []
     for nested in row["attempts"]:
         del nested["figures"]
         nested["logprobs"] = [rounded(value) for value in nested["logprobs"]]

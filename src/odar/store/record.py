@@ -182,7 +182,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         # A number per candidate, the same for equal answers: what fusion saw, without the answers themselves.
         "groups": Fusion().groups(candidates) if len(candidates) > 1 else [0] * len(candidates),
         "calls": [_call(call, private) for call in trace.calls],
-        "spend": msgspec.to_builtins(trace.spend),
+        "spend": _plain(trace.spend),
         "extra": dict(record.extra),
         "status": OK,
         "error": None,
@@ -199,7 +199,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     return document | {
         "path": path_of(trace.decision),
         "answer": _text("answer", record.outcome.answer, content) | _text("text", record.outcome.text, content),
-        "verdict": msgspec.to_builtins(trace.verdict),
+        "verdict": _plain(trace.verdict),
         "prompts": dict(trace.prompts),
         "degradations": [_said(reason, private) for reason in trace.degradations],
     }
@@ -214,6 +214,11 @@ def loads(text: str) -> dict[str, Any]:
     """The document behind the text."""
     document: dict[str, Any] = json.loads(text)
     return document
+
+
+def _plain(thing: Any) -> Any:
+    """Dataclasses and enums as plain data, and numbers of NumPy as Python's."""
+    return msgspec.to_builtins(thing, enc_hook=lambda value: value.item())
 
 
 def _text(name: str, text: str, content: bool) -> dict[str, Any]:
@@ -240,7 +245,7 @@ def _image(image: Image, content: bool) -> dict[str, Any]:
 
 
 def _decision(decision: Decision, content: bool) -> dict[str, Any]:
-    tree: dict[str, Any] = msgspec.to_builtins(decision)
+    tree: dict[str, Any] = _plain(decision)
     if not content:  # "keywords: integral, matrix" is made of words of the query
         tree["assignment"]["cue"] = decision.assignment.cue.partition(":")[0]
     return tree
@@ -250,7 +255,7 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"step": candidate.step.value, "model": candidate.model}
     out |= _text("text", candidate.text, content) | _text("answer", candidate.answer, content)
     out |= {"judgment": candidate.judgment, "finish": candidate.finish, "stated": candidate.stated}
-    out["energy"] = None if candidate.energy is None else msgspec.to_builtins(candidate.energy)
+    out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
     # By column: a third of the bytes of one object per token, and the texts are easily left out.
     tokens = candidate.tokens
     out["logprobs"] = [token.logprob for token in tokens]
@@ -262,7 +267,7 @@ def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
 
 
 def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
-    tree: dict[str, Any] = msgspec.to_builtins(call)
+    tree: dict[str, Any] = _plain(call)
     return tree | {"error": None if call.error is None else _said(call.error, private)}
 
 
