@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from odar.conversation import ToolChoice
 from odar.gateway.chat import read_chat
-from odar.gateway.chat_request import ChatRequest
+from odar.gateway.chat_request import ChatRequest, Extras
 from odar.gateway.errors import ApiError
-from odar.gateway.fields import read_json
+from odar.gateway.fields import convert, read_json
 from odar.gateway.messages import read_messages
+from odar.gateway.openapi import Feedback
 from odar.gateway.responses import read_responses
 
 READERS = {"chat": read_chat, "messages": read_messages, "responses": read_responses}
@@ -366,6 +367,15 @@ def test_a_refusal_says_what_is_allowed_and_never_what_was_sent(fields, message)
     with pytest.raises(ApiError) as refused:
         chat(**fields)
     assert refused.value.message == message
+
+
+@pytest.mark.parametrize("name", ["x` - at `$.zzz", "x` - at `$.note[7].a`", "`", "", "a\nb", "x" * 999])
+def test_no_name_of_a_field_confuses_a_refusal(name):
+    for value, kind in (({"trace_id": "t", "correct": True, name: 1}, Feedback), ({name: 1}, Extras)):
+        with pytest.raises(ApiError, match="is unknown") as refused:
+            convert(value, kind)
+        assert (refused.value.status, "\n" in refused.value.message) == (400, False)
+        assert len(refused.value.message) < 200
 
 
 def test_a_body_that_is_no_object_is_refused():

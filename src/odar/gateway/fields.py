@@ -71,7 +71,7 @@ def _bad_value(error: str, kind: Any, where: str) -> ApiError:
         fault = "is missing" if found[1].startswith("missing") else f"is unknown; known are {known}"
         return bad_field(f"{param}.{name}" if param else name, fault)
     if message.startswith("Invalid enum value"):
-        return bad_field(param, f"is not one of: {', '.join(_schema_at(kind, path)['enum'])}")
+        return bad_field(param, f"is not one of: {', '.join(_schema_at(kind, path).get('enum', ()))}")
     if not (found := _EXPECTED.fullmatch(message)):
         return bad_field(param or "body", message)
     if found[2] == "null":
@@ -88,11 +88,11 @@ def _schema_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _schema_at(kind: Any, path: str) -> dict[str, Any]:
-    """The JSON schema at a path such as `.messages[0].role`: of an object, or of a word."""
+    """The JSON schema at a path such as `.messages[0].role`; empty if a client made the path up."""
     schema, parts = _schema_of(kind)
     for step in ["", *re.findall(r"\w+", path)]:
         if step:
-            schema = schema["items"] if step.isdigit() else schema["properties"][step]
+            schema = schema.get("items", {}) if step.isdigit() else schema.get("properties", {}).get(step, {})
         nested = (each for each in schema.get("anyOf", ()) if not each.keys().isdisjoint(_NESTED))
         schema = next(nested, schema)
         schema = parts[schema["$ref"]] if "$ref" in schema else schema
