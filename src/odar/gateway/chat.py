@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: requests read; answers written, whole or as a stream."""
+"""POST /v1/chat/completions: reads requests; writes answers, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odar.gateway.chat_request import (
 from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
-from odar.providers.base import Delta
+from odar.providers.base import Delta, wire_value
 from odar.providers.openai import PROTOCOL, SAID, call_entry
 from odar.types import Answer, Candidate, Query, Spend
 
@@ -81,12 +81,12 @@ _PLAIN = frozenset(Turn.__struct_fields__)
 
 
 def read_chat(body: Any) -> ChatRequest:
-    """A chat-completions request; fields nobody here knows go into `options.extra`."""
+    """Read a chat-completions request; unknown fields are kept in `options.extra`."""
     request = convert(body, ChatBody)
     turns = tuple(
         _turn(turn, raw, i) for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True))
     )
-    # Most clients say no more than whom they ask, and what.
+    # Most requests have no options.
     options = NO_OPTIONS if body.keys() <= _WITHOUT_OPTIONS else _options(request, body)
     usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
     return ChatRequest.of(request, Query.of(turns, options), include_usage=usage)
@@ -205,7 +205,7 @@ class ChatStream:
 
     def piece(self, piece: Delta, index: int = 0) -> bytes:
         """A piece of the answer, as it is generated."""
-        said: Mapping[str, Any] = piece.wire.value if piece.wire and piece.wire.protocol == PROTOCOL else {}
+        said: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
         delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in SAID and value}
         if piece.thinking and not said:
             delta["reasoning_content"] = piece.thinking
@@ -244,7 +244,7 @@ class ChatStream:
         return out + DONE
 
     def error(self, refusal: ApiError) -> bytes:
-        """What went wrong after the stream had begun; no [DONE], because it is not."""
+        """What went wrong after the stream had begun; without [DONE]."""
         return b"data: " + dump_json(openai_body(refusal)) + b"\n\n"
 
     def _open(self, index: int) -> bytes:
@@ -261,10 +261,8 @@ class ChatStream:
 
 
 def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -> dict[str, Any]:
-    """One choice: as the provider sent it where it spoke this protocol, so that nothing it said is lost."""
-    said: Mapping[str, Any] = {}
-    if candidate.wire is not None and candidate.wire.protocol == PROTOCOL:
-        said = candidate.wire.value.get("message") or {}
+    """One choice; with all fields that a provider of this protocol sent."""
+    said: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
     message = {name: value for name, value in said.items() if name not in SAID}
     if thought := thinking_of(candidate):
         message.setdefault("reasoning_content", thought)
@@ -283,11 +281,11 @@ def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -
 
 
 def _entries(candidate: Candidate, options: Options) -> list[Any] | None:
-    """The winner's log-probabilities, where they were asked for and its provider has them."""
+    """The log-probabilities of a candidate if they were requested and its provider returned them."""
     if options.top_logprobs is None:
         return None
-    if candidate.wire is not None and candidate.wire.protocol == PROTOCOL:
-        logprobs = _logprobs(candidate.wire.value, options)
+    if (said := wire_value(candidate.wire, PROTOCOL)) is not None:
+        logprobs = _logprobs(said, options)
         return logprobs["content"] if logprobs else None
     known = [token for token in candidate.tokens if token.logprob is not None and not token.control]
     return [

@@ -67,7 +67,7 @@ class Extras(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def target(self) -> Target | None:
-        """The mean that the request must meet together with others."""
+        """The target as the policy knows it."""
         return Target.of(calls=self.mean.calls, cost_usd=self.mean.cost_usd) if self.mean is not None else None
 
 
@@ -75,7 +75,7 @@ NO_EXTRAS = Extras()
 
 
 class RequestBody(Struct, kw_only=True):
-    """What the body of every question has."""
+    """Fields of every request to a model."""
 
     model: Annotated[str, Meta(max_length=256)]
     stream: bool | None = None
@@ -143,7 +143,7 @@ class ChatRequest:
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
-        """The request that a body makes."""
+        """The request in a body."""
         return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
 
 

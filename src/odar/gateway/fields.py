@@ -39,16 +39,13 @@ _NAMED = re.compile(r"Object (missing required|contains unknown) field `(.*)`", 
 
 
 def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) -> T:
-    """Convert a value of a request's JSON to a type; fields of a Struct that it does not define are ignored.
+    """Convert JSON to a type; unknown fields of a Struct are ignored unless it forbids them.
 
     Args:
         value: what `read_json` returned, or a part of it.
         kind: what it must be.
         where: the name of the field that holds the value; empty for a whole body.
-        strict: whether a string is never a number.
-
-    Raises:
-        ApiError: 400; it names the field and the type of its value.
+        strict: whether numbers in strings are rejected.
 
     >>> convert("2", int, "n")
     Traceback (most recent call last):
@@ -61,7 +58,7 @@ def convert(value: Any, kind: type[T], where: str = "", *, strict: bool = True) 
 
 
 def _bad_value(error: str, kind: Any, where: str) -> ApiError:
-    """Msgspec's error in our words: it can quote the value, and does not list what is allowed."""
+    """Reword an error of msgspec: it can quote the value, and does not list what is allowed."""
     message, _, path = error.rpartition(" - at `$") if error.endswith("`") else (error, "", "")
     message, path = (message, path[:-1]) if message else (error, "")
     param = (where + path).lstrip(".")
@@ -100,14 +97,14 @@ def _schema_at(kind: Any, path: str) -> dict[str, Any]:
 
 
 def needed(value: T | None, where: str) -> T:
-    """The value of a field that its kind of object must have."""
+    """Return the value of a field that this type of object must have; raises an `ApiError` if it is missing."""
     if value is None:
         raise bad_field(where, "is missing")
     return value
 
 
 def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """The JSON in a request body, refused where it is none, too deep, or no valid text.
+    """Parse a request body; raises an `ApiError` if it is not valid JSON or nested too deeply.
 
     >>> read_json(b'{"a": [1.0, 0.5]}', max_depth=2)
     {'a': [1, 0.5]}
@@ -123,7 +120,7 @@ def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def _read_number(text: str) -> float:
-    """A number with a point or an exponent; 1.0 is an integer in JSON schemas, and counts as one here."""
+    """Parse a number with a point or an exponent; 1.0 becomes an integer, as JSON Schema defines integers."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError("a number is out of range")
@@ -141,12 +138,12 @@ MAX_TOOLS = 512
 MAX_SCHEMA_KB = 128
 """Largest response schema or tool."""
 _TOOLS_TOGETHER = 8
-"""The definitions of all tools together may be so many times as large as one schema."""
+"""Largest size of all tools together, in schemas of the largest size."""
 _VALUE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{\[,]', re.DOTALL)
-"""A string, whatever is in it, or the beginning of an object, a list or their next value."""
+"""A string, or the beginning of an object, of a list or of their next value."""
 _STRING = ord('"')
 _COUNTED = 100_000
-"""Characters of a text whose tokens are counted; the rest is taken to be like them."""
+"""Characters of a text whose tokens are counted; the rest is assumed to be similar."""
 _TURN_TOKENS = 4
 _IMAGE_TOKENS = 1_500
 
@@ -164,7 +161,7 @@ def check_values(body: bytes, most: int | None = None) -> None:
     if body.count(b"{") + body.count(b"[") + body.count(b",") <= most:
         return
     count = 0
-    for found in _VALUE.finditer(body):  # in a thread: it gives way to the event loop, as a parser would not
+    for found in _VALUE.finditer(body):  # runs in a thread; unlike a parser, it releases the GIL from time to time
         count += body[found.start()] != _STRING
         if count > most:
             raise bad_field("body", f"holds more than {most} values")
@@ -215,5 +212,5 @@ def estimated_tokens(query: Query) -> int:
 
 
 def _tokens(text: str) -> float:
-    """A long text is counted at its beginning."""
+    """Tokens of a text, extrapolated from its beginning if it is long."""
     return token_count(text[:_COUNTED]) * max(1.0, len(text) / _COUNTED)

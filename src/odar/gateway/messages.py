@@ -26,7 +26,7 @@ from odar.gateway.errors import ApiError, anthropic_body
 from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, deltas_of, extras_of
 from odar.providers.anthropic import PROTOCOL, tool_use
-from odar.providers.base import Delta
+from odar.providers.base import Delta, wire_value
 from odar.types import Answer, Candidate, Query, Spend
 
 _CHOICES = {"any": "required"}
@@ -201,7 +201,7 @@ def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
 
 def _stop(candidate: Candidate) -> dict[str, Any]:
     """Why it ended, in an Anthropic server's own words if it came from one."""
-    said = candidate.wire.value if candidate.wire and candidate.wire.protocol == PROTOCOL else {}
+    said = wire_value(candidate.wire, PROTOCOL) or {}
     reason = said.get("stop_reason") or _STOP.get(candidate.finish, "end_turn")
     return {"stop_reason": reason, "stop_sequence": said.get("stop_sequence")}
 
@@ -274,15 +274,15 @@ class MessageStream:
 
     def _thinking(self, piece: Delta) -> bytes:
         """Thinking, its signature, or a block of it that the provider encrypted."""
-        said = piece.wire.value if piece.wire is not None and piece.wire.protocol == PROTOCOL else None
+        said = wire_value(piece.wire, PROTOCOL) or {}
         out = b""
         if piece.thinking and (self._shows_thinking or piece.wire is None):
             part = "progress" if piece.wire is PROGRESS else "thinking"  # what a model signs is a block of its own
             out += self._enter(part, {"type": "thinking", "thinking": "", "signature": ""})
             out += self._delta(type="thinking_delta", thinking=piece.thinking)
-        if said is not None and "delta" in said and self._open == "thinking":
+        if "delta" in said and self._open == "thinking":
             out += self._delta(**said["delta"])
-        if said is not None and "content_block" in said:
+        if "content_block" in said:
             out += self._enter("redacted", said["content_block"]) + self._leave()
         return out
 
@@ -307,10 +307,9 @@ class MessageStream:
 
 def _blocks(candidate: Candidate, trace_id: str, ask: ChatRequest) -> list[dict[str, Any]]:
     """The content as an Anthropic server sent it; from other servers text, calls, and thinking if requested."""
-    wire = candidate.wire
-    if wire is not None and wire.protocol == PROTOCOL and wire.value.get("content"):
-        return list(wire.value["content"])
-    said = wire.value.get("message") or {} if wire is not None else {}
+    if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
+        return list(content)
+    said = candidate.wire.value.get("message") or {} if candidate.wire is not None else {}
     thought = said.get("reasoning_content") or said.get("reasoning") if _shows_thinking(ask) else None
     thinking = [{"type": "thinking", "thinking": str(thought), "signature": ""}] if thought else []
     text = [{"type": "text", "text": candidate.text}] if candidate.text else []

@@ -53,13 +53,13 @@ class CompletionsBody(RequestBody, kw_only=True):
 
 
 def read_embeddings(body: Any) -> ChatRequest:
-    """A request for embeddings."""
+    """Read a request for embeddings."""
     request = convert(body, EmbeddingsBody)
     return ChatRequest.of(request, _query(_texts(request.input, "input"), 0, 1))
 
 
 def read_completions(body: Any) -> ChatRequest:
-    """A request for completions of texts; `echo` holds a field that is sent even if left out."""
+    """Read a request for completions; `echo` holds `max_tokens`, which is sent even if the client left it out."""
     request = convert(body, CompletionsBody)
     prompts = [prompt + (request.suffix or "") for prompt in _texts(request.prompt, "prompt")]
     max_tokens = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens

@@ -1,4 +1,4 @@
-"""What every protocol says about an answer, whole or as a stream: its choices, cost, and how it came about."""
+"""What all protocols share in writing an answer: its choices, headers and `odar` object, and the event stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def choices(answer: Answer, n: int) -> list[Candidate]:
 
 
 def calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
-    """Its tool calls, each with an id, which is the same in a stream, a whole answer and a stored one."""
+    """The tool calls, each with an id that is the same in a stream, a whole answer and a stored one."""
     calls = enumerate(candidate.tool_calls)
     return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
@@ -78,7 +78,7 @@ def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
 
 
 def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, bytes]]:
-    """What is known as soon as the path is."""
+    """Headers that are known as soon as the path is."""
     return [
         (b"x-odar-trace", trace_id.encode()),
         (b"x-odar-path", decision.path.encode()),
@@ -87,19 +87,19 @@ def decision_headers(decision: Decision, trace_id: str) -> list[tuple[bytes, byt
 
 
 def spend_headers(spend: Spend) -> list[tuple[bytes, bytes]]:
-    """What a request cost."""
+    """Calls and cost of a request."""
     cost = b"unknown" if spend.cost_usd is None else b"%.6f" % spend.cost_usd
     return [(b"x-odar-calls", b"%d" % spend.calls), (b"x-odar-cost-usd", cost)]
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """What is known when all is done."""
+    """Headers of a finished answer."""
     headers = decision_headers(answer.trace.decision, answer.trace.id) + spend_headers(answer.trace.spend)
     return [*headers, (b"x-odar-degraded", b"true")] if answer.degraded else headers
 
 
 _MAX_UNREAD = 4_000_000
-"""Characters that may wait for a client that does not read; no model writes so much while a client blinks."""
+"""Characters that may wait for a client that does not read; far more than a model writes in a moment."""
 _PIECE_SIZE = 200
 """What a piece takes besides its text."""
 

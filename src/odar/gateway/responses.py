@@ -17,6 +17,8 @@ from odar.formats import dump_json, load_json
 from odar.gateway.chat_request import (
     AnswerFormat,
     ChatRequest,
+    Content,
+    Part,
     RequestBody,
     ToolMode,
     further_fields,
@@ -28,7 +30,7 @@ from odar.gateway.chat_request import (
 from odar.gateway.errors import ApiError, bad_field, openai_body
 from odar.gateway.fields import Count, convert, needed
 from odar.gateway.reply import calls_of, choices, deltas_of, extras_of, thinking_of
-from odar.providers.base import Delta
+from odar.providers.base import Delta, wire_value
 from odar.types import Answer, Candidate, Query, Spend
 
 _UNSUPPORTED = ("previous_response_id", "conversation", "background", "prompt")
@@ -52,7 +54,7 @@ class Item(Struct):
 
     type: str | None = None
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: Any = None
+    content: Content | None = None
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
@@ -166,7 +168,8 @@ def _turns(items: list[Item], left_out: set[str]) -> list[Message]:
                 turns.append(Message("assistant", before.text, tool_calls=(*before.tool_calls, call)))
             case "function_call_output" | "custom_tool_call_output":
                 call_id = needed(item.call_id, f"{where}.call_id")
-                turns.append(_message("tool", item.output, f"{where}.output", call_id))
+                output = None if item.output is None else to_content(item.output, f"{where}.output")
+                turns.append(_message("tool", output, f"{where}.output", call_id))
             case "reasoning":
                 continue  # only the provider that wrote it can read it
             case kind if kind in _LEFT_OUT:
@@ -176,10 +179,12 @@ def _turns(items: list[Item], left_out: set[str]) -> list[Message]:
     return turns
 
 
-def _message(role: str, content: Any, where: str, call_id: str | None = None) -> Message:
-    text, images, foreign = read_content(to_content(needed(content, where), where), where)
+def _message(role: str, content: Content | None, where: str, call_id: str | None = None) -> Message:
+    if content is None:
+        raise bad_field(where, "is missing")
+    text, images, foreign = read_content(content, where)
     if foreign:
-        index = next(i for i, part in enumerate(content) if part["type"] == foreign[0])
+        index = next(i for i, part in enumerate(content) if isinstance(part, Part) and part.type in foreign)
         raise bad_field(f"{where}[{index}].type", "is not supported; send input_text or input_image")
     return Message(role, text, images, tool_call_id=call_id)
 
@@ -416,11 +421,11 @@ def _text_part(text: str) -> dict[str, Any]:
 def _call_item(call: ToolCall, ask: ChatRequest, status: str) -> dict[str, Any]:
     """A call in the form of the tool that the client offered: function, namespace or custom."""
     head = {"call_id": call.id, "status": status, "name": call.name}
-    offered = (tool.wire for tool in ask.query.options.tools if tool.name == call.name)
-    wire = next((wire for wire in offered if wire is not None and wire.protocol == PROTOCOL), None)
-    if wire is not None and wire.value["type"] == "custom":
+    offered = (wire_value(tool.wire, PROTOCOL) for tool in ask.query.options.tools if tool.name == call.name)
+    known = next(filter(None, offered), None)
+    if known is not None and known["type"] == "custom":
         return {"id": f"ctc_{call.id}", "type": "custom_tool_call", "input": _input(call.arguments), **head}
-    named = {} if wire is None else {"name": wire.value["name"], "namespace": wire.value["namespace"]}
+    named = {} if known is None else {"name": known["name"], "namespace": known["namespace"]}
     return {"id": f"fc_{call.id}", "type": "function_call", "arguments": call.arguments, **head, **named}
 
 
