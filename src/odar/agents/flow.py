@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -15,7 +16,7 @@ from odar.errors import OdarError
 from odar.policy.fusion import Fusion
 from odar.policy.stopping import Stopping
 from odar.providers.base import Delta, OnDelta
-from odar.types import Candidate, Decision, Path, Role
+from odar.types import Candidate, Decision, Path
 
 T = TypeVar("T")
 PROGRESS = Wire("odar", {})
@@ -41,8 +42,10 @@ class FastAnswer:
         self._second_opinion = second_opinion
         self._task: asyncio.Task[list[Candidate]] | None = None
         self._answers: list[Candidate] | None = None
-        if ahead and _all_can_work(team):
-            self._task = asyncio.create_task(team.answer(None, 2 if second_opinion else 1))
+        if ahead:
+            with suppress(OdarError):
+                team.check(*team.cards)
+                self._task = asyncio.create_task(team.answer(None, 2 if second_opinion else 1))
 
     async def __call__(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
         """Return the answer, or several; the first caller determines how it is asked for."""
@@ -135,12 +138,7 @@ class StreamedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Takes slow samples in waves, until the leading answer is settled (SPEC 5.12).
-
-    Args:
-        stopping: when the vote is settled, and how large the first wave is.
-        fusion: says which candidates vote, and how far they say the same.
-    """
+    """Takes slow samples in waves, until the leading answer is settled (SPEC 5.12)."""
 
     stopping: Stopping
     fusion: Fusion
@@ -149,27 +147,24 @@ class Sampler:
         """Return at most so many answers of the slow agent."""
         candidates: list[Candidate] = []
         asked = 0
-        settled = partial(self._settled, question=team.query.text, samples=samples)
-        while asked < samples and not await settled(candidates):
+
+        async def settled(new: Sequence[Candidate]) -> bool:
+            found = (*candidates, *new)
+            if self.stopping.confidence is None or not found:
+                return False
+            votes = await run_fusion(self.fusion, partial(self.fusion.votes, found, team.query.text))
+            return self.stopping.settled(votes, samples - len(found))
+
+        while asked < samples and not await settled([]):
             size = samples - asked if asked else self.stopping.first_size(samples)
             # The first look is after the whole first wave: stopping at two equal answers lost two points of
             # accuracy on recorded samples (docs/lab-notes.md).
-            enough = partial(settled, before=candidates) if asked else None
-            wave = await team.solve(size, first=asked, enough=enough)
-            candidates = candidates + wave
+            wave = await team.solve(size, first=asked, enough=settled if asked else None)
+            candidates += wave
             asked += size
             if not wave:
                 break  # the agent is down or a limit is reached; asking again would fail again
         return candidates
-
-    async def _settled(
-        self, new: Sequence[Candidate], *, before: Sequence[Candidate] = (), question: str, samples: int
-    ) -> bool:
-        found = (*before, *new)
-        if self.stopping.confidence is None or not found:
-            return False
-        votes = partial(self.fusion.votes, found, question)
-        return self.stopping.settled(await run_fusion(self.fusion, votes), samples - len(found))
 
 
 async def run_fusion(fusion: Fusion, decide: Callable[[], T]) -> T:
@@ -187,11 +182,3 @@ async def gather_or_cancel(first: Coroutine[Any, Any, T], second: Coroutine[Any,
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return one, two
-
-
-def _all_can_work(team: Team) -> bool:
-    try:
-        team.check(*(role for role in Role if role in team.cards))
-    except OdarError:
-        return False
-    return True

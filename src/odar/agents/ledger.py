@@ -164,13 +164,8 @@ class Ledger:
     ) -> Reply:
         """Send a request within the limits: reserve the most it can cost before, enter its real cost after.
 
-        Args:
-            step: what the request is for.
-            card: the model. Ask `affordable` first.
-            request: the request; its timeout is shortened to the time that is left.
-            read: everything the model is billed for reading.
-            ask: sends the request.
-            scoring: whether a text is scored instead of written.
+        Ask `affordable` first. `read` is everything the model is billed for reading. `ask` gets the request with
+        its timeout shortened to the time that is left. `scoring`: a text is scored instead of written.
 
         Raises:
             ProviderError: it failed; that is in the ledger too.

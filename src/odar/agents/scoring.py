@@ -33,15 +33,12 @@ from odar.types import Candidate, Path, Role, Step, Token, Verdict
 
 @dataclass(frozen=True, slots=True)
 class EnergyScorer:
-    """Measures the free energy of candidates, and counts the energies that were served.
-
-    Args:
-        varentropy_weight: λ in F = E + λ·V.
-        alignment: μ and σ by source.
-    """
+    """Measures the free energy of candidates, and counts the energies that were served."""
 
     varentropy_weight: float
+    """λ in F = E + λ·V."""
     alignment: ServedAlignment
+    """μ and σ by source."""
 
     def score(self, candidate: Candidate, team: Team, scorer: str = "") -> Candidate:
         """The candidate with its energy; `scorer` is the surrogate where its tokens are that one's."""
@@ -90,14 +87,7 @@ WRITES = 1
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """A model that scores what others wrote.
-
-    Args:
-        card: the model.
-        scorer: measures its scores.
-        fusion: says whether it is needed.
-        timeout_s: for each text.
-    """
+    """A model that scores what others wrote."""
 
     card: ModelCard
     scorer: EnergyScorer
@@ -169,16 +159,12 @@ class LLMJudge:
     """The slow model, asked which of the distinct candidates is best: one counted call under the question's limits.
 
     If it fails, the choice by similarity stands, and the trace says so.
-
-    Args:
-        fusion: says which candidates are free text, and which are the same.
-        prompt: asks for a number, or for an answer.
-        writes: whether it writes an answer instead of naming one.
     """
 
     fusion: Fusion
     prompt: Prompt
     writes: bool = False
+    """Whether it writes an answer instead of naming one."""
 
     @classmethod
     def of(cls, settings: Settings, fusion: Fusion) -> LLMJudge | None:
@@ -268,14 +254,7 @@ def named_place(text: str, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """How an engine decides between candidates.
-
-    Args:
-        fusion: the rule.
-        scorer: measures their free energies.
-        surrogate: scores the texts of models without log-probs.
-        llm: chooses among free-text answers on the Hard path.
-    """
+    """How an engine decides between candidates."""
 
     fusion: Fusion
     scorer: EnergyScorer

@@ -29,12 +29,7 @@ class State(StrEnum):
 
 
 class Breaker:
-    """The state of one upstream.
-
-    Args:
-        failures: number of consecutive failures that open it.
-        cooldown_s: seconds that it stays open at first.
-        clock: seconds, from any start.
+    """The state of one upstream: so many failures in a row open it, at first for `cooldown_s`.
 
     >>> now = 0.0
     >>> breaker = Breaker(failures=1, cooldown_s=10, clock=lambda: now)

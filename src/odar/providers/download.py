@@ -11,21 +11,24 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 from odar.errors import WeightsError
 from odar.providers.weights import OnMessage, OnProgress, Weights, WeightsFile, Wheel, sha256_of
 
 HUB = "https://huggingface.co"
 HUB_ANSWER_S = 5.0
-"""Longest wait for a connection to the hub, and for a next byte from it."""
+"""Longest wait for the hub, name resolution included, and for a next byte from it."""
 HUB_ATTEMPTS = 3
 SPARE_BYTES = 50_000_000
 """Free space that must remain."""
@@ -90,7 +93,7 @@ def _from_hub(weights: Weights, folder: Path, on_progress: OnProgress, on_messag
                 headers={"User-Agent": "odar", "Range": f"bytes={have}-"},
             )
             try:
-                with urllib.request.urlopen(request, timeout=HUB_ANSWER_S) as answer:  # noqa: S310 - HTTP, see above
+                with _open(request) as answer:
                     resumed = answer.status == 206
                     with part.open("ab" if resumed else "wb") as out:
                         have = have if resumed else 0
@@ -114,6 +117,21 @@ def _from_hub(weights: Weights, folder: Path, on_progress: OnProgress, on_messag
             raise SourceFailed(f"the hub broke off {HUB_ATTEMPTS} times at {have / 1e6:,.0f} MB")
         _accept(part, file, target, "the hub")
         done += file.size
+
+
+def _open(request: urllib.request.Request) -> Any:
+    """The response; TimeoutError if its headers do not arrive in time."""
+    answer: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(urllib.request.urlopen(request, timeout=HUB_ANSWER_S))  # noqa: S310 - HTTP, see above
+        except Exception as error:
+            answer.set_exception(error)
+
+    # A thread, because no socket timeout covers name resolution, redirects and several addresses together.
+    threading.Thread(target=run, daemon=True, name="odar-hub").start()
+    return answer.result(HUB_ANSWER_S)
 
 
 def _accept(part: Path, file: WeightsFile, target: Path, source: str) -> None:

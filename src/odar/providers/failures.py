@@ -79,20 +79,13 @@ class Failures:
         self, status: int, headers: Mapping[str, str], body: str, prompts: Sequence[str] = ()
     ) -> ProviderError:
         """The error behind an HTTP status that is not a success."""
-        body = self.redact(body)
-        code, said = explain(body)
-        refusal = self._refusal(f"HTTP {status}", status, code, said, retry_after(headers), body, prompts)
+        refusal = self._refusal(f"HTTP {status}", status, body, prompts, retry_after(headers))
         refusal.may_be_billed = status in _GAVE_UP
         return refusal
 
     def from_payload(self, payload: Mapping[str, Any], prompts: Sequence[str] = ()) -> ProviderError:
         """Return the error inside a response with a success status, such as one in the middle of a stream."""
-        body = self.redact(json.dumps(payload, ensure_ascii=False))
-        code, said = explain(body)
-        status = _STATUS_OF_TYPE.get(code or "")
-        if status is None and code is not None and code.isdecimal() and 400 <= int(code) < 600:
-            status = int(code)  # OpenRouter puts the status of the provider behind it there
-        return self._refusal("error in the answer", status, code, said, None, body, prompts)
+        return self._refusal("error in the answer", None, json.dumps(payload, ensure_ascii=False), prompts)
 
     def error(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **facts: Any) -> E:
         """An error without a status: no connection, one that broke off, or an answer that is not the protocol."""
@@ -105,15 +98,14 @@ class Failures:
         )
 
     def _refusal(
-        self,
-        what: str,
-        status: int | None,
-        code: str | None,
-        said: str,
-        wait: float | None,
-        body: str,
-        prompts: Sequence[str],
+        self, what: str, status: int | None, body: str, prompts: Sequence[str], wait: float | None = None
     ) -> ProviderError:
+        body = self.redact(body)
+        code, said = explain(body)
+        if status is None and code is not None:
+            # OpenRouter puts the status of the provider behind it there.
+            own = int(code) if len(code) == 3 and code.isdecimal() and code[0] in "45" else None
+            status = _STATUS_OF_TYPE.get(code, own)
         if quotes(said, prompts):
             said = "(upstream message withheld: it quotes the prompt)"
         message = f"{self.provider}: {what}{f' ({_short(code)})' if code else ''}"

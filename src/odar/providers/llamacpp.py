@@ -25,7 +25,7 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from odar.types import Token
 
@@ -351,17 +351,10 @@ class Engine:
         self._server = None
 
 
-class Forced(NamedTuple):
-    """The tokens of a text with their log-probabilities."""
+def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Event) -> tuple[tuple[Token, ...], int]:
+    """Make the model write `text` after `prompt`: its tokens with log-probabilities, and how many were cached.
 
-    tokens: tuple[Token, ...]
-    prompt: int
-    """Tokens before it."""
-    cached: int
-
-
-def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Event) -> Forced:
-    """Make the model write `text` after `prompt`, for the log-probabilities. Call on the engine's thread.
+    Call on the engine's thread.
 
     llama.cpp's server returns log-probabilities of generated tokens only (ggml-org/llama.cpp, issue 27174). A
     grammar that allows one token at each place makes it generate the text. The grammar acts on a copy of the
@@ -389,7 +382,7 @@ def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Even
         else:  # parts of characters, for which llama.cpp reports no log-probability
             tokens += [Token("", None)] * len(ids)
         written += ids
-    return Forced(tuple(tokens), len(prompt), cached or 0)
+    return tuple(tokens), cached or 0
 
 
 def _write(engine: Engine, prompt: list[int], ids: list[int], stop: threading.Event) -> tuple[list[float], int]:

@@ -113,9 +113,9 @@ class LocalProvider:
         """The text with its log-probabilities as the next turn; one decoding step a token."""
 
         def score(engine: Engine, prompt: list[int]) -> Reply:
-            forced = force(engine, prompt, text, cancelled)
-            usage = Usage(forced.prompt, forced.cached, len(forced.tokens), 0, 0, 0)
-            return Reply((Completion(text, forced.tokens),), usage, model=engine.settings.path.stem)
+            tokens, cached = force(engine, prompt, text, cancelled)
+            usage = Usage(len(prompt), cached, len(tokens), 0, 0, 0)
+            return Reply((Completion(text, tokens),), usage, model=engine.settings.path.stem)
 
         cancelled = threading.Event()
         return await self._run(request, cancelled, score)

@@ -92,13 +92,7 @@ def _basic_words(text: str) -> Iterator[str]:
 
 
 class Encoder:
-    """Turns texts into unit vectors.
-
-    Args:
-        tensors: the weights by name, as in the safetensors file.
-        pieces: the tokenizer.
-        heads: attention heads of each layer.
-    """
+    """Turns texts into unit vectors; `tensors` are the weights by their names in the safetensors file."""
 
     def __init__(self, tensors: Mapping[str, Floats], pieces: WordPieces, heads: int = _HEADS) -> None:
         self._pieces = pieces
