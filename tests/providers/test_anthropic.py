@@ -222,3 +222,4 @@ class TestStreaming:
 async def test_check(server: FaultServer, anthropic: AnthropicProvider) -> None:
     server.behave(faults.models(7))
     assert await anthropic.check() == "7 models"
+    assert server.requests[-1].path == "/v1/models?limit=1000"

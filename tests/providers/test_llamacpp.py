@@ -14,11 +14,11 @@ import pytest
 
 from odar.providers import llamacpp
 from odar.providers.llamacpp import (
-    CoreBudget,
     Engine,
     EngineSettings,
     StoppedError,
     idle_cores,
+    reserved_cores,
 )
 
 
@@ -34,13 +34,20 @@ def test_this_machine() -> None:
     assert 0 <= max(idle_cores(), 0) <= (os.cpu_count() or 1)
 
 
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llamacpp, "usable_cores", lambda: 2)
+    monkeypatch.setattr(llamacpp, "_cores", threading.Semaphore(2))
+
+
+@pytest.mark.usefixtures("two_cores")
 def test_models_whose_threads_do_not_fit_together_take_turns() -> None:
-    budget, running, most, lock = CoreBudget(2), 0, 0, threading.Lock()
+    running, most, lock = 0, 0, threading.Lock()
     inside, leave = threading.Event(), threading.Event()
 
     def work(threads: int) -> None:
         nonlocal running, most
-        with budget.reserve(threads, lambda: False):
+        with reserved_cores(threads, lambda: False):
             with lock:
                 running += threads
                 most = max(most, running)
@@ -56,17 +63,20 @@ def test_models_whose_threads_do_not_fit_together_take_turns() -> None:
     leave.set()
     for worker in workers:
         worker.join(10)
-    assert (most, budget._free) == (2, 2)
+    assert most == 2
 
 
+@pytest.mark.usefixtures("two_cores")
 def test_more_threads_than_cores_count_as_all_of_them() -> None:
-    budget = CoreBudget(2)
-    with budget.reserve(8, lambda: False):
-        assert budget._free == 0
-        with pytest.raises(StoppedError), budget.reserve(1, lambda: True):
-            raise AssertionError("no core was free")
-    with budget.reserve(1, lambda: True):  # free cores need no waiting
-        assert budget._free == 1
+    with (
+        reserved_cores(8, lambda: False),
+        pytest.raises(StoppedError),
+        reserved_cores(1, lambda: True),
+    ):
+        raise AssertionError("no core was free")
+    for _ in range(2):
+        with reserved_cores(2, lambda: True):  # free cores need no waiting
+            pass
 
 
 class FakeServer:

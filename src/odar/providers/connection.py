@@ -279,7 +279,9 @@ class Address(NamedTuple):
         >>> Address.parse("http://h:1/v1").request("POST", "/chat", {"x-a": "b"}, b"{}")
         b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n{}'
         """
-        target = self.path + _quoted(path) + (f"?{self.query}" if self.query else "")
+        target = self.path + _quoted(path)
+        if self.query:
+            target += f"{'&' if '?' in path else '?'}{self.query}"
         own = {"host": self.authority}
         if self.credentials and "authorization" not in headers:
             own["authorization"] = f"Basic {self.credentials}"
@@ -289,7 +291,7 @@ class Address(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _quoted(path: str) -> str:
-    return quote(path, safe=_SAFE)
+    return quote(path, safe=_SAFE + "?")
 
 
 @cache

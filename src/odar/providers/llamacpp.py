@@ -145,37 +145,29 @@ def _cpu_ticks() -> list[int]:
     return [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
 
 
-class CoreBudget:
-    """Cores shared by the models of this process: threads never outnumber them."""
+_cores = threading.Semaphore(usable_cores())
+_turn = threading.Lock()
 
-    def __init__(self, cores: int) -> None:
-        self._cores = self._free = cores
-        self._changed = threading.Condition()
 
-    @contextmanager
-    def reserve(self, threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
-        """Hold cores for so many threads; more threads than cores count as all of them.
+@contextmanager
+def reserved_cores(threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Hold cores for so many threads: those of all models in this process never outnumber them.
 
-        Raises:
-            StoppedError: `cancelled` became true while waiting.
-        """
-        wanted = min(threads, self._cores)
-        with self._changed:
-            while self._free < wanted:
-                if cancelled():
+    Raises:
+        StoppedError: `cancelled` became true while waiting.
+    """
+    wanted, held = min(threads, usable_cores()), 0
+    try:
+        with _turn:  # one waits at a time, so that two never hold a part each
+            while held < wanted:
+                if _cores.acquire(timeout=_WAIT_S):
+                    held += 1
+                elif cancelled():
                     raise StoppedError
-                self._changed.wait(_WAIT_S)
-            self._free -= wanted
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += wanted
-                self._changed.notify_all()
-
-
-core_budget = CoreBudget(usable_cores())
-"""Of this process."""
+        yield
+    finally:
+        for _ in range(held):
+            _cores.release()
 
 
 class Engine:
@@ -254,7 +246,7 @@ class Engine:
                 return True
             return False
 
-        with core_budget.reserve(self._threads, cancelled):
+        with reserved_cores(self._threads, cancelled):
             first = monotonic()
             refusal = self._server.handle_completions(dict(body), on_data)
         self._watch_rate(tokens, monotonic() - first)
