@@ -8,8 +8,7 @@ from typing import Any
 
 from odar.errors import ProviderError
 from odar.providers.base import Reply
-from odar.providers.failures import Failures
-from odar.providers.response import Collector, Response
+from odar.providers.response import Collector, Failures, Response
 
 
 class _Answer:

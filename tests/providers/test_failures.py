@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import ProviderError
-from odar.providers.failures import BODY_CHARS, Failures, explain, quotes, retry_after
+from odar.providers.response import BODY_CHARS, Failures, explain, quotes, retry_after
 from support.requests import KEY
 
 FAILURES = Failures("up", key_hint="set UP_API_KEY", secrets=(KEY,))

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from odar import errors
 from odar.gateway.records import Entry
 from odar.observer import outgoing_headers
-from odar.providers.failures import quotes
+from odar.providers.response import quotes
 
 Line = Mapping[str, Any]
 """Level, logger, message and further values by name; None is unknown."""

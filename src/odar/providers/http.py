@@ -18,8 +18,7 @@ from odar.formats import dump_json
 from odar.observer import outgoing_headers
 from odar.providers.base import CallDelta, Delta, OnDelta, Reply, Request
 from odar.providers.connection import Address, Broken, Connections, NotHttp, Unconnected
-from odar.providers.failures import Failures
-from odar.providers.response import Collector, Payload, Response, string
+from odar.providers.response import Collector, Failures, Payload, Response, string
 from odar.secrets import is_secret, secrets_in
 from odar.types import Usage
 
