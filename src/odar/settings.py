@@ -50,13 +50,9 @@ class AgentSettings:
     timeout_s: float = setting("timeout of one call, retries included", gt=0)
     stop: tuple[str, ...] = setting("strings that end an answer", ())
     fallbacks: tuple[str, ...] = setting(
-        "models to use, in this order, if the provider of `model` returns 429, fails or is unavailable, or if the "
-        'conversation is too long for it; model = ["a", "b"] sets them too',
-        (),
+        'models to use if `model` fails or is too short for the conversation; also model = ["a", "b"]', ()
     )
-    alternatives: tuple[str, ...] = setting(
-        "models to use instead for images, or where their scores are higher", ()
-    )
+    alternatives: tuple[str, ...] = setting("models to use for images, or where their scores are higher", ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,24 +66,13 @@ class RoutingSettings:
     tau2_by_expert: Mapping[str, float] = setting("tau2 of single experts, such as { math = 0.6 }", {}, ge=0, le=1)
     samples: int = setting("slow samples on the Hard path", ge=1, le=64)
     mode: str = setting(
-        "prior: route by the question alone; posterior: score the fast answer first, where that is possible",
-        choices=ROUTING_MODES,
+        "prior: route by the question alone; posterior: by the fast answer too", choices=ROUTING_MODES
     )
-    clearly_hard: float = setting(
-        "from this prior difficulty on, slow samples start without waiting for the fast answer", 0.85, ge=0, le=1
-    )
+    clearly_hard: float = setting("from this prior on, the fast answer is not waited for", 0.85, ge=0, le=1)
     target_calls: float | None = setting("target for the mean calls of a question; moves τ1 and τ2", None, ge=1)
-    target_cost_usd: float | None = setting(
-        "target for the mean cost of a question in US dollars; not together with target_calls", None, gt=0
-    )
-    learn: bool = setting(
-        "let feedback move τ1 and τ2 within the certified region (odar calibrate --at-most-worse)", False
-    )
-    second_opinion: bool = setting(
-        "ask the fast model twice where its answer is scored, and compare both: one more call; not with a target "
-        "of fewer than 3 calls",
-        False,
-    )
+    target_cost_usd: float | None = setting("target for the mean cost in US dollars, or target_calls", None, gt=0)
+    learn: bool = setting("let feedback move τ1 and τ2 within a certificate (calibrate --at-most-worse)", False)
+    second_opinion: bool = setting("compare two fast answers: one more call; from a target of 3 calls on", False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +92,15 @@ class FusionSettings:
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
     beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
     stop_confidence: float | None = setting(
-        "stop sampling when the leading answer stays ahead with this probability; none: take every sample",
-        None,
-        ge=0.5,
-        le=1,
+        "stop sampling when the leader stays ahead with this probability; none: never", None, ge=0.5, le=1
     )
     first_wave: int = setting("slow samples before sampling may first stop", 3, ge=1)
     surrogate: str = setting("model that scores the answers of models without log-probs; empty: no model", "")
     similarity: str = setting(
-        "how free text is compared: lexical, minilm (after `odar pull all-minilm-l6-v2`) or none", "lexical"
+        "how free text is compared: lexical, minilm (`odar pull all-minilm-l6-v2`), none", "lexical"
     )
     judge: str = setting(
-        "slow: on the Hard path the slow model chooses among free-text answers; one more call",
-        "",
-        choices=(Role.SLOW.value, ""),
+        "slow: the slow model chooses among free-text answers; one more call", "", choices=(Role.SLOW.value, "")
     )
     synthesis: bool = setting("the judge writes an answer from the candidates instead of choosing one", False)
 
@@ -129,10 +109,7 @@ class FusionSettings:
 class AlignmentSettings:
     """μ and σ of served traffic (SPEC 5.5)."""
 
-    running: bool = setting(
-        "use them for models without calibration, from 50 served candidates on, and report drift of the others",
-        True,
-    )
+    running: bool = setting("use them for models without calibration, and report drift of the others", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +119,7 @@ class LimitSettings:
     deadline_s: float = setting("seconds for the whole request", gt=0)
     max_calls: int | None = setting("maximum number of model calls", None, ge=1)
     max_cost_usd: float | None = setting("maximum cost in US dollars", None, ge=0)
-    continue_cut_off: bool = setting(
-        "if a reply ends at max_tokens before it states its answer, continue it once; one more call", True
-    )
+    continue_cut_off: bool = setting("continue a reply that ends before its answer once: one more call", True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,49 +146,28 @@ class GatewaySettings:
     host: str = setting("address to listen on; without keys only a loopback address", "127.0.0.1")
     port: int = setting("port to listen on; 0 takes a free one", 8088, ge=0, le=65535)
     require_keys: bool | None = setting(
-        "every request needs a key; none: only if a key exists, or if `host` is not a loopback address",
-        None,
+        "every request needs a key; none: if one exists or host is not loopback", None
     )
-    metrics_allow: tuple[str, ...] = setting(
-        "addresses and networks (10.1.2.3, 10.0.0.0/8) that may read /metrics without a key, besides this machine",
-        (),
-    )
-    cors_origins: tuple[str, ...] = setting(
-        "origins of web pages that may call the gateway from a browser, such as https://chat.example.com",
-        (),
-    )
+    metrics_allow: tuple[str, ...] = setting("networks (10.0.0.0/8) that may read /metrics without a key", ())
+    cors_origins: tuple[str, ...] = setting("origins of web pages (https://chat.example.com) that may call it", ())
     prompts: str = setting("prompt set for conversations; must not change the answer's form", "chat")
     max_tokens: int = setting("maximum length of an answer, in tokens, where the client sets none", 4096, ge=1)
-    reply_timeout_s: float = setting(
-        "minimum timeout of an agent's call, in seconds; replies to conversations can be long", 60.0, gt=0
-    )
+    reply_timeout_s: float = setting("minimum timeout of an agent's call, in seconds", 60.0, gt=0)
     max_in_flight: int = setting("maximum number of concurrent requests; more are refused with 429", 512, ge=1)
     max_body_mb: float = setting("maximum size of a request, in megabytes; images are the largest part", 32.0, gt=0)
-    image_urls: str = setting(
-        "image URLs that are passed on to providers, which fetch them: public, any or none",
-        "public",
-        choices=IMAGE_URLS,
-    )
+    image_urls: str = setting("image URLs that are passed on: public, any or none", "public", choices=IMAGE_URLS)
     body_timeout_s: float = setting("seconds a client has to send its request", 30.0, gt=0)
     header_timeout_s: float = setting("seconds a client has to send the headers of a request", 10.0, gt=0)
-    write_timeout_s: float = setting(
-        "seconds a client has to read what was sent before it is disconnected", 10.0, gt=0
-    )
-    max_connections_per_peer: int = setting(
-        "maximum number of connections from one address (IPv6: one /64); a reverse proxy is one address", 1024, ge=1
-    )
+    write_timeout_s: float = setting("seconds a client has to read what was sent", 10.0, gt=0)
+    max_connections_per_peer: int = setting("connections from one address (IPv6: one /64), at most", 1024, ge=1)
     stream_progress: bool = setting("stream drafts and progress as reasoning until the answer is chosen", True)
     keepalive_s: float = setting("seconds between keep-alive events in a stream that has no text yet", 5.0, gt=0)
     drain_s: float = setting("seconds that running requests have to finish after SIGTERM", 30.0, ge=0)
     notice_s: float = setting("seconds between /readyz returning 503 and closing the listening socket", 1.0, ge=0)
-    breaker_failures: int = setting(
-        "consecutive failures after which the circuit breaker of a provider opens", 5, ge=1
-    )
+    breaker_failures: int = setting("consecutive failures that open the circuit breaker of a provider", 5, ge=1)
     breaker_cooldown_s: float = setting("seconds that the circuit breaker stays open at first", 10.0, gt=0)
     sessions: int = setting(
-        "conversations that keep their model, remembered by this process; 0: route every request by itself",
-        10_000,
-        ge=0,
+        "conversations that keep their model; 0: every request is routed by itself", 10_000, ge=0
     )
     log_format: str = setting("format of log lines on standard error: text or json", "text", choices=LOG_FORMATS)
     log_requests: bool = setting("log a line for every question, without texts", True)
@@ -225,13 +179,8 @@ class StoreSettings:
 
     enabled: bool = setting("record a trace of every question", True)
     url: str | None = setting("a file, sqlite:///file or postgresql://…; none: a file in your data folder", None)
-    content: bool = setting(
-        "store questions, answers and tokens too; false: only lengths, features and figures", False
-    )
-    responses: bool = setting(
-        "store the conversations of /v1/responses, texts included, for clients that send previous_response_id",
-        False,
-    )
+    content: bool = setting("store questions, answers and tokens too, not only lengths and figures", False)
+    responses: bool = setting("store texts of /v1/responses, for clients that send previous_response_id", False)
     retention_days: int = setting("traces older than this are deleted; 0: keep all", 30, ge=0)
     flush_interval_s: float = setting("longest delay, in seconds, before traces are written", 0.5, gt=0, le=60)
 
@@ -240,9 +189,7 @@ class StoreSettings:
 class TelemetrySettings:
     """OpenTelemetry spans of every question; the standard OTEL_* variables say where they are sent."""
 
-    enabled: bool | None = setting(
-        "create spans; none: only if OTEL_EXPORTER_OTLP_ENDPOINT or a similar variable is set", None
-    )
+    enabled: bool | None = setting("create spans; none: if an OTEL_EXPORTER_OTLP_*ENDPOINT is set", None)
     propagate: bool = setting("send traceparent to providers, so that their spans belong to the same trace", True)
 
 
@@ -258,9 +205,7 @@ class ProviderSettings:
     client_cert: str = setting("PEM file of the certificate that identifies this client to the server", "")
     client_key: str = setting("PEM file of its private key; leave it out if client_cert holds it too", "")
     recordings: str = setting("for kind replay: the JSONL file of recorded replies", "")
-    forward: tuple[str, ...] = setting(
-        "further fields of gateway clients' requests to forward, such as top_k or chat_template_kwargs", ()
-    )
+    forward: tuple[str, ...] = setting("further fields of clients' requests to forward, such as top_k", ())
     requests_per_min: int | None = setting("maximum number of requests of a batch in any 60 seconds", None, ge=1)
     tokens_per_min: int | None = setting("maximum number of tokens of a batch in any 60 seconds", None, ge=1)
 
@@ -293,9 +238,7 @@ class ModelSettings:
     max_tokens_field: str = setting("name of the length limit in the request body", "max_tokens")
     drop: tuple[str, ...] = setting("fields of the request body that this model rejects", ())
     extra: Mapping[str, Any] = setting("further fields of the request body, sent unchanged", {})
-    efforts: tuple[str, ...] = setting(
-        "levels of reasoning effort that it supports, for clients of every protocol", ()
-    )
+    efforts: tuple[str, ...] = setting("levels of reasoning effort that it supports", ())
     scores: Mapping[str, float] = setting("measured accuracy by expert", {}, ge=0, le=1)
 
 
@@ -314,9 +257,7 @@ class Settings:
     limits: LimitSettings = field()
     retry: RetrySettings = field(default_factory=RetrySettings)
     local: LocalSettings = field(default_factory=LocalSettings)
-    calibration: str = setting(
-        "file with the parameters fitted by `odar calibrate`, or a shipped one: local, tiny", ""
-    )
+    calibration: str = setting("file of `odar calibrate`, or a shipped one: local, tiny", "")
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)

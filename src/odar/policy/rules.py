@@ -72,7 +72,7 @@ def free_energy_rule(ballot: Ballot) -> tuple[Array, ...]:
     """
     if np.isinf(ballot.beta):
         return _softmax(ballot.own, ballot), ballot.own
-    return _shares(_sums(ballot.skills * np.exp(_heights(ballot)[0]), ballot), ballot), ballot.own
+    return _votes(ballot.skills * np.exp(_heights(ballot)[0]), ballot), ballot.own
 
 
 def log_masses(ballot: Ballot) -> Array:
@@ -87,7 +87,7 @@ def log_masses(ballot: Ballot) -> Array:
         return np.asarray(np.where(s == 1.0, ballot.own[..., None, :], -np.inf).max(axis=-1))
     heights, top = _heights(ballot)
     with np.errstate(divide="ignore"):  # log 0 = −∞: a model of no skill, or a candidate that is absent
-        return np.asarray(top + np.log(np.einsum("...ij,...j->...i", s, ballot.skills * np.exp(heights))))
+        return np.asarray(top + np.log(_sums(s, ballot.skills * np.exp(heights))))
 
 
 def answer_energies(ballot: Ballot) -> Array:
@@ -104,7 +104,7 @@ def answer_energies(ballot: Ballot) -> Array:
 
 def majority(ballot: Ballot) -> tuple[Array, ...]:
     """The answer most candidates gave, or the most similar to the others; ties by the lowest free energy."""
-    return _shares(_sums(np.ones(ballot.groups.shape), ballot), ballot), ballot.own
+    return _votes(np.ones(ballot.groups.shape), ballot), ballot.own
 
 
 def max_confidence(ballot: Ballot) -> tuple[Array, ...]:
@@ -120,7 +120,7 @@ def mean_logprob(ballot: Ballot) -> tuple[Array, ...]:
 
 def deepconf(ballot: Ballot) -> tuple[Array, ...]:
     """Votes weighted by confidence where it was lowest, after DeepConf."""
-    return _shares(_sums(np.exp(ballot.lowest_window), ballot), ballot), ballot.lowest_window
+    return _votes(np.exp(ballot.lowest_window), ballot), ballot.lowest_window
 
 
 RULES: Registry[Rule] = Registry(
@@ -165,17 +165,20 @@ def _heights(ballot: Ballot) -> tuple[Array, Array]:
     return scaled - top, top
 
 
-def _sums(weights: Array, ballot: Ballot) -> Array:
-    """Each candidate gets Σ s·weight over all candidates; sums that differ by rounding alone are equal."""
-    sums = np.einsum("...ij,...j->...i", _overlaps(ballot), np.where(ballot.present, weights, 0.0))
+def _sums(s: Array, weights: Array) -> Array:
+    """Σ s·weight over all candidates, for each of them."""
+    return np.asarray(np.einsum("...ij,...j->...i", s, weights))
+
+
+def _votes(weights: Array, ballot: Ballot) -> Array:
+    """The share of weight that each candidate's answer carries, given the candidates' own weights."""
+    s = _overlaps(ballot)
+    sums = _sums(s, np.where(ballot.present, weights, 0.0))
     most = sums.max(axis=-1, keepdims=True)
-    return np.asarray(np.where(sums >= most * (1 - TIE), most, sums))
-
-
-def _shares(weights: Array, ballot: Ballot) -> Array:
-    """Scaled so that the answers' weights sum to 1; members of a group all carry the group's."""
-    members = np.maximum(same_answer(ballot.groups).sum(axis=-1), 1.0)
-    return np.asarray(weights / (weights / members).sum(axis=-1, keepdims=True))
+    sums = np.where(sums >= most * (1 - TIE), most, sums)
+    # The answers' weights sum to 1; members of a group all carry the group's.
+    members = (s if ballot.similarity is None else same_answer(ballot.groups)).sum(axis=-1)
+    return np.asarray(sums / (sums / np.maximum(members, 1.0)).sum(axis=-1, keepdims=True))
 
 
 def _softmax(values: Array, ballot: Ballot) -> Array:

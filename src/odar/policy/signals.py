@@ -89,17 +89,9 @@ class SignalArrays:
     @classmethod
     def of(cls, answers: Sequence[AnswerSignals]) -> SignalArrays:
         """One row per answer."""
-
-        def column(name: str) -> Array:
-            values = (getattr(answer, name) for answer in answers)
-            return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
-
-        return cls(
-            kind=np.array([answer.kind.value for answer in answers], dtype="<U9"),
-            stated=np.array([answer.stated for answer in answers], dtype=bool),
-            finished=np.array([answer.finished for answer in answers], dtype=bool),
-            **{name: column(name) for name in ("prior", "length", "mean_logprob", "answer_logprob", "agreement")},
-        )
+        kinds: dict[str, Any] = {"kind": "<U9", "stated": bool, "finished": bool}  # None becomes NaN in the others
+        columns = {each.name: [getattr(answer, each.name) for answer in answers] for each in fields(cls)}
+        return cls(**{n: np.array(values, dtype=kinds.get(n, np.float64)) for n, values in columns.items()})
 
     def __len__(self) -> int:
         return len(self.prior)
