@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from odar.dashboard.files import HEADERS, INDEX, POLICY, files
+from odar.gateway.dashboard import HEADERS, INDEX, POLICY, files
 from support.dashboard import board
 
 SCRIPTS = sorted(name for name in files() if name.endswith(".js"))
@@ -76,7 +76,7 @@ def test_a_file_of_no_known_type_is_not_served(tmp_path, monkeypatch):
     (tmp_path / "static").mkdir()
     for name in ("main.js", "main.js~", ".DS_Store", "notes", "key.pem"):
         (tmp_path / "static" / name).write_text("x")
-    monkeypatch.setattr("odar.dashboard.files.resources.files", lambda package: tmp_path)
+    monkeypatch.setattr("odar.gateway.dashboard.resources.files", lambda package: tmp_path)
     found = files.__wrapped__()  # without the memory of those that were read before
     assert list(found) == ["main.js"]
     assert found["main.js"].media_type == "text/javascript; charset=utf-8"

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
-from collections.abc import Awaitable, Iterator, Mapping
-from typing import Annotated, Any
+import hashlib
+from collections.abc import Awaitable, Mapping
+from functools import cache
+from importlib import resources
+from itertools import chain
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
@@ -20,8 +23,6 @@ from starlette.routing import Route
 
 from odar import __version__
 from odar.agents.prompts import load_prompts
-from odar.catalogue import ModelCard
-from odar.dashboard.files import HEADERS, INDEX, files
 from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json
 from odar.gateway.chat import ChatStream, read_chat
@@ -31,13 +32,42 @@ from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
 from odar.gateway.exchange import JsonResponse
 from odar.gateway.fields import convert
 from odar.gateway.service import Service
-from odar.store.keys import Key
-from odar.store.overview import STEPS, warnings_of
-from odar.store.record import MARKS, PATHS, STATUSES, UNMARKED, Cursor, Filter, Record, to_document
+from odar.store.overview import warnings_of
+from odar.store.record import Cursor, Filter, Record, to_document
 from odar.store.store import Store
 from odar.types import Answer, Role, Step
 
 API = "/dashboard/api"
+INDEX = "index.html"
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",  # a string can never become markup, not even by our own mistake
+        "trusted-types 'none'",
+    )
+)
+"""What the page may do: run and load its own files, ask its own server, and nothing else."""
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",  # revalidate each time, so that an upgrade shows at once
+}
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
 _PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -55,6 +85,30 @@ def dashboard_routes(service: Service) -> list[Route]:
         Route(API + "/ask", Endpoint(service, PLAYGROUND), methods=["POST"]),
         Route("/dashboard/{name}", _file),
     ]
+
+
+class File(NamedTuple):
+    """One file as it is served."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def files() -> dict[str, File]:
+    """Every file by name. A name that is not a key here is not served: no path is ever made from a request.
+
+    >>> files()["index.html"].media_type
+    'text/html; charset=utf-8'
+    """
+    found = {}
+    for entry in resources.files("odar.dashboard").joinpath("static").iterdir():
+        kind = _TYPES.get(entry.name.rpartition(".")[2])
+        if kind is not None:
+            body = entry.read_bytes()
+            found[entry.name] = File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+    return found
 
 
 async def _file(request: Request) -> Response:
@@ -77,26 +131,24 @@ class _Data:
 
     async def session(self, request: Request) -> Response:
         """The key of the request, and the settings of this server."""
-        grant = self._identify(request)
-        settings, routing = self._service.settings, self._service.settings.routing
-        key = None if grant is None else {"id": grant.id, "name": grant.name, "admin": grant.admin}
+        key, settings = self._service.access.identify(request.scope), self._service.settings
         return _private(
             {
                 "version": __version__,
                 "profile": settings.profile,
-                "key": key,
+                "key": None if key is None else {"id": key.id, "name": key.name, "admin": key.admin},
                 "recording": settings.store.enabled and self._service.store is not None,
                 "content": settings.store.content,
                 "retention_days": settings.store.retention_days,
-                "routing": dataclasses.asdict(routing),
+                "routing": dataclasses.asdict(settings.routing),
                 "fusion": {"rule": settings.fusion.rule, "lambda": settings.fusion.varentropy_weight},
             }
         )
 
     async def overview(self, request: Request) -> Response:
         """Sums and distributions over the traces that match."""
-        traces, wanted = self._scope(request)
-        found = await _read(traces.overview(wanted, read_step(request.query_params)))
+        traces, wanted, query = self._scope(request)
+        found = await _read(traces.overview(wanted, query.step))
         rows = [dataclasses.asdict(row) for row in self._service.odar.targets.report()]
         problems = await asyncio.to_thread(self._service.odar.certificate_problems)
         own = None if wanted.key is None else f"key {wanted.key}"
@@ -113,14 +165,13 @@ class _Data:
 
     async def page(self, request: Request) -> Response:
         """A list of traces, newest first, and the cursor of the next."""
-        traces, wanted = self._scope(request)
-        params = request.query_params
-        page = await _read(traces.page(wanted, read_cursor(params), read_limit(params)))
+        traces, wanted, query = self._scope(request)
+        page = await _read(traces.page(wanted, query.cursor(), query.limit))
         return _private({"traces": page.traces, "next": None if page.next is None else str(page.next)})
 
     async def trace(self, request: Request) -> Response:
         """One trace with its document; a trace of another key is reported as unknown."""
-        traces, wanted = self._scope(request)
+        traces, wanted, _ = self._scope(request)
         trace_id = request.path_params["id"]
         found = await _read(traces.get(trace_id), trace_id)
         if wanted.key is not None and found["key_id"] != wanted.key:
@@ -129,29 +180,24 @@ class _Data:
 
     async def export(self, request: Request) -> Response:
         """Every trace that matches, as JSONL, read while it is sent."""
-        traces, wanted = self._scope(request)
-        lines = _lines(traces.export(wanted))
+        traces, wanted, _ = self._scope(request)
+        lines = (dump_json(trace) + b"\n" for trace in traces.export(wanted))
         first = await _read(asyncio.to_thread(next, lines, b""))  # an error is reported before the response starts
         headers = {**_PRIVATE, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
-        return StreamingResponse(_chain(first, lines), headers=headers, media_type="application/jsonl")
+        return StreamingResponse(chain([first], lines), headers=headers, media_type="application/jsonl")
 
     async def models(self, request: Request) -> Response:
         """Every configured model."""
-        self._identify(request)
+        self._service.access.identify(request.scope)
         return _private(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
 
-    def _identify(self, request: Request) -> Key | None:
-        return self._service.access.identify(request.scope)
-
-    def _scope(self, request: Request) -> tuple[Store, Filter]:
-        """The store, and a filter of the traces that may be read."""
-        grant = self._identify(request)
+    def _scope(self, request: Request) -> tuple[Store, Filter, TraceQuery]:
+        """The store, a filter of the traces that may be read, and the other parameters."""
+        key = self._service.access.identify(request.scope)
         if self._service.store is None:
             raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
-        wanted = read_filter(request.query_params)
-        if grant is not None and not grant.admin:
-            wanted = dataclasses.replace(wanted, key=grant.id)
-        return self._service.store, wanted
+        query = TraceQuery.read(request.query_params)
+        return self._service.store, query.filter(None if key is None or key.admin else key.id), query
 
 
 async def _read(work: Awaitable[Any], trace_id: str = "") -> Any:
@@ -170,103 +216,60 @@ def _unknown(trace_id: str) -> ApiError:
     return ApiError(404, f"there is no trace {trace_id[:64]!r} that this key may see", "trace_not_found", "id")
 
 
-def _lines(traces: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    return (dump_json(trace) + b"\n" for trace in traces)
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
-
-
 def _private(value: Any) -> Response:
     """A JSON response that must not be cached."""
     return JsonResponse(value, headers=_PRIVATE)
 
 
-MOST = 200
-"""Traces per page, at most."""
-_LONGEST = 200
-"""Characters of a parameter, at most."""
-
-Params = Mapping[str, str]
+Text = Annotated[str, Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
+Number = Annotated[float, Meta(ge=-1e300, le=1e300)]  # neither infinite nor NaN
 
 
-def read_filter(params: Params) -> Filter:
-    """Which traces; an empty parameter is one that was left out.
+class TraceQuery(Struct):
+    """Parameters of a request for traces; those of `Filter` have the same names there."""
 
-    >>> read_filter({"path": "hard", "degraded": "true", "model": ""})
-    Filter(since=None, until=None, path='hard', status=None, degraded=True, model=None, key=None, min_cost=None, \
-max_cost=None, min_difficulty=None, max_difficulty=None, id=None, feedback=None, text=None)
-    """
-    degraded = _choice(params, "degraded", ("true", "false"))
-    return Filter(
-        since=_text(params, "since"),
-        until=_text(params, "until"),
-        path=_choice(params, "path", PATHS),
-        status=_choice(params, "status", STATUSES),
-        degraded=None if degraded is None else degraded == "true",
-        model=_text(params, "model"),
-        key=_text(params, "key"),
-        min_cost=_number(params, "min_cost"),
-        max_cost=_number(params, "max_cost"),
-        min_difficulty=_number(params, "min_difficulty"),
-        max_difficulty=_number(params, "max_difficulty"),
-        id=_text(params, "id"),
-        feedback=_choice(params, "feedback", (*MARKS, UNMARKED)),
-        text=_text(params, "text"),
-    )
-
-
-def read_cursor(params: Params) -> Cursor | None:
-    """Where the page begins."""
-    text = _text(params, "after")
-    try:
-        return None if text is None else Cursor.parse(text)
-    except InputError as error:
-        raise bad_field("after", str(error)) from None
-
-
-def read_limit(params: Params) -> int:
-    """How many traces."""
-    text = _text(params, "limit") or "50"
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST:
-        return int(text)
-    raise bad_field("limit", f"{text!r} is not a whole number from 1 to {MOST}")
-
-
-def read_step(params: Params) -> str:
+    since: Text | None = None
+    until: Text | None = None
+    path: Literal["simple", "medium", "hard", "direct"] | None = None
+    status: Literal["ok", "error", "cancelled"] | None = None
+    degraded: bool | None = None
+    model: Text | None = None
+    key: Text | None = None
+    min_cost: Number | None = None
+    max_cost: Number | None = None
+    min_difficulty: Number | None = None
+    max_difficulty: Number | None = None
+    id: Text | None = None
+    feedback: Literal["right", "wrong", "none"] | None = None
+    text: Text | None = None
+    after: Text | None = None
+    """Where the page begins: the cursor that the page before it gave."""
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    """Traces per page."""
+    step: Literal["day", "hour", "minute"] = "day"
     """How fine the time series is."""
-    return _choice(params, "step", tuple(STEPS)) or "day"
+
+    @classmethod
+    def read(cls, params: Mapping[str, str]) -> Self:
+        """Read the parameters; an empty one counts as left out."""
+        return convert({name: value for name, value in params.items() if value}, cls, strict=False)
+
+    def filter(self, key_id: str | None = None) -> Filter:
+        """Which traces; `key_id` limits them to those of one key."""
+        wanted = Filter(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Filter)})
+        return wanted if key_id is None else dataclasses.replace(wanted, key=key_id)
+
+    def cursor(self) -> Cursor | None:
+        """Where the page begins."""
+        try:
+            return None if self.after is None else Cursor.parse(self.after)
+        except InputError as error:
+            raise bad_field("after", str(error)) from None
 
 
-def _text(params: Params, name: str) -> str | None:
-    value = params.get(name, "")
-    if len(value) > _LONGEST:
-        raise bad_field(name, f"has {len(value)} characters; at most {_LONGEST} make sense")
-    if "\0" in value:
-        raise bad_field(name, "holds a NUL character")
-    return value or None
-
-
-def _choice(params: Params, name: str, allowed: tuple[str, ...]) -> str | None:
-    value = _text(params, name)
-    if value is None or value in allowed:
-        return value
-    raise bad_field(name, f"{value!r} is not one of: {', '.join(allowed)}")
-
-
-def _number(params: Params, name: str) -> float | None:
-    value = _text(params, name)
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise bad_field(name, f"{value!r} is not a number")
-    return number
+_CARD_FIELDS = (
+    "name", "provider", "id", "context", "images", "logprobs", "n", "price", "price_date", "scores",
+)  # fmt: skip
 
 
 def report_models(service: Service) -> dict[str, Any]:
@@ -278,33 +281,22 @@ def report_models(service: Service) -> dict[str, Any]:
             agents.setdefault(name, []).append({"agent": role.value, "default": place == 0})
     names = dict.fromkeys([*agents, *settings.models])
     drift = [dataclasses.asdict(row) for row in service.odar.alignment_report()]
+    cards = [dataclasses.asdict(settings.card(name)) for name in names]
     return {
         "models": [
-            _card(settings.card(name))
+            {field: card[field] for field in _CARD_FIELDS}
             | {
                 "agents": agents.get(name, []),
                 "usable": service.usable(name),
                 "statistics": _statistics(service, name),
                 "drift": [row for row in drift if row["model"] == name],
             }
-            for name in names
+            for name, card in zip(names, cards, strict=True)
         ],
-        "breakers": _breakers(service),
-    }
-
-
-def _card(card: ModelCard) -> dict[str, Any]:
-    return {
-        "name": card.name,
-        "provider": card.provider,
-        "id": card.id,
-        "context": card.context,
-        "images": card.images,
-        "logprobs": card.logprobs,
-        "n": card.n,
-        "price": None if card.price is None else dataclasses.asdict(card.price),
-        "price_date": card.price_date,
-        "scores": dict(card.scores),
+        "breakers": {  # a provider that has not been used yet has none
+            name: {"state": breaker.state.value, "failures": breaker.failures, "retry_s": breaker.waiting()}
+            for name, breaker in service.breakers.items()
+        },
     }
 
 
@@ -321,14 +313,6 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
         for source, known in odar.calibration.statistics.entries.items()
         if source.model == model
     ]
-
-
-def _breakers(service: Service) -> dict[str, dict[str, Any]]:
-    """By provider; a provider that has not been used yet has no breaker."""
-    return {
-        name: {"state": breaker.state.value, "failures": breaker.failures, "retry_s": breaker.waiting()}
-        for name, breaker in service.breakers.items()
-    }
 
 
 class Question(Struct, forbid_unknown_fields=True):

@@ -111,7 +111,7 @@ function filters(wanted, session, changed) {
     placeholder: session.content ? "Search texts or a trace id  ( / )" : "Find by the beginning of an id  ( / )",
     onchange: () => changed({ q: text.value.trim() }) });
   const choose = (name, label, choices) => select(label, choices, wanted[name], (value) => changed({ [name]: value }));
-  const bound = (name, label) => h("input", { type: "number", min: "0", max: "1", step: "0.05", value: wanted[name], "aria-label": label, placeholder: name.startsWith("min") ? "0" : "1", onchange: (event) => changed({ [name]: event.target.value }) });
+  const bound = (name, label) => h("input", { type: "number", min: "0", max: "1", step: "0.05", value: wanted[name], "aria-label": label, placeholder: name.startsWith("min") ? "0" : "1", onchange: (event) => changed({ [name]: event.target.value && String(Number(event.target.value)) }) });
   const models = choose("model", "Model", [["", "Model"], ...(wanted.model ? [[wanted.model, wanted.model]] : [])]);
   fillModels(models, wanted.model);
   return h("form", { class: "filters", role: "search", onsubmit: (event) => { event.preventDefault(); changed({ q: text.value.trim() }); } },
