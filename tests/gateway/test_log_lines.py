@@ -41,15 +41,15 @@ def test_a_line_is_one_line_whatever_it_holds(message, name, model):
 
 
 def test_text_for_people_cannot_be_forged():
-    asked = entry(model='m"\n2026 INFO forged', status=500, error="E: two words", query=Query("q"))
-    (line,) = as_text({"time": 0.0, **request_line(asked, content=True)}).splitlines()
+    asked = entry(model='m"\n2026 INFO forged', status=502, error="ProviderError: two words", query=Query("q"))
+    (line,) = as_text(request_line(asked)).splitlines()
     assert ' model="m\\"\\n2026 INFO forged" ' in line
     assert " ERROR odar.request request request_id=" in line
-    assert line.endswith('error="E: two words"')
+    assert line.endswith('error="ProviderError: two words"')
 
 
 def test_what_is_unknown_is_left_out_of_text_and_null_in_json():
-    line = {"time": 0.0, **request_line(entry(stream=True), content=False)}
+    line = request_line(entry(stream=True))
     assert " key_id=" not in as_text(line)
     assert " stream=true " in as_text(line)
     assert json.loads(as_json(line))["key_id"] is None
@@ -66,28 +66,19 @@ def test_what_is_unknown_is_left_out_of_text_and_null_in_json():
 )
 def test_an_error_is_told_in_full_only_where_the_words_are_ours(status, error, said):
     asked = entry(status=status, error=error, query=Query(WORDS))
-    assert request_line(asked, content=False)["error"] == said
-    assert request_line(asked, content=True)["error"] == error
-
-
-def test_a_model_that_answered_nothing_may_have_any_name():
-    assert request_line(entry(model=WORDS), content=False)["model"] is None
-    assert request_line(entry(model="x" * 300), content=True)["model"] == "x" * 100
+    assert request_line(asked)["error"] == said
 
 
 def test_a_failure_names_its_kind_and_place_and_what_came_before():
     error = RuntimeError(WORDS)
     error.__cause__ = KeyError(WORDS)
-    line = record_line(failure(raised(error)), {"request_id": "r"}, content=False)
+    line = record_line(failure(raised(error)))
     assert line["exception"].startswith("RuntimeError at ")
     assert "test_log_lines.py" in line["exception"]
     assert line["exception"].endswith("; after KeyError at no frame")
-    assert (line["level"], line["logger"], line["request_id"]) == ("error", "odar.x", "r")
+    assert (line["level"], line["logger"]) == ("error", "odar.x")
     assert WORDS not in json.dumps(line)
-    told = record_line(failure(raised(error)), {}, content=True)
-    assert WORDS in told["exception"]
 
 
 def test_only_the_first_line_of_a_message_is_ours():
-    assert record_line(failure(None, f"failed\n{WORDS}"), {}, content=False)["message"] == "failed"
-    assert record_line(failure(None, f"failed\n{WORDS}"), {}, content=True)["message"].endswith(WORDS)
+    assert record_line(failure(None, f"failed\n{WORDS}"))["message"] == "failed"

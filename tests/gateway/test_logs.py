@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from odar.config import load_settings
-from odar.gateway.logs import CURRENT, MOST_LINES, Ids, Logs, to_descriptor
+from odar.gateway.logs import CURRENT, MOST_LINES, Logs, to_descriptor
 from support import fault_server as faults
 from support.entries import entry
 from support.gateway import turn
@@ -87,7 +87,7 @@ async def test_refusals_say_what_kind_and_quote_nobody(start, up, slow):
         server.behave(faults.status(500, message=f"cannot answer {SECRET}"))
     await live.post(CHAT, {"model": "odar", "messages": turn(f"Tell me about {SECRET}")}, headers=key)
     unknown, bad, failed = page.lines()
-    assert (unknown["status"], unknown["error"], unknown["model"]) == (404, "ApiError", None)
+    assert (unknown["status"], unknown["error"], unknown["model"]) == (404, "ApiError", "other")
     assert bad["status"] == 400
     assert (failed["status"], failed["level"]) == (500, "error")
     assert failed["error"].startswith("AllAgentsFailed")
@@ -142,7 +142,7 @@ def quiet_root():
 def test_lines_of_other_loggers():
     page = Page()
     page.logs.install()
-    CURRENT.set(Ids("r", "t"))
+    CURRENT.set({"request_id": "r", "trace_id": "t"})
     logging.getLogger("uvicorn.error").warning("careful\n%s", SECRET)
     logging.getLogger("uvicorn.error").info("not worth a line")
     warnings.showwarning("old", DeprecationWarning, "old.py", 1)

@@ -60,12 +60,7 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     if in_text:
         announce_profile(settings)
     fetch_weights(settings, quiet=not in_text)  # before the first request
-    logs = Logs(
-        to_descriptor(sys.stderr.fileno()),
-        gateway.log_format,
-        requests=gateway.log_requests,
-        content=settings.store.content,
-    )
+    logs = Logs(to_descriptor(sys.stderr.fileno()), gateway.log_format, requests=gateway.log_requests)
     logs.install()
 
     def announce(line: str) -> None:

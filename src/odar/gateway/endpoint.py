@@ -22,7 +22,7 @@ from odar.gateway.chat_request import ChatRequest, check_addresses, with_headers
 from odar.gateway.errors import CUT_OFF, INTERNAL, ApiError, api_error_of, bad_field
 from odar.gateway.exchange import JSON, ClientLeft, Exchange, Listening, Receive, Scope, Send
 from odar.gateway.fields import check_parts, check_values, estimated_tokens, read_json
-from odar.gateway.logs import CURRENT, Ids
+from odar.gateway.logs import CURRENT
 from odar.gateway.records import CLIENT_LEFT, Entry
 from odar.gateway.reply import AlreadyReported, EventStream, EventWriter, answer_headers
 from odar.gateway.reservations import bill, rate_headers, reserve, settle, with_length
@@ -95,7 +95,8 @@ class Endpoint:
         """Answer one request, whatever it is."""
         trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
-        CURRENT.set(Ids(state.exchange.request_id, trace_id))  # the server gives each request a context of its own
+        # the server gives each request a context of its own
+        CURRENT.set({"request_id": state.exchange.request_id, "trace_id": trace_id})
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)

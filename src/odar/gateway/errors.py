@@ -114,8 +114,7 @@ def api_error_of(error: BaseException) -> ApiError:
 
 def operator_fault(error: OdarError) -> ApiError:
     """A fault that only the operator can mend: the client gets a reference, the log has the text."""
-    ids = CURRENT.get()
-    reference = ids.trace_id if ids is not None else uuid.uuid4().hex
+    reference = (CURRENT.get() or {}).get("trace_id") or uuid.uuid4().hex
     LOG.error("reference %s: %s: %s", reference, type(error).__name__, one_line(error))
     message = f"the gateway is not able to answer this; tell its operator the reference {reference}"
     return ApiError(503, message, "unavailable")

@@ -1,7 +1,7 @@
 """Log lines of questions and failures, as text or JSON, and the thread that writes them.
 
-No line contains a prompt, an answer or a key, unless `store.content = true`. If standard error is read too slowly,
-or not at all, no request is delayed: lines are dropped and counted.
+No line contains a prompt, an answer or a key. If standard error is read too slowly, or not at all, no request is
+delayed: lines are dropped and counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from odar import errors
 from odar.gateway.records import Entry
@@ -25,16 +25,33 @@ from odar.observer import outgoing_headers
 from odar.providers.response import quotes
 
 Line = Mapping[str, Any]
-"""Level, logger, message and further values by name; None is unknown."""
+"""Time, level, logger, message and further values by name; None is unknown."""
+MOST_LINES = 10_000
+"""Lines in the queue; further ones are dropped and counted."""
+CURRENT: ContextVar[Mapping[str, str] | None] = ContextVar("odar_request", default=None)
+"""`request_id` and `trace_id` of the request that is being answered; all its lines contain them."""
+_PAUSE_S = 0.1
+_CLOSE_S = 2.0
 _HEAD = ("time", "level", "logger", "message")
 _BARE = re.compile(r"[^\s\"'=\\]+")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"ApiError"}
 """Errors whose messages are written in this package and contain neither keys nor prompts."""
 
 
-def request_line(entry: Entry, *, content: bool) -> Line:
-    """The line of one question; with `content` it may quote the client."""
+def request_id(sent: bytes | None, made: str) -> str:
+    """The client's id of its request if it can be logged, else `made`.
+
+    >>> request_id(b"req-1", "made"), request_id(b"a b\\n", "made"), request_id(None, "made")
+    ('req-1', 'made', 'made')
+    """
+    return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else made
+
+
+def request_line(entry: Entry) -> Line:
+    """The line of one question."""
     line: dict[str, Any] = {
+        "time": time.time(),
         "level": "info" if entry.status < 500 else "error",
         "logger": "odar.request",
         "message": "request",
@@ -42,7 +59,7 @@ def request_line(entry: Entry, *, content: bool) -> Line:
         "trace_id": entry.trace_id,
         "key_id": entry.key_id,
         "endpoint": entry.endpoint,
-        "model": entry.model[:100] if entry.trace or content else None,  # else it may be any text
+        "model": entry.model or None,
         "path": entry.decision.path.value if entry.decision else None,
         "status": entry.status,
         "seconds": round(entry.seconds, 4),
@@ -53,25 +70,37 @@ def request_line(entry: Entry, *, content: bool) -> Line:
     if entry.trace and entry.trace.degradations:
         line["degraded"] = True
     if entry.error is not None:
-        line["error"] = entry.error if content else _without_quotes(entry.error, entry)
+        # In full only if ODAR wrote it: a client's error may quote the client, an upstream's the prompt.
+        texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
+        kind = entry.error.partition(":")[0]
+        ours = entry.status >= 500 and kind in _OURS and not quotes(entry.error, texts)
+        line["error"] = entry.error if ours else kind
     if headers := outgoing_headers():
         line["traceparent"] = headers.get("traceparent")
     return line
 
 
-def record_line(record: logging.LogRecord, shared: Mapping[str, str], *, content: bool) -> Line:
-    """A line for a record of the logging module; `shared` holds the ids of its request."""
-    message = record.getMessage()
-    line = {
+def record_line(record: logging.LogRecord) -> Line:
+    """A line for a record of the logging module."""
+    line: dict[str, Any] = {
+        "time": record.created,
         "level": record.levelname.lower(),
         "logger": record.name,
-        # The text of a failure comes after the first line and may quote a user.
-        "message": message if content else message.partition("\n")[0],
-        **shared,
+        "message": record.getMessage().partition("\n")[0],  # the text of a failure follows, and may quote a user
+        **(CURRENT.get() or {}),
     }
     if record.exc_info and record.exc_info[1] is not None:
-        line["exception"] = _exception(record.exc_info[1], content=content)
+        line["exception"] = _exception(record.exc_info[1])
     return line
+
+
+def _exception(error: BaseException) -> str:
+    """Type and frames of an exception, innermost first, without its message, which may quote a user."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    places = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    cause = error.__cause__ or error.__context__
+    behind = f"; after {_exception(cause)}" if cause is not None else ""
+    return f"{type(error).__name__} at {places or 'no frame'}{behind}"
 
 
 def as_json(line: Line) -> str:
@@ -91,13 +120,6 @@ def as_text(line: Line) -> str:
     return f"{_clock(line['time'])} {line['level'].upper()} {line['logger']} {said}{rest}\n"
 
 
-def _without_quotes(error: str, entry: Entry) -> str:
-    """The error, in full only if ODAR wrote it: a client's error may quote the client, an upstream's the prompt."""
-    texts = [message.text for message in entry.query.messages if message.text] if entry.query else []
-    kind = error.partition(":")[0]
-    return kind if entry.status < 500 or kind not in _OURS or quotes(error, texts) else error
-
-
 def _value(value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if _BARE.fullmatch(text) and text.isprintable() else json.dumps(text, ensure_ascii=True)
@@ -105,44 +127,6 @@ def _value(value: Any) -> str:
 
 def _clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _exception(error: BaseException, *, content: bool) -> str:
-    """Type and frames of an exception, innermost first; its message, which may quote a user, only with content."""
-    if content:
-        return "".join(traceback.format_exception(error))
-    frames = reversed(traceback.extract_tb(error.__traceback__))
-    places = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-    cause = error.__cause__ or error.__context__
-    behind = f"; after {_exception(cause, content=False)}" if cause is not None else ""
-    return f"{type(error).__name__} at {places or 'no frame'}{behind}"
-
-
-MOST_LINES = 10_000
-"""Lines in the queue; further ones are dropped and counted."""
-_PAUSE_S = 0.1
-_CLOSE_S = 2.0
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-
-
-class Ids(NamedTuple):
-    """The ids that all lines of one request contain."""
-
-    request_id: str
-    trace_id: str
-
-
-CURRENT: ContextVar[Ids | None] = ContextVar("odar_request", default=None)
-"""The request that is being answered."""
-
-
-def request_id(sent: bytes | None, made: str) -> str:
-    """The client's id of its request if it can be logged, else `made`.
-
-    >>> request_id(b"req-1", "made"), request_id(b"a b\\n", "made"), request_id(None, "made")
-    ('req-1', 'made', 'made')
-    """
-    return sent.decode() if sent and _REQUEST_ID.fullmatch(sent) else made
 
 
 def to_descriptor(number: int) -> Callable[[str], None]:
@@ -163,17 +147,13 @@ class Logs(logging.Handler):
         write: takes several lines at a time; may be slow.
         form: text or json.
         requests: whether each question gets a line.
-        content: whether messages that may quote a user are shown in full.
     """
 
-    def __init__(
-        self, write: Callable[[str], object], form: str = "text", *, requests: bool = True, content: bool = False
-    ) -> None:
+    def __init__(self, write: Callable[[str], object], form: str = "text", *, requests: bool = True) -> None:
         super().__init__(logging.WARNING)
         self._write = write
         self._render = as_json if form == "json" else as_text
         self._requests = requests
-        self._content = content
         self._waiting: deque[Line] = deque()
         self._dropped = 0
         self._counting = threading.Lock()
@@ -183,25 +163,21 @@ class Logs(logging.Handler):
 
     def install(self) -> None:
         """Handle all warnings of this process: those of ODAR, of the server and of Python."""
-        root = logging.getLogger()
-        root.handlers[:] = [self]
-        root.setLevel(logging.WARNING)
+        logging.basicConfig(level=logging.WARNING, handlers=[self], force=True)
         logging.captureWarnings(True)
 
     def say(self, message: str, **figures: Any) -> None:
         """Write an informational line."""
-        self._put({"level": "info", "logger": "odar", "message": message, **figures})
+        self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **figures})
 
     def request(self, entry: Entry) -> None:
         """Write the line of one question; takes microseconds."""
-        if not self._requests:
-            return
-        self._put(request_line(entry, content=self._content))
+        if self._requests:
+            self._put(request_line(entry))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line for a record of the logging module."""
-        ids = CURRENT.get()
-        self._put(record_line(record, ids._asdict() if ids else {}, content=self._content))
+        self._put(record_line(record))
 
     def close(self) -> None:
         """Write the lines in the queue, for two seconds at most."""
@@ -210,34 +186,31 @@ class Logs(logging.Handler):
         super().close()
 
     def _put(self, line: Line) -> None:
-        if len(self._waiting) >= MOST_LINES:
+        if len(self._waiting) < MOST_LINES:
+            self._waiting.append(line)
+        else:
             self._drop(1)
-            return
-        self._waiting.append({"time": time.time(), **line})
 
     def _drop(self, lines: int) -> None:
         with self._counting:
             self._dropped += lines
 
-    # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
-
     def _run(self) -> None:
         # Polls instead of being woken: waking the thread would cost each request more than its line does.
         while not self._stop.wait(_PAUSE_S):
-            self._empty()
-        self._empty()
+            self._write_waiting()
+        self._write_waiting()
 
-    def _empty(self) -> None:
+    def _write_waiting(self) -> None:
+        with self._counting:
+            lost, self._dropped = self._dropped, 0
         lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if self._dropped:
-            with self._counting:
-                lost, self._dropped = self._dropped, 0
+        if lost:
             message = "lines were dropped: standard error was not read in time"
-            lines.append(
-                {"time": time.time(), "level": "warning", "logger": "odar", "message": message, "lines": lost}
-            )
+            head = {"time": time.time(), "level": "warning", "logger": "odar", "message": message}
+            lines.append({**head, "lines": lost})
         if lines:
             try:
                 self._write("".join(map(self._render, lines)))
             except (OSError, ValueError):
-                self._drop(len(lines))  # the reader has left
+                self._drop(len(lines) - bool(lost) + lost)  # the reader has left

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from odar.conversation import NO_OPTIONS
 from odar.gateway.access import Gate
-from odar.gateway.records import OTHER, Entry
+from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
 from odar.policy.alignment import AlignmentRow
 from odar.policy.cut_off import cut_off_counts
@@ -42,18 +42,12 @@ Values = Mapping[Any, float] | float
 
 
 class Metrics(Collector):
-    """The figures of one gateway, in a registry of its own.
-
-    Args:
-        gate: counts requests in flight.
-        models: names that become labels; any other name, which a client chose, is counted as `other`.
-    """
+    """The figures of one gateway, in a registry of its own."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, gate: Gate, models: Iterable[str] = ()) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._models = frozenset(models)
         self._tasks = 0
         self._rendering = asyncio.Lock()
         """One scrape at a time: a crowd of them must not take every thread."""
@@ -75,19 +69,18 @@ class Metrics(Collector):
         self._sources.append(partial(source, *args))
 
     def count(self, entry: Entry) -> None:
-        """Count one request."""
+        """Count one request; its model is one of the settings, or `other`: a client cannot make labels."""
         add, trace = self._add, entry.trace
         path = trace.decision.path.value if trace else "none"
         add("odar_requests", 1, entry.endpoint, path, str(entry.status))
         self._seconds_of[path].observe(entry.seconds)
         for call in entry.calls:
-            model = call.model if call.model in self._models else OTHER
-            add("odar_calls", call.samples, call.provider, model)
+            add("odar_calls", call.samples, call.provider, call.model)
             if call.failed:
-                add("odar_call_failures", 1, call.provider, model)
-            add("odar_tokens", call.usage.input or 0, model, "input")
-            add("odar_tokens", call.usage.cached or 0, model, "cached")
-            add("odar_tokens", call.usage.output or 0, model, "output")
+                add("odar_call_failures", 1, call.provider, call.model)
+            add("odar_tokens", call.usage.input or 0, call.model, "input")
+            add("odar_tokens", call.usage.cached or 0, call.model, "cached")
+            add("odar_tokens", call.usage.output or 0, call.model, "output")
             if call.cost_usd is None:
                 add("odar_unpriced_calls", 1)
             else:

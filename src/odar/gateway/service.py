@@ -66,9 +66,8 @@ class Service:
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
         agents = (name for role in Role for name in settings.models_of(role))
-        named_models = frozenset([*settings.models, *agents])
-        self._names = named_models | {"", ADAPTIVE, *_FORCED}
-        self.metrics = Metrics(self.gate, named_models)
+        self._names = frozenset(["", ADAPTIVE, *_FORCED, *settings.models, *agents])
+        self.metrics = Metrics(self.gate)
         self.metrics.watch(connection_metrics, self.connections)
         self.metrics.watch(breaker_metrics, self.breakers)
         self.metrics.watch(drift_metrics, self.odar.alignment_report)
@@ -128,14 +127,14 @@ class Service:
 
     def finish(self, entry: Entry) -> None:
         """Count it, log it, and store it: what it cost is booked on its key there."""
-        if not self.settings.store.content and entry.model not in self._names:
-            entry = entry.without_model_name()
-        self.metrics.count(entry)
+        shown = entry if entry.model in self._names else entry.without_model_name()
+        self.metrics.count(shown)
         tell({"http.response.status_code": entry.status, "odar.request_id": entry.request_id})
         if self.logs is not None:
-            self.logs.request(entry)
+            self.logs.request(shown)
         if self.store is not None and entry.query is not None:  # or a flood of bad requests would fill the store
-            self.store.put(entry.record(self.settings.profile))
+            kept = entry if self.settings.store.content else shown
+            self.store.put(kept.record(self.settings.profile))
 
     async def close(self) -> None:
         """Write what is queued, close connections."""
