@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import cycle, islice
@@ -25,6 +26,8 @@ _ITEMS_AT_ONCE = 1000
 """Concurrency of a worker; the driver decides how many items run at once."""
 _RESTARTS = 20
 """How often Ray replaces a worker that died."""
+_RESTART_S = 120.0
+"""How long a restart may take."""
 _REACHABLE_S = 5.0
 
 
@@ -45,7 +48,8 @@ class RayWorker:
 
     async def do(self, item: Item, known: dict[str, Any]) -> AsyncIterator[tuple[str, Any] | Outcome]:
         """Yield the replies of an item with their names as they arrive, and its outcome last."""
-        assert self._work is not None, "open it first"
+        await self.open()
+        assert self._work is not None
         loop = asyncio.get_running_loop()
         replies: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
 
@@ -132,13 +136,23 @@ class _Workers:
         raise OdarError(f"item {item.key!r}: its worker was lost {ATTEMPTS} times: {one_line(lost, 200)}")
 
     async def _do_on(self, worker: Any, item: Item, memo: Memo) -> Outcome:
-        await worker.open.options(max_task_retries=ATTEMPTS).remote()  # waits if Ray is restarting the worker
+        await self._wait_until_open(worker)
         async for reference in worker.do.options(num_returns="streaming").remote(item, memo.known):
             message: tuple[str, Any] | Outcome = await reference
             if isinstance(message, Outcome):
                 return message
             await save(memo.keep, *message)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
+
+    async def _wait_until_open(self, worker: Any) -> None:
+        deadline = time.monotonic() + _RESTART_S
+        while True:
+            try:
+                return await worker.open.remote()
+            except self._errors.ActorUnavailableError:  # Ray is restarting it
+                if time.monotonic() >= deadline:
+                    raise
+                await asyncio.sleep(1.0)
 
 
 def _connect(address: str | None) -> Any:

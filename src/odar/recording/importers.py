@@ -59,8 +59,6 @@ _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instru
 _ZSTANDARD = 93
 _RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
 _RIGHT |= {"false": 0.0, "no": 0.0}
-_TIE = "tie"
-"""How the value of a preference between two answers begins if neither is better, as in "tie (bothbad)"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,18 +213,13 @@ def _values(entries: Any) -> list[Any]:
 
 
 def _inspect(path: Path, options: ImportOptions) -> Reader:
-    """A log of inspect_ai: `.eval` (a zip archive with one file per sample) or `.json`."""
-    samples: Iterable[Row]
-    if path.suffix == ".json":
-        log = load_json(path.read_bytes())
-        samples = log.get("samples") or ()
-    else:
-        with zipfile.ZipFile(path) as archive:
-            files = {entry.filename: entry for entry in archive.infolist()}
-        if "header.json" not in files:
-            raise InputError(f"{path} has no header.json: the evaluation did not finish")
-        log = load_json(_member(path, files["header.json"]))
-        samples = (load_json(_member(path, files[name])) for name in sorted(files) if name.startswith("samples/"))
+    """An `.eval` log of inspect_ai: a zip archive with one file per sample."""
+    with zipfile.ZipFile(path) as archive:
+        files = {entry.filename: entry for entry in archive.infolist()}
+    if "header.json" not in files:
+        raise InputError(f"{path} has no header.json: the evaluation did not finish")
+    log = load_json(_member(path, files["header.json"]))
+    samples = (load_json(_member(path, files[name])) for name in sorted(files) if name.startswith("samples/"))
     task, model = str(log["eval"]["task"]), options.model or str(log["eval"]["model"])
 
     def extract(sample: Row, _: int) -> list[ImportedAnswer]:
@@ -333,18 +326,12 @@ def _table(path: Path, options: ImportOptions) -> Reader:
     given = dict(options.columns or {})
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
-    # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
-    column, _, side = given.get("score", "").partition(":")
-    given |= {"score": column} if side else {}
     given = {name: column.replace("{model}", options.model) for name, column in given.items()}
 
     def extract(row: Row, number: int) -> list[ImportedAnswer]:
         value = {name: _value(row, name, given) for name in COLUMNS}
         if options.model and "model" not in given and value["model"] not in (None, options.model):
             return []
-        if side and value["score"] is not None:
-            said = str(value["score"]).strip().lower()
-            value["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
         return [_table_answer(value, number, options.model)]
 
     return _table_rows(path), extract
@@ -484,7 +471,7 @@ def _sniff(path: Path, options: ImportOptions) -> str:
     if path.suffix in (".csv", ".parquet"):
         return "table"
     if path.suffix == ".json":
-        return "swe-bench" if b'"resolved_ids"' in path.read_bytes() else "inspect"
+        return "swe-bench"
     first = next(_rows(path), {})
     if "filtered_resps" in first and "doc" in first:
         return "lm-eval"
