@@ -14,7 +14,7 @@ from sqlalchemy import inspect, text
 
 from odar.errors import SettingsError, StoreError
 from odar.settings import StoreSettings
-from odar.store import schema
+from odar.store import database as schema
 from odar.store.database import Database, database_url
 
 
@@ -70,7 +70,7 @@ def test_tables_that_cannot_all_be_made_are_not_made(url, settings_of, monkeypat
 def test_processes_that_start_at_once_make_one_database(url):
     code = (
         "import sys\nfrom odar.settings import StoreSettings\nfrom odar.store.database import Database\n"
-        "from odar.store.schema import schema_version\n"
+        "from odar.store.database import schema_version\n"
         "sys.stdin.readline()\n"
         f"database = Database(StoreSettings(url={url!r}))\n"
         "with database.read() as connection: print(schema_version(connection))"

@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from odar.errors import StoreError
-from odar.store.database import Database
-from odar.store.schema import VERSION, create_tables, schema_version
+from odar.store.database import VERSION, Database, create_tables, schema_version
 from odar.store.store import Store
 from support.traces import make_record
 

@@ -14,9 +14,8 @@ from sqlalchemy import event, select, text
 
 from odar.errors import StoreError
 from odar.settings import StoreSettings
-from odar.store.database import Database
+from odar.store.database import Database, traces
 from odar.store.record import Record, Unanswered
-from odar.store.schema import traces
 from odar.store.writer import TraceWriter
 from odar.types import NO_USAGE, Query, Spend, Usage
 from support.traces import make_record

@@ -22,15 +22,11 @@ from odar.types import Answer, Path, Spend, Step
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """Opens an engine and the store of traces; can be sent to another machine.
-
-    Args:
-        settings: without keys, which each machine has itself (`api_key_env`, `api_key_file`).
-        seed: for questions without one of their own.
-    """
+    """Opens an engine and the store of traces; can be sent to another machine, which needs keys of its own."""
 
     settings: Settings
     seed: int | None = None
+    """For questions without one of their own."""
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:

@@ -148,7 +148,8 @@ class _Workers:
         deadline = time.monotonic() + _RESTART_S
         while True:
             try:
-                return await worker.open.remote()
+                await worker.open.remote()
+                return
             except self._errors.ActorUnavailableError:  # Ray is restarting it
                 if time.monotonic() >= deadline:
                     raise

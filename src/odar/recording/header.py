@@ -81,9 +81,7 @@ class Header:
 def header_of(odar: Odar, path_samples: int | None = None) -> Header:
     """Return the header of a recording that this engine makes.
 
-    Args:
-        odar: the engine; `routing.samples` of its settings is the number of slow samples that are recorded.
-        path_samples: slow samples of the Hard path; a recording may hold more of them, for best-of-N curves.
+    It records `routing.samples` slow samples; the Hard path may use fewer of them (`path_samples`).
     """
     settings, facts = odar.settings, facts_of(odar)
     parts = {name: _plain(asdict(getattr(settings, name))) for name in _PARTS}

@@ -123,12 +123,8 @@ def to_items(
 ) -> list[RecordedItem]:
     """Make recorded items of joined questions.
 
-    Args:
-        joined: from `join_answers`.
-        estimator: for the prior difficulty, where the text of the question is known.
-        name: the set of questions whose file names none.
-        prices: by role, for answers whose cost is not in the file.
-        kinds: category and metric of the sets that are benchmarks.
+    `name` is the set of questions whose file names none, `prices` are for answers whose cost is not in the file,
+    `kinds` holds category and metric of the sets that are benchmarks.
     """
     items: list[RecordedItem] = []
     for question in joined:

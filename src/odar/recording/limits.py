@@ -74,12 +74,7 @@ def check_needs(needs: Needs, rates: Rates) -> None:
 
 
 class RateLimiter:
-    """Says when an item may start.
-
-    Args:
-        rates: limits by provider; a provider without a limit is not counted.
-        clock: returns seconds, such as `time.monotonic`.
-    """
+    """Says when an item may start. Providers without a rate are not counted."""
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = dict(rates)

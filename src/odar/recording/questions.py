@@ -104,10 +104,7 @@ def load_questions(
 ) -> list[Question]:
     """Read questions from a JSONL file; blank lines are skipped, a missing id is the number of the line.
 
-    Args:
-        path: the file.
-        read_conversation: reads `messages`; without it they are refused.
-        answers: refuse questions whose right answer is unknown.
+    Without `read_conversation` messages are refused, with `answers` questions whose right answer is unknown.
 
     Raises:
         InputError: the file cannot be read, or a line is not a question; names the first bad lines.
@@ -144,12 +141,7 @@ def starter_questions(limit: int | None = None) -> list[Question]:
 
 
 def load_lines(path: str | FilePath, decode: Decode[T], things: str) -> list[T]:
-    """Read the objects of a JSONL file.
-
-    Args:
-        path: the file.
-        decode: makes a value of each line.
-        things: what the file should hold, for the error message: "questions".
+    """Read the objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
 
     Raises:
         InputError: the file cannot be read, is empty, or has bad lines; names the first of them.

@@ -38,11 +38,7 @@ def worst_case(
     Requests and tokens by provider, and money, None if a price is unknown. If an agent may choose among models, the
     most expensive counts, and each provider as if it were chosen.
 
-    Args:
-        odar: the engine whose agents are asked.
-        query: the question.
-        steps: each step, and how often it is done.
-        scored: whether a surrogate, if there is one, scores every answer too.
+    With `scored` a surrogate, if there is one, scores every answer too.
     """
     needs: dict[str, Amount] = {}
 
@@ -156,12 +152,9 @@ OpenProviders = Callable[[Settings], Mapping[str, Provider]]
 
 @dataclass(frozen=True, slots=True)
 class WithEngine:
-    """Opens an engine for the work; can be sent to another machine.
+    """Opens an engine for the work; can be sent to another machine, which needs keys of its own.
 
-    Args:
-        settings: without keys, which each machine has itself (`api_key_env`, `api_key_file`).
-        make_work: makes the work from the engine; picklable if it is sent to another machine.
-        open_providers: providers to use in place of the configured ones.
+    `open_providers` opens providers to use in place of the configured ones.
     """
 
     settings: Settings

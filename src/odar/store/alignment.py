@@ -74,12 +74,7 @@ class KnownAlignment(NamedTuple):
 class ServedAlignment(SharedCounts[Source, Running]):
     """The statistics of one engine's sources; served energies are shared by all processes of a machine.
 
-    Args:
-        settings: whether to learn from traffic at all.
-        calibrated: the reference.
-        file: where counts are kept; None keeps them in memory, for this engine alone.
-        clock: seconds since 1970, for the decay of counts.
-        timer: monotonic seconds, for the syncs.
+    `clock` gives seconds since 1970, for the decay of counts; `timer` monotonic seconds, for the syncs.
     """
 
     FORMAT = "odar-alignment-2"
@@ -148,11 +143,7 @@ class ServedAlignment(SharedCounts[Source, Running]):
             self._sync_in_thread()
 
     def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
-        """Every source that is calibrated or was served, most served first.
-
-        Args:
-            steps: the step of each prompt, by its MD5.
-        """
+        """Every source that is calibrated or was served, most served first; `steps` names prompts by their MD5."""
         if self.total is None or self._timer() >= self._sync_at:
             self.sync()
         served = self._faded(self.total or {})

@@ -10,11 +10,10 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, 
 
 from odar.errors import InputError, UnknownName
 from odar.policy.certificate import InstalledCertificate
-from odar.store.database import Database
+from odar.store.database import Database, documents, feedback, responses, traces
 from odar.store.learning import learn
 from odar.store.overview import overview
 from odar.store.record import UNMARKED, Cursor, Filter, Page, loads, utc
-from odar.store.schema import documents, feedback, responses, traces
 from odar.store.writer import clean
 
 _EXPORT_PAGE = 200

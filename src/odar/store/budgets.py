@@ -21,9 +21,8 @@ from sqlalchemy import Connection, delete, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import KeyRefused, OdarError, StoreError
-from odar.store.database import Database
+from odar.store.database import Database, key_buckets, keys, reservations, spending
 from odar.store.keys import KeyLimits, limits_of
-from odar.store.schema import key_buckets, keys, reservations, spending
 
 LEASE_GRACE_S = 10.0
 """How much longer than its deadline a request may take to be settled before its reservation is freed."""
@@ -94,9 +93,7 @@ class _Settle(NamedTuple):
 class Budgets:
     """Reserves and settles, in a thread of its own. Safe to use from any thread.
 
-    Args:
-        database: where the sums are.
-        clock: seconds since 1970; None takes PostgreSQL's own, so that replicas agree.
+    `clock` gives seconds since 1970; None takes PostgreSQL's own, so that replicas agree.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] | None = None) -> None:

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 
 from odar.errors import InputError
-from odar.store.database import Database
-from odar.store.schema import keys, meta, spending
+from odar.store.database import Database, keys, meta, spending
 
 MARK = "odar_sk_"
 PREFIX_LENGTH = len(MARK) + 6

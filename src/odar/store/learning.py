@@ -15,9 +15,8 @@ from sqlalchemy import Connection, func, insert, select, update
 from odar.errors import InputError
 from odar.policy.certificate import HOLDS, InstalledCertificate
 from odar.settings import Settings
-from odar.store.database import Database
+from odar.store.database import Database, documents, meta, threshold_changes, traces
 from odar.store.record import OK, loads
-from odar.store.schema import documents, meta, threshold_changes, traces
 from odar.types import Path
 
 MARKS_PER_DAY = 20

@@ -16,8 +16,8 @@ from sqlalchemy import ColumnElement, Connection, case, func, literal_column, se
 from odar.policy.cut_off import cut_off_warnings
 from odar.policy.fusion import Fusion
 from odar.settings import Settings
+from odar.store.database import feedback, traces
 from odar.store.record import OK, known
-from odar.store.schema import feedback, traces
 from odar.types import Call, Candidate, Path, Role, Trace
 
 BINS = 100

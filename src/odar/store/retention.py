@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, delete, func, select
 
-from odar.store.database import Database
-from odar.store.schema import documents, feedback, responses, traces
+from odar.store.database import Database, documents, feedback, responses, traces
 
 BATCH = 500
 TRUST_AFTER_S = 6 * 3600.0

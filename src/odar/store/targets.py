@@ -51,7 +51,7 @@ class ServedTargets(SharedCounts[str, TargetState]):
         path: how t moves the thresholds.
         calls: calls on Simple, Medium and Hard before any was seen.
         file: where the state is kept; None keeps it in memory.
-        timer: seconds by which syncs are due.
+        timer: monotonic seconds, for the syncs.
     """
 
     FORMAT = "odar-targets-1"
@@ -152,13 +152,9 @@ class ServedTargets(SharedCounts[str, TargetState]):
 
 
 class Aim:
-    """The target of one question: chooses its routing, and books what it costs.
+    """The target of one question: chooses its routing, and books what it costs; None leaves `configured`.
 
-    Args:
-        targets: all targets of the engine.
-        target: the one that counts here; None leaves the routing of the settings.
-        scope: questions with the same scope and target meet it together.
-        configured: the routing of the settings.
+    Questions with the same scope and target meet it together.
     """
 
     def __init__(self, targets: ServedTargets, target: Target | None, scope: str, configured: Routing) -> None:

@@ -22,10 +22,9 @@ from odar.errors import OdarError, StoreError, one_line
 from odar.policy.cut_off import cut_off_counts
 from odar.settings import StoreSettings
 from odar.store.budgets import add_spending
-from odar.store.database import Database
+from odar.store.database import Database, documents, traces
 from odar.store.overview import BINS, changed_by_slow, slow_share
 from odar.store.record import Record, dumps, known, to_document, utc
-from odar.store.schema import documents, traces
 from odar.types import Answer
 
 BATCH = 200
@@ -167,10 +166,7 @@ class Health:
 class TraceWriter:
     """A bounded queue and the thread that empties it.
 
-    Args:
-        database: where to.
-        settings: interval, and whether texts are kept.
-        tend: called by the thread after every round, about once per interval; True if it reached the database.
+    The thread calls `tend` after every round, about once per interval; it returns True if it reached the database.
     """
 
     def __init__(
