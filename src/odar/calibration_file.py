@@ -42,15 +42,12 @@ class Calibration:
 
     def to_json(self) -> str:
         """The file's text."""
-        body = {
-            "format": FORMAT,
-            "made": dict(self.made),
-            "report": dict(self.report),
-            "settings": {key: _portable(value) for key, value in self.settings.items()},
-            "posterior": self.posterior,
-            "estimator": self.estimator,
-            "sources": self.statistics.to_rows(),
+        settings = {
+            key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in self.settings.items()
         }
+        body: dict[str, Any] = {"format": FORMAT, "made": self.made, "report": self.report, "settings": settings}
+        body |= {"posterior": self.posterior, "estimator": self.estimator, "sources": self.statistics.to_rows()}
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -61,14 +58,9 @@ class Calibration:
             check_format(body.get("format"), FORMAT, origin, "run `odar calibrate` again", SettingsError)
             if strange := sorted(set(body["settings"]) - set(FITTED)):
                 raise SettingsError(f"{origin} sets {strange[0]}; a calibration may only set {', '.join(FITTED)}")
-            return cls(
-                statistics=StatisticsTable.from_rows(body["sources"]),
-                settings={key: _setting(value) for key, value in body["settings"].items()},
-                posterior=body["posterior"],
-                estimator=body["estimator"],
-                made=body["made"],
-                report=body["report"],
-            )
+            settings = {key: _setting(value) for key, value in body["settings"].items()}
+            rest = {name: body[name] for name in ("posterior", "estimator", "made", "report")}
+            return cls(StatisticsTable.from_rows(body["sources"]), settings, **rest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None
 
@@ -93,10 +85,6 @@ def load_calibration(name: str) -> Calibration:
         raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:  # an invalid file name, or JSON nested too deeply
         raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
-
-
-def _portable(value: Setting) -> Setting:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _setting(value: Any) -> Setting:

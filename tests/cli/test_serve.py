@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
+import click
 import pytest
 
-from odar.cli.serve import _bind, _chosen, _news
-from odar.config import load_settings
+from odar.cli.options import settings_options
+from odar.cli.serve import _bind, _news
 from odar.errors import SettingsError
 from odar.gateway.access import AccessPolicy
 from odar.settings import GatewaySettings
@@ -70,9 +71,17 @@ def test_without_keys_only_this_machine_may_connect(odar, provider):
     assert "no key is configured; make one with `odar keys`" in result.err
 
 
-def test_options_count_for_more_than_settings():
-    given = load_settings("tiny", environ={}, gateway__port=1234, gateway__host="::1")
-    assert _chosen(given, None, None, None).gateway == given.gateway
-    chosen = _chosen(given, "127.0.0.2", 0, "json").gateway
-    assert (chosen.host, chosen.port, chosen.log_format) == ("127.0.0.2", 0, "json")
-    assert chosen.max_body_mb == given.gateway.max_body_mb
+def test_options_count_for_more_than_settings(monkeypatch):
+    seen = []
+
+    @click.command()
+    @click.option("--port", "set_gateway__port", type=int)
+    @click.option("--host", "set_gateway__host")
+    @settings_options
+    def probe(settings):
+        seen.append(settings.gateway)
+
+    given = ("--profile", "tiny", "--set", "gateway.port=1234")
+    probe.main([*given, "--host", "127.0.0.2"], standalone_mode=False)
+    probe.main([*given, "--port", "0"], standalone_mode=False)
+    assert [(gateway.host, gateway.port) for gateway in seen] == [("127.0.0.2", 1234), ("127.0.0.1", 0)]

@@ -16,12 +16,29 @@ from odar.calibration.bootstrap import plain
 from odar.calibration.evidence import Evidence, evidence_of, is_complete_item
 from odar.calibration.fit import fit
 from odar.calibration.guarantee import AGAINST, Promise, guarantee
-from odar.calibration.install import incumbents, report, statistics_alone, to_calibration
+from odar.calibration.install import (
+    incumbents,
+    made_of,
+    posterior_document,
+    report,
+    statistics_alone,
+    table,
+    to_calibration,
+)
 from odar.calibration.judge_fit import ORDERS, JudgeTrial, judge_items, judge_trial, judge_work
 from odar.calibration.routing_fit import GOALS, Goal
 from odar.calibration.setup import Setup
+from odar.calibration.traffic import fit_traffic, read_traffic
 from odar.calibration_file import Calibration, load_calibration
-from odar.cli.calibrate_report import PROMPT_FIGURES, prompt_rows, show_certificate, show_fit, show_judge
+from odar.cli.calibrate_report import (
+    PROMPT_FIGURES,
+    prompt_rows,
+    show_certificate,
+    show_fit,
+    show_judge,
+    show_traffic,
+    traffic_report,
+)
 from odar.cli.collecting import confirm, record
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
@@ -49,9 +66,11 @@ from odar.recording.journal import Journal
 from odar.recording.questions import Question, QuestionSet, load_questions, starter_questions
 from odar.recording.schema import RecordedItem, item_from_json, row_id
 from odar.settings import Settings
+from odar.store.archive import Archive
 from odar.store.database import Database
 from odar.store.learning import history, undo
-from odar.types import Query, Role
+from odar.store.record import Filter
+from odar.types import Query, Role, Step
 
 SEED = 42
 FEWEST = 30
@@ -150,9 +169,7 @@ def command(
         return train_difficulty(difficulty, settings, out, force=options["force"], as_json=as_json)
     options["out"] = out or "calibration.json"
     if from_traces:
-        from odar.cli.calibrate_traces import calibrate_from_traces
-
-        return calibrate_from_traces(settings, options["out"], as_json=as_json)
+        return _from_traces(settings, options["out"], as_json=as_json)
     if source:
         odar, items = _from_recording(settings, source)
         return _fit_and_write(odar, items, source, options, as_json=as_json)
@@ -193,6 +210,43 @@ def _learned(settings: Settings, number: int | None, *, as_json: bool) -> int:
         click.echo(f"{row['number']:>5}  {row['at'][:19]}  {moved}  {' '.join(who.split())}")
     if not rows:
         click.echo("odar: feedback has not moved the thresholds; it does with routing.learn = true", err=True)
+    return 0
+
+
+def _from_traces(settings: Settings, out: str, *, as_json: bool) -> int:
+    """Read the store, fit, say what came of it, and write it where anything changed."""
+    if not settings.store.enabled:
+        raise InputError("store.enabled is false: there are no traces to fit to")
+    odar = Odar(settings)
+    today = incumbents(odar)
+    sources = {step: (odar.cards[step.role][0].name, odar.prompts[step].md5) for step in Step}
+    with Database(settings.store) as database:
+        rows = Archive(database).export(Filter(status="ok"))
+        traffic = read_traffic(rows, sources, today.estimator, settings.fusion.varentropy_weight)
+    if not traffic.traces:
+        models = " and ".join(sorted({model for model, _ in sources.values()}))
+        raise InputError(f"the store holds no trace of {models} with the prompts in use")
+    fitted = fit_traffic(traffic, today)
+    report, setup = traffic_report(traffic, fitted), fitted.setup
+    if as_json:
+        click.echo(json.dumps({**report, "written": out if fitted.changed else None}, ensure_ascii=False))
+    else:
+        show_traffic(settings, traffic, fitted)
+    if not fitted.changed:
+        click.echo("odar: not written: nothing that could be fitted is better than what is in use", err=True)
+        return 1
+    now, then = settings.routing, setup.thresholds
+    moved = (then.tau1, then.tau2) != (now.tau1, now.tau2)
+    thresholds = {"routing.tau1": then.tau1, "routing.tau2": then.tau2} if moved else {}
+    calibration = Calibration(
+        statistics=table(odar, setup.statistics),
+        settings={**odar.calibration.settings, **thresholds},
+        posterior=posterior_document(odar, setup.posterior),
+        estimator=setup.estimator.document() if setup.estimator else odar.calibration.estimator,
+        made=made_of({"command": command_line(), "data": "traces", "items": len(traffic.fast)}),
+        report=report,
+    )
+    write_calibration(calibration, out, quiet=as_json)
     return 0
 
 
@@ -337,11 +391,11 @@ def _compare_prompts(
         click.echo(json.dumps(rows, ensure_ascii=False))
         return 0
     titles = ("prompts", "step", *(title for title, _ in PROMPT_FIGURES.values()))
-    table = plain_table(*titles, gap=2, right=titles[2:])
+    shown = plain_table(*titles, gap=2, right=titles[2:])
     for row in rows:
         figures = (format(row[name], form) for name, (_, form) in PROMPT_FIGURES.items())
-        table.add_row(row["prompts"], row["step"], *figures)
-    print_table(table)
+        shown.add_row(row["prompts"], row["step"], *figures)
+    print_table(shown)
     return 0
 
 

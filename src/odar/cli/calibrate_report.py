@@ -1,4 +1,4 @@
-"""What `odar calibrate` prints about a fit, a certificate, a judge, and prompt sets."""
+"""What `odar calibrate` prints about a fit, a certificate, a judge, traffic, and prompt sets."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
+import numpy as np
 
 from odar.calibration.fit import Fitted
 from odar.calibration.guarantee import Certificate
 from odar.calibration.judge_fit import JudgeTrial
 from odar.calibration.parts import Part
+from odar.calibration.traffic import FEWEST_ENERGIES, Traffic, TrafficFit
 from odar.cli.terminal import print_facts
 from odar.engine import Odar
 from odar.policy.path import Thresholds
 from odar.recording.schema import RecordedItem
+from odar.settings import Settings
 from odar.types import Step
 
 
@@ -119,6 +122,50 @@ def show_certificate(found: Certificate) -> None:
         facts.append(("more", "the next cheaper setting loses too much; more items would not help"))
     stays = "models, prompts, thresholds and quantiles stay as they are"
     show_facts([*facts, ("assumes", f"that later questions are exchangeable with these, and that {stays}")])
+
+
+def show_traffic(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> None:
+    """Print what traffic taught."""
+    fast = traffic.fast
+    click.echo(f"{traffic.traces} traces of these models and prompts, {traffic.marked} with feedback;")
+    click.echo(f"of {len(fast)} it is known whether the fast answer was wrong ({int(fast.wrong.sum())} were)\n")
+    show_facts(_traffic_facts(settings, traffic, fitted))
+    if len(fast):
+        mixes = f"{mix_text(fitted.before)} → {mix_text(fitted.after)}"
+        click.echo(f"\nsimple / medium / hard of these {len(fast)}: {mixes}")
+
+
+def _traffic_facts(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> Iterator[tuple[str, str]]:
+    for step in Step:
+        known = int(np.isfinite(traffic.energies.get(step, np.zeros(0))).sum())
+        lacking = f"{FEWEST_ENERGIES} candidates with log-probs are needed, {FEWEST_ENERGIES - known} more"
+        yield f"μ, σ {step}", f"measured on {known} candidates" if step in fitted.measured else f"kept: {lacking}"
+    for part in (fitted.estimator, fitted.posterior):
+        yield part.name, part_text(part, taken=part.better)
+    if fitted.setup.posterior is None:
+        yield "", f"not in use: routing.mode = {settings.routing.mode}"
+    now, then = settings.routing, fitted.setup.thresholds
+    yield "τ1, τ2", f"{now.tau1:g}, {now.tau2:g} → {then.tau1:.3g}, {then.tau2:.3g}"
+    yield "", "as many take each path as before: traffic does not say what another path would have answered"
+    yield (
+        "fusion",
+        "kept: feedback is on the chosen answer, not on every candidate (`odar calibrate DATA` fits both)",
+    )
+
+
+def traffic_report(traffic: Traffic, fitted: TrafficFit) -> dict[str, Any]:
+    """The same as plain data."""
+    return {
+        "traces": traffic.traces,
+        "with_feedback": traffic.marked,
+        "fast_answers": len(traffic.fast),
+        "fast_wrong": int(traffic.fast.wrong.sum()),
+        "measured": {step.value: count for step, count in fitted.measured.items()},
+        "parts": [fitted.estimator.report(), fitted.posterior.report()],
+        "mix": {"before": fitted.before, "after": fitted.after},
+        "thresholds": [fitted.setup.thresholds.tau1, fitted.setup.thresholds.tau2],
+        "kept": ["fusion.beta", "skills"],
+    }
 
 
 PROMPT_FIGURES = {

@@ -145,13 +145,8 @@ def _report(error: OdarError, *, as_json: bool) -> None:
     if as_json:
         body: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
         if isinstance(error, ProviderError):
-            body |= {
-                "provider": error.provider,
-                "status": error.status,
-                "code": error.code,
-                "retry_after": error.retry_after,
-                "retryable": error.retryable,
-            }
+            names = ("provider", "status", "code", "retry_after", "retryable")
+            body |= {name: getattr(error, name) for name in names}
         if error.spend is not None:
             body |= {"calls": error.spend.calls, "cost_usd": error.spend.cost_usd}
         click.echo(json.dumps({"error": body}, ensure_ascii=False))

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import socket
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from odar.cli.local import fetch_weights
 from odar.cli.options import announce_profile, settings_options
+from odar.errors import SettingsError
 from odar.settings import LOG_FORMATS, Settings
 
 if TYPE_CHECKING:
     from odar.gateway.access import AccessPolicy
 
-
+_PORT = click.IntRange(0, 65535)
 _SEND_BUFFER_BYTES = 128 * 2**10
 
 
 @click.command("serve")
-@click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. Default: 8088.")
-@click.option("--fast", "fast_agent", metavar="MODEL", help="Fast agent, such as ollama/qwen3:4b.")
-@click.option("--slow", "slow_agent", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B.")
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Format of the log. Default: text.")
+@click.option("--host", "set_gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+@click.option("--port", "set_gateway__port", type=_PORT, help="Port; 0 takes a free one. Default: 8088.")
+@click.option("--fast", "set_fast__model", metavar="MODEL", help="Fast agent, such as ollama/qwen3:4b.")
+@click.option("--slow", "set_slow__model", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B.")
+@click.option("--log-format", "set_gateway__log_format", type=click.Choice(LOG_FORMATS), help="Default: text.")
 @settings_options
-def command(host: str | None, port: int | None, log_format: str | None, settings: Settings) -> None:
+def command(settings: Settings) -> None:
     """Answer over HTTP with OpenAI's and Anthropic's APIs: change base_url, keep your client.
 
     \b
@@ -51,7 +51,6 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
     from odar.store.alignment import alignment_file
     from odar.store.store import Store
 
-    settings = _chosen(settings, host, port, log_format)
     gateway = settings.gateway
     store = Store(settings)
     check_binding(store.keyring, gateway)
@@ -85,13 +84,6 @@ def command(host: str | None, port: int | None, log_format: str | None, settings
         logs.close()
 
 
-def _chosen(settings: Settings, host: str | None, port: int | None, log_format: str | None) -> Settings:
-    """The settings with the options applied."""
-    given = {"host": host, "port": port, "log_format": log_format}
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return dataclasses.replace(settings, gateway=dataclasses.replace(settings.gateway, **changes))
-
-
 def _news(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
     """Where it listens, and who can connect."""
     address, number = bound.getsockname()[:2]
@@ -105,8 +97,6 @@ def _news(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
 
 def _bind(host: str, port: int) -> socket.socket:
     """Bind a socket first, so that an address in use is reported before anything else is done."""
-    from odar.errors import SettingsError
-
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, or asyncio leaves Nagle on and each answer waits 40 ms for an acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -117,8 +107,6 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        why = error.strerror or error
-        raise SettingsError(
-            f"gateway.port = {port} on {host} cannot be used: {why}; choose another --port"
-        ) from None
+        why = f"cannot be used: {error.strerror or error}; choose another --port"
+        raise SettingsError(f"gateway.port = {port} on {host} {why}") from None
     return bound
