@@ -224,10 +224,7 @@ class Components:
     def checked(self, question: str | Query, images: Iterable[Image] = (), *, fit: bool = True) -> Query:
         """Return the question with its images; raises InputError if it cannot be asked.
 
-        Args:
-            question: the text, or a whole `Query`.
-            images: pictures that belong to it.
-            fit: whether it must fit the context of every configured model.
+        `fit`: it must fit the context of every configured model.
         """
         query = question if isinstance(question, Query) else Query(question)
         if added := tuple(images):

@@ -13,15 +13,9 @@ from odar.errors import InputError, SettingsError
 def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
     """The path with `~` and `~user` expanded. Every path that a user names comes through here.
 
-    Args:
-        given: what the user wrote.
-        setting: the key of the settings that it came from, for the message; empty for an argument.
-
     Raises:
-        InputError: there is no such user; SettingsError if the path is from a setting.
+        InputError: there is no such user; SettingsError if the path is from a `setting`, which it names.
 
-    >>> user_path("data/questions.jsonl").name
-    'questions.jsonl'
     >>> user_path("~nobody_such/x", setting="profile")
     Traceback (most recent call last):
     odar.errors.SettingsError: profile = '~nobody_such/x': no home is known for '~nobody_such'; write the whole path

@@ -187,10 +187,7 @@ class LearnedEstimator:
         return self.parsed(query, self.unparsed(query))
 
     def unparsed(self, query: Query) -> Estimate:
-        """An interval for d from the 21 features that need no parse and the bounds of the other three.
-
-        `difficulty` is d at the middle of the bounds; the shares of f9, f10 and f13 are those of the middle.
-        """
+        """An interval for d from the 21 features that need no parse and the bounds of the other three."""
         unit, x = self._unit(), self.unparsed_features(query)
         for place, value in zip(PARSED, unit.middle, strict=True):
             x[place] = value

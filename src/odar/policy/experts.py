@@ -131,10 +131,8 @@ def route_model(
     """The model for one role: of those that can see what must be seen (SPEC 3.4), the best in the expert's field.
 
     A model whose context is shorter than the conversation (`tokens`) is passed over if another is long enough.
-    Fallbacks replace a model that cannot answer, and none that can.
-
-    The first card is the role's default. Another replaces it only for a reason: the default cannot see the image,
-    or both have a score in this field and the other's is higher. An unknown score is no reason.
+    The first card is the role's default. Another replaces it only if the default cannot see the image, or if both
+    have a score in this field and the other's is higher. Fallbacks only replace a model that cannot answer.
 
     >>> plain = ModelCard("plain", "p", "plain", scores={"math": 0.6})
     >>> better = ModelCard("better", "p", "better", scores={"math": 0.7, "code": 0.5})

@@ -11,10 +11,10 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,17 +24,10 @@ from odar.policy.rules import Array, Bools, Ints, same_answer
 from odar.registry import Registry
 
 
-class Similarity(Protocol):
-    """Compares answers; register one under the entry point `odar.similarities`."""
+Similarity = Callable[[Sequence[str]], Array]
+"""Returns an (n, n) symmetric matrix in [0, 1]; s of two texts must not depend on the others.
 
-    def __call__(self, texts: Sequence[str]) -> Array:
-        """Return an (n, n) symmetric matrix in [0, 1]; s of two texts must not depend on the others.
-
-        What says nothing in common is 0: apply a floor.
-        """
-        ...
-
-
+Apply a floor, so that what says nothing in common is 0. Register one under the entry point `odar.similarities`."""
 EXACT_ONLY = "none"
 """The name of no similarity at all: answers are equal or not, free text included."""
 SIMILARITIES: Registry[Similarity] = Registry(

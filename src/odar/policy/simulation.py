@@ -39,15 +39,7 @@ class Simulation:
 def simulate(
     candidates: CandidateArrays, path: Ints, fusion: Fusion, stopping: Stopping, samples: int
 ) -> Simulation:
-    """Take the given path with every question.
-
-    Args:
-        candidates: what was recorded.
-        path: SIMPLE, MEDIUM or HARD for each question.
-        fusion: how the winner is chosen.
-        stopping: when the Hard path stops.
-        samples: slow samples of the Hard path, at most.
-    """
+    """Take the given path, SIMPLE, MEDIUM or HARD, with every question; `samples` on the Hard path at most."""
     hard, solves = path == HARD, np.arange(candidates.present.shape[1]) - SOLVE
     read, taken = sample(candidates, stopping, samples if hard.any() else 0)
     read &= hard[:, None]

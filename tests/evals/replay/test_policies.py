@@ -95,7 +95,7 @@ def test_beta_zero_without_skills_is_majority_and_beta_inf_is_argmin(arrays):
     assert (run(arrays, f"{hard},beta=inf").winner == free.argmin(axis=1)).all()
 
 
-def test_somebody_elses_rule_is_asked_row_by_row(arrays):
+def test_a_rule_of_another_package_is_used(arrays):
     RULES.add("theirs", free_energy_rule)
     assert (run(arrays, "odar:rule=theirs").winner == run(arrays, "odar").winner).all()
 
