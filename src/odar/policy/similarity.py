@@ -23,7 +23,6 @@ from odar.policy.equivalence import canonical, depends_on_others, equivalent, gr
 from odar.policy.rules import Array, Bools, Ints, same_answer
 from odar.registry import Registry
 
-
 Similarity = Callable[[Sequence[str]], Array]
 """Returns an (n, n) symmetric matrix in [0, 1]; s of two texts must not depend on the others.
 
