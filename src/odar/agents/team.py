@@ -32,7 +32,7 @@ from odar.observer import observed
 from odar.policy.answers import extract_judgment, find_answer, is_bare_answer
 from odar.policy.cut_off import wants_continuation
 from odar.policy.response_format import canonical_json, fault_of
-from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Request, Sampling, prepare_model
+from odar.providers.base import Completion, Delta, Message, OnDelta, Quirks, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
 from odar.types import Candidate, Query, Role, Step
@@ -95,13 +95,9 @@ class Team:
     async def solve(
         self, samples: int, on_delta: OnDelta | None = None, *, first: int = 0, enough: Enough | None = None
     ) -> list[Candidate]:
-        """Independent answers of the slow agent, sampled concurrently until there are `enough`.
+        """Independent answers of the slow agent, sampled concurrently; what is in flight is cancelled at `enough`.
 
-        Args:
-            samples: how many, at most.
-            on_delta: gets the text as it is generated, where one sample is asked for.
-            first: the number of the first one, so that with a seed no sample is drawn twice.
-            enough: asked after each answer; True cancels what is still in flight.
+        `first` is the number of the first sample, so that with a seed none is drawn twice.
         """
         return await self._run(Step.SOLVE, samples, on_delta=on_delta, first=first, enough=enough)
 
@@ -117,7 +113,8 @@ class Team:
         """Download and load the role's model before its first use; the deadline does not run meanwhile."""
         started, card = self.ledger.clock(), self.cards[role]
         with suppress(OdarError):  # a provider that cannot be opened is reported by the call
-            await prepare_model(self.providers[card.provider], card.id)
+            if prepare := getattr(self.providers[card.provider], "prepare", None):
+                await prepare(card.id)
         self.ledger.exclude(self.ledger.clock() - started)
 
     def terms(self, role: Role, card: ModelCard | None = None) -> Request:

@@ -177,21 +177,12 @@ async def forward_body(provider: Provider, address: str, body: Mapping[str, Any]
     return reply
 
 
-async def prepare_model(provider: Provider, model: str) -> None:
-    """Download and load the model before its first call, if the provider has a method `prepare` for that.
-
-    It raises nothing: the call that follows reports what is wrong.
-    """
-    prepare = getattr(provider, "prepare", None)
-    if prepare is not None:
-        await prepare(model)
-
-
 class Provider(Protocol):
     """A way to reach models.
 
-    `complete` raises `ProviderError` (or a kind of it) and nothing else, returns within
-    `request.timeout_s`, and leaves no task or connection busy when it is cancelled.
+    `complete` raises `ProviderError` (or a kind of it) and nothing else, returns within `request.timeout_s`, and
+    leaves no task or connection busy when it is cancelled. A method `prepare(model)`, where there is one, is
+    called before a model's first call, to download and load it; it raises nothing.
     """
 
     name: str
