@@ -76,6 +76,7 @@ CLIENTS = (
     Client("litellm", "LiteLLM, OpenAI and Anthropic", ("litellm", "mcp")),
     Client("llm", "llm", ("llm",)),
     Client("aider", "aider", ("aider-chat",), lacks=("tools", "structured")),
+    Client("open-webui", "Open WebUI", ("open-webui", "torch==2.13.0")),  # gigabytes
     Client("llama-index", "LlamaIndex", ("llama-index-llms-openai-like",)),
     Client("dspy", "DSPy", ("dspy",), lacks=("stream",)),
     Client("inspect-ai", "inspect_ai", ("inspect_ai", "openai"), lacks=("stream",)),

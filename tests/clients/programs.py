@@ -7,11 +7,16 @@ Prints one JSON object a feature. Nothing of ODAR is imported here.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import inspect
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -523,6 +528,82 @@ def aider_client() -> dict[str, Callable[[], Any]]:
     }
 
 
+@functools.cache
+def open_webui_session() -> tuple[str, dict[str, str]]:
+    """The address of an Open WebUI server that uses the gateway, and the header of its first user."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {
+        "DATA_DIR": str(Path.cwd() / "data"), "WEBUI_AUTH": "false", "WEBUI_SECRET_KEY": "test", "OFFLINE_MODE": "true",
+        "HF_HUB_OFFLINE": "1", "ENABLE_OLLAMA_API": "false", "OPENAI_API_BASE_URL": V1, "OPENAI_API_KEY": KEY,
+        "RAG_EMBEDDING_ENGINE": "openai", "ENABLE_VERSION_UPDATE_CHECK": "false", "ANONYMIZED_TELEMETRY": "false",
+    }  # fmt: skip
+    command = [
+        str(Path(sys.executable).with_name("open-webui")),
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    with Path("open-webui.log").open("w") as log:
+        server = subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log)
+    atexit.register(server.kill)
+    url, until = f"http://127.0.0.1:{port}", time.monotonic() + 600
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=5).close()
+            break
+        except OSError:
+            time.sleep(1)
+    user = json.load(_post(f"{url}/api/v1/auths/signin", {"email": "", "password": ""}, {}))
+    return url, {"Authorization": f"Bearer {user['token']}"}
+
+
+def _post(url: str, body: object, headers: dict[str, str]) -> Any:
+    content = {"Content-Type": "application/json"} | headers
+    return urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), content), timeout=120)
+
+
+def open_webui() -> dict[str, Callable[[], Any]]:
+    """Open WebUI's server: what its page sends, through its own API."""
+    url, user = open_webui_session()
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/api/models", headers=user), timeout=60) as listed:
+        check(MODEL in [model["id"] for model in json.load(listed)["data"]], "model is not listed")
+
+    def ask(turns: Any, **more: Any) -> Any:
+        turns = [{"role": "user", "content": turns}] if isinstance(turns, str) else turns
+        body = {"model": MODEL, "messages": turns, "stream": False} | more
+        return _post(f"{url}/api/chat/completions", body, user)
+
+    def message(turns: Any, **more: Any) -> Any:
+        return json.load(ask(turns, **more))["choices"][0]["message"]
+
+    def stream() -> None:
+        lines = [line[6:] for line in ask(CHAT, stream=True) if line.startswith(b"data: {")]
+        deltas = [choice["delta"] for line in lines for choice in json.loads(line).get("choices", [])]
+        pieces([delta.get("content") or "" for delta in deltas])
+
+    def tools() -> None:
+        said = message(ASK_TOOL, tools=[TOOL])
+        (call,) = said["tool_calls"]
+        result = get_weather(**json.loads(call["function"]["arguments"]))
+        reply = {"role": "tool", "tool_call_id": call["id"], "content": result}
+        has(message([{"role": "user", "content": ASK_TOOL}, said, reply], tools=[TOOL])["content"], RESULT)
+
+    def structured() -> None:
+        form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA, "strict": True}}
+        check(json.loads(message(ASK_JSON, response_format=form)["content"])["city"] == FACT)
+
+    return {
+        "chat": lambda: has(message(CHAT)["content"], FACT),
+        "stream": stream,
+        "tools": tools,
+        "structured": structured,
+        "usage": lambda: check(json.load(ask(CHAT))["usage"]["completion_tokens"] > 0),
+    }
+
+
 PROGRAMS = {
     "openai-python": openai_python,
     "anthropic-python": anthropic_python,
@@ -537,6 +618,7 @@ PROGRAMS = {
     "lm-eval": lm_eval_client,
     "llm": llm_client,
     "aider": aider_client,
+    "open-webui": open_webui,
 }
 
 
