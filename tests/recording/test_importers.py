@@ -184,3 +184,17 @@ def test_damaged_or_missing_files_are_named(tmp_path):
 def test_questions_by_id():
     known = read_questions(FILES / "questions.jsonl")
     assert known["math-001"] == ("What is 6 + 7?", "13")
+
+
+def test_a_preference_between_two_answers_is_a_score(tmp_path):
+    rows = [
+        {"id": i, "question": "Why?", "response_a": "one", "response_b": "two", "winner": winner}
+        for i, winner in enumerate(["model_a", "model_b", "tie", "Tie (bothbad)"])
+    ]
+    path = write(tmp_path / "votes.jsonl", rows)
+    sides = [
+        read_answers(path, ImportOptions(columns={"text": f"response_{side}", "score": f"winner:model_{side}"}))
+        for side in "ab"
+    ]
+    assert [each.score for each in sides[0]] == [1.0, 0.0, 0.5, 0.5]
+    assert [each.score for each in sides[1]] == [0.0, 1.0, 0.5, 0.5]

@@ -80,6 +80,13 @@ def command(
     odar eval import --fast small.eval --slow large.eval --out pair.jsonl.gz
     odar eval import --fast out.jsonl.gz --slow out.jsonl.gz \\
       --map text=outputs.{model} --fast-model gemma-2-2b --slow-model gpt-4o
+
+    A column with the preferred one of two answers, by people or a judge, is a score too:
+
+    \b
+    odar eval import --fast votes.csv --slow votes.csv \\
+      --fast-map text=response_a --fast-map score=winner:model_a \\
+      --slow-map text=response_b --slow-map score=winner:model_b
     """
     shared = _columns(columns)
     options = [

@@ -59,6 +59,8 @@ _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instru
 _ZSTANDARD = 93
 _RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
 _RIGHT |= {"false": 0.0, "no": 0.0}
+_TIE = "tie"
+"""How the value of a preference between two answers begins if neither is better, as in "tie (bothbad)"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,12 +328,18 @@ def _table(path: Path, options: ImportOptions) -> Reader:
     given = dict(options.columns or {})
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
+    # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
+    column, _, side = given.get("score", "").partition(":")
+    given |= {"score": column} if side else {}
     given = {name: column.replace("{model}", options.model) for name, column in given.items()}
 
     def extract(row: Row, number: int) -> list[ImportedAnswer]:
         value = {name: _value(row, name, given) for name in COLUMNS}
         if options.model and "model" not in given and value["model"] not in (None, options.model):
             return []
+        if side and value["score"] is not None:
+            said = str(value["score"]).strip().lower()
+            value["score"] = 0.5 if said.startswith(_TIE) else float(said == side.lower())
         return [_table_answer(value, number, options.model)]
 
     return _table_rows(path), extract
