@@ -183,8 +183,8 @@ def check_parts(body: Any) -> None:
     if isinstance(tools := body.get("tools"), list):
         if len(tools) > MAX_TOOLS:
             raise bad_field("tools", f"{len(tools)} are more than the {MAX_TOOLS} that a request can hold")
-        sizes = [len(dump_json(tool)) for tool in tools]
-        if max(sizes, default=0) > largest:
+        sizes = [len(dump_json(tool)) for tool in tools] if len(dump_json(tools)) > largest else [0]
+        if max(sizes) > largest:
             raise _too_large(f"tools[{sizes.index(max(sizes))}]", max(sizes))
         if sum(sizes) > _TOOLS_TOGETHER * largest:
             raise _too_large("tools", sum(sizes))
