@@ -75,8 +75,8 @@ def test_options_count_for_more_than_settings(monkeypatch):
     seen = []
 
     @click.command()
-    @click.option("--port", "set_gateway__port", type=int)
-    @click.option("--host", "set_gateway__host")
+    @click.option("--port", "setting_gateway__port", type=int)
+    @click.option("--host", "setting_gateway__host")
     @settings_options
     def probe(settings):
         seen.append(settings.gateway)

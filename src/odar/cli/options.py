@@ -48,7 +48,7 @@ FILE, COUNT, USD = UserPath(), click.IntRange(min=1), Finite(min=0)
 def settings_options(command: F) -> F:
     """Adds --profile, --config and --set; the command receives `settings`.
 
-    An option of the command whose parameter is called `set_gateway__port` sets gateway.port, if it is given.
+    An option of the command whose parameter is called `setting_gateway__port` sets gateway.port, if it is given.
     """
 
     @click.option("--profile", metavar="NAME", help="local, tiny, custom, open, paper, or a TOML file.")
@@ -56,8 +56,8 @@ def settings_options(command: F) -> F:
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
-        own = {name: kwargs.pop(name) for name in tuple(kwargs) if name.startswith("set_")}
-        keys = {name.removeprefix("set_").replace("__", "."): value for name, value in own.items()}
+        own = {name: kwargs.pop(name) for name in tuple(kwargs) if name.startswith("setting_")}
+        keys = {name.removeprefix("setting_").replace("__", "."): value for name, value in own.items()}
         given = {key: json.dumps(value) for key, value in keys.items() if value is not None}
         others = (each for each in sets if each.partition("=")[0] not in given)
         sets = (*others, *(f"{key}={value}" for key, value in given.items()))

@@ -23,11 +23,13 @@ _SEND_BUFFER_BYTES = 128 * 2**10
 
 
 @click.command("serve")
-@click.option("--host", "set_gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-@click.option("--port", "set_gateway__port", type=_PORT, help="Port; 0 takes a free one. Default: 8088.")
-@click.option("--fast", "set_fast__model", metavar="MODEL", help="Fast agent, such as ollama/qwen3:4b.")
-@click.option("--slow", "set_slow__model", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B.")
-@click.option("--log-format", "set_gateway__log_format", type=click.Choice(LOG_FORMATS), help="Default: text.")
+@click.option(
+    "--host", "setting_gateway__host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1."
+)
+@click.option("--port", "setting_gateway__port", type=_PORT, help="Port; 0 takes a free one. Default: 8088.")
+@click.option("--fast", "setting_fast__model", metavar="MODEL", help="Fast agent, such as ollama/qwen3:4b.")
+@click.option("--slow", "setting_slow__model", metavar="MODEL", help="Slow agent, such as vllm/Qwen/Qwen3-32B.")
+@click.option("--log-format", "setting_gateway__log_format", type=click.Choice(LOG_FORMATS), help="Default: text.")
 @settings_options
 def command(settings: Settings) -> None:
     """Answer over HTTP with OpenAI's and Anthropic's APIs: change base_url, keep your client.
