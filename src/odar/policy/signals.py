@@ -237,7 +237,7 @@ def signals_of(candidate: Candidate, prior: float, agreement: float | None = Non
 def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
     """What a text consists of; a short text is a direct answer, though the mark that was asked for is missing.
 
-    So is a text that begins with the letter of an option, or with yes or no: the rest was written after the answer.
+    So is a text that states a letter, or yes or no, at its beginning and not again: the rest was written after it.
 
     >>> answer_kind("Answer: Paris", "Paris"), answer_kind("So 2 + 2 = 4. " * 5 + "Answer: 4", "4")
     (<AnswerKind.DIRECT: 'direct'>, <AnswerKind.REASONED: 'reasoned'>)
@@ -250,7 +250,7 @@ def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
     if not stated and not words:
         return AnswerKind.REASONED
     begins = _CHOICE.match(text)
-    if begins is not None and begins[1].lower() == answer.strip("().").lower():
+    if begins is not None and begins[1] == answer and _last_place(text, answer) == begins.start(1):
         return AnswerKind.DIRECT
     return AnswerKind.DIRECT if len(text.split()) - words <= MAX_DIRECT_WORDS else AnswerKind.REASONED
 
