@@ -125,6 +125,12 @@ def certify(
             failed = loss
             break
         found = t
+    more = None
+    if failed is not None:  # test items until it would be certified at these losses; None if they are too large
+        bet = choose_bet(failed, promise.at_most_worse)
+        growth = float(np.log1p(bet * (promise.at_most_worse - failed)).mean())
+        if growth > 0 and failed.mean() < promise.at_most_worse:
+            more = max(1, math.ceil(needed / growth) - int(test.sum()))
     thresholds = Thresholds(*path.thresholds(found))
     paths = thresholds.paths(np.minimum(difficulty, 0.999))
     right = correct[rows, paths]
@@ -138,7 +144,7 @@ def certify(
         reference=float(reference[test].mean()),
         calls=float(calls[rows, paths][test].mean()),
         reference_calls=float(calls[test, 2].mean()),
-        more_items=None if failed is None else _items_needed(failed, promise, int(test.sum())),
+        more_items=more,
         path=path,
     )
 
@@ -163,15 +169,6 @@ def log_capital(loss: Array, allowed: float, bet: float) -> float:
     4.4
     """
     return float(np.cumsum(np.log1p(bet * (allowed - loss))).max(initial=0.0))
-
-
-def _items_needed(loss: Array, promise: Promise, items: int) -> int | None:
-    """Further test items until this setting would be certified at these losses; None if its loss is too large."""
-    bet = choose_bet(loss, promise.at_most_worse)
-    growth = float(np.log1p(bet * (promise.at_most_worse - loss)).mean())
-    if growth <= 0 or loss.mean() >= promise.at_most_worse:
-        return None
-    return max(1, math.ceil(math.log(1 / (1 - promise.confidence)) / growth) - items)
 
 
 def guarantee(evidence: Evidence, today: Incumbents, promise: Promise) -> tuple[Setup, Certificate]:

@@ -135,29 +135,32 @@ def judge_trial(
         rows: what `judge_work` made of them, by row id; items that failed are missing.
     """
     winner = setup.simulate(evidence, np.full(len(evidence), HARD)).winner
-    gain, calls, cost = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
-    firsts, chances, changes, unreadable = [], [], [], 0
+    gain, calls, cost = np.zeros((3, len(evidence)))
+    first, chances, changed, unreadable = [], [], [], 0
     number = {key: row for row, key in enumerate(keys)}
     judged = [item for item in asked if item.key in rows]
     for item in judged:
         row, columns = number[item.key], item.payload.columns
-        one, other = rows[item.key]["places"]
-        named = [None if one is None else columns[one], None if other is None else columns[::-1][other]]
+        places, paid = rows[item.key]["places"], rows[item.key]["cost_usd"]
+        shown = (columns, columns[::-1])
+        named = [None if place is None else order[place] for order, place in zip(shown, places, strict=True)]
         right = [evidence.correct[row, winner[row] if column is None else column] for column in named]
         gain[row] = np.mean(right) - evidence.correct[row, winner[row]]
-        calls[row], paid = 1.0, rows[item.key]["cost_usd"]
-        cost[row] = np.nan if paid is None else paid / ORDERS
-        places = [place for place in (one, other) if place is not None]
-        unreadable += ORDERS - len(places)
-        firsts += [place == 0 for place in places]
-        chances += [1 / len(columns)] * len(places)
-        changes += [named[0] != named[1]] if len(places) == ORDERS else []
+        calls[row], cost[row] = 1.0, np.nan if paid is None else paid / ORDERS
+        read = [place for place in places if place is not None]
+        unreadable += ORDERS - len(read)
+        first += [place == 0 for place in read]
+        chances += [1 / len(columns)] * len(read)
+        changed += [named[0] != named[1]] if len(read) == ORDERS else []
+    changed_share, first_share, chance = (
+        float(np.mean(each)) if each else 0.0 for each in (changed, first, chances)
+    )
     return JudgeTrial(
         items=len(judged),
         unreadable=unreadable,
-        order_dependent=float(np.mean(changes)) if changes else 0.0,
-        first_place=float(np.mean(firsts)) if firsts else 0.0,
-        expected_first=float(np.mean(chances)) if chances else 0.0,
+        order_dependent=changed_share,
+        first_place=first_share,
+        expected_first=chance,
         accuracy_gain=bootstrap_mean(gain, shares=False),
         calls_gain=bootstrap_mean(calls, shares=False),
         cost_gain=None if np.isnan(cost).any() else bootstrap_mean(cost, shares=False),

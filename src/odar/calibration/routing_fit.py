@@ -104,13 +104,7 @@ def fit_routing(
     """The variant and thresholds that serve the goal best among those that lose nothing against today.
 
     Of equals the first variant is taken, and the thresholds in use. None where every choice loses. Under limits, or
-    for accuracy, today is no standard: what is in use may cost more than the limits allow.
-
-    Args:
-        variants: what may decide, the most fitted first.
-        thresholds: those in use.
-        today: right or wrong of each item under the settings in use.
-        goal: what to choose for.
+    for accuracy, `today` (right or wrong of each item in use) is no standard: it may cost more than they allow.
     """
     best, most = None, (-np.inf, -np.inf)
     shares = SHARES if goal == BALANCED else FINE_SHARES
@@ -168,13 +162,8 @@ def choose_within_limit(
 
     The choices are a fit by gain of each option, with the same thresholds for all experts and with their own, and
     the best thresholds of a grid. On the items of the fit the larger choice always looks better, so each is judged
-    on held-out folds. The first that is not clearly worse than the best, by two standard errors, is taken.
-
-    Args:
-        options: ways to a difficulty, the preferred one first.
-        common: the thresholds in use.
-        experts: the expert of each item, if it is known.
-        goal: limits of calls or cost.
+    on held-out folds. The first that is not clearly worse than the best, by two standard errors, is taken. Of the
+    options, which are ways to a difficulty, the preferred one is the first.
     """
 
     def by_gain(option: RoutingOption, names: NDArray[np.str_] | None, rows: Bools) -> RoutingFit:
@@ -281,12 +270,7 @@ def rejection_reason(accuracy_gain: Interval, cost_change: Interval, tolerance: 
 
     Never install a significant accuracy loss; accept a small one only for a real saving. On a few hundred items two
     equally good settings differ by one or two answers, so an insignificant loss is tolerated up to `tolerance`,
-    provided that the setting is significantly cheaper.
-
-    Args:
-        accuracy_gain: accuracy of the fitted settings minus that of the current ones.
-        cost_change: the same for the cost of an item.
-        tolerance: the accuracy loss that is tolerated at the low end of the interval; 0 tolerates none.
+    provided that the setting is significantly cheaper. Both intervals are of fitted minus current settings.
 
     >>> fewer_calls = Interval(-0.9, -1.2, -0.6)
     >>> rejection_reason(Interval(-0.01, -0.03, 0.01), fewer_calls) is None

@@ -146,8 +146,7 @@ def fit_traffic(traffic: Traffic, today: Incumbents) -> TrafficFit:
         values = traffic.energies.get(step, np.zeros(0))
         count = int(np.isfinite(values).sum())
         if count >= FEWEST_ENERGIES:
-            before = statistics[number]
-            fresh = statistics_of(values, traffic.signals if step is Step.ANSWER else None)
+            before, fresh = statistics[number], statistics_of(values, traffic.signals if not number else None)
             assert fresh is not None, "there are energies"
             statistics[number] = replace(fresh, skill=before.skill if before else 1.0)
             measured[step] = count
@@ -162,9 +161,11 @@ def fit_traffic(traffic: Traffic, today: Incumbents) -> TrafficFit:
     )
     if len(traffic.fast):
         fitted = replace(fitted, thresholds=same_shares(today.setup, fitted, traffic.fast))
-    return TrafficFit(
-        fitted, measured, estimator, posterior, _mix(today.setup, traffic.fast), _mix(fitted, traffic.fast)
-    )
+    mixes = [
+        path_shares(each.route(traffic.fast).path) if len(traffic.fast) else (0.0, 0.0, 0.0)
+        for each in (today.setup, fitted)
+    ]
+    return TrafficFit(fitted, measured, estimator, posterior, *mixes)
 
 
 def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
@@ -176,10 +177,6 @@ def same_shares(before: Setup, after: Setup, fast: FastAnswers) -> Thresholds:
     paths = before.thresholds.paths(old)
     simple, easier = int((paths == 0).sum()), int((paths <= 1).sum())
     return Thresholds(round(float(above[simple]), 6), round(float(above[easier]), 6))
-
-
-def _mix(setup: Setup, fast: FastAnswers) -> tuple[float, float, float]:
-    return path_shares(setup.route(fast).path) if len(fast) else (0.0, 0.0, 0.0)
 
 
 def _same_agents(document: Mapping[str, Any], sources: Mapping[Step, tuple[str, str]]) -> bool:
