@@ -80,7 +80,7 @@ def test_fusion_decides_whatever_the_candidates_have(several, rule):
                 Candidate(Step.SOLVE, "m", "Answer: 4", "4", tokens, energy=measure(tokens, 0.1, None))
             )
     if candidates:
-        verdict = Fusion(rule, 0.25, 0.2, {}).choose(candidates)
+        verdict = Fusion(rule, 0.25).choose(candidates)
         assert 0 <= verdict.winner < len(candidates)
         assert all(map(math.isfinite, verdict.weights))
 
