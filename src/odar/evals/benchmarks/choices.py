@@ -6,7 +6,7 @@ import ast
 import random
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task
@@ -31,21 +31,36 @@ def ask(question: str, options: Sequence[str], before: str = "") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def shuffled(right: Sequence[str], wrong: Sequence[str], key: str) -> tuple[list[str], list[int]]:
-    """All options in an order that depends on the key alone, and where the right ones are.
+def choice_task(
+    name: str,
+    question: str,
+    options: Sequence[str],
+    letter: str,
+    stratum: str = "",
+    *,
+    before: str = "",
+    images: tuple[Image, ...] = (),
+    effort: float | None = None,
+) -> Task:
+    """A multiple-choice task; its gold has the options too, for answers that quote one."""
+    gold = {"letter": letter, "options": list(options)}
+    return Task(name, Query(ask(question, options, before), images), gold, stratum, effort)
 
-    >>> shuffled(["Paris"], ["Rome", "Oslo"], "q1") == shuffled(["Paris"], ["Rome", "Oslo"], "q1")
+
+def score_choice(task: Task, response: str, answer: str) -> float:
+    """Whether the answer names the right option."""
+    return choice(task.gold["letter"], answer, task.gold["options"])
+
+
+def shuffled(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
+    """All options in an order that depends on the key alone, and the letter of the right one.
+
+    >>> shuffled("Paris", ["Rome", "Oslo"], "q1") == shuffled("Paris", ["Rome", "Oslo"], "q1")
     True
     """
-    options = [*right, *wrong]
-    order = list(range(len(options)))
+    options, order = [right, *wrong], list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
-    return [options[i] for i in order], [place for place, i in enumerate(order) if i < len(right)]
-
-
-def choices_gold(letter: str, options: Sequence[str]) -> dict[str, Any]:
-    """The gold of a multiple-choice task: the right letter, and the options for answers that quote one."""
-    return {"letter": letter, "options": list(options)}
+    return [options[i] for i in order], LETTERS[order.index(0)]
 
 
 def picture(value: Any) -> tuple[Image, ...]:
@@ -54,42 +69,19 @@ def picture(value: Any) -> tuple[Image, ...]:
     return (recognise(data, "a picture of this row"),) if data else ()
 
 
-def choice_task(name: str, question: str, choices: Mapping[str, Sequence[str]], key: str) -> Task:
-    """A task of Ai2's layout, whose choices have `text` and `label`.
-
-    Some rows number their options: the place of the key counts, not its name.
-    """
-    options, letter = choices["text"], LETTERS[choices["label"].index(key)]
-    return Task(name, Query(ask(question, options)), choices_gold(letter, options))
+def _ai2_tasks(row: Row, place: Place) -> Iterator[Task]:
+    """Some rows number their options: the place of the key counts, not its name."""
+    question = row["question_stem"] if "question_stem" in row else row["question"]
+    choices, letter = row["choices"], LETTERS[row["choices"]["label"].index(row["answerKey"])]
+    yield choice_task(row["id"], question, choices["text"], letter)
 
 
-def score_choice(task: Task, response: str, answer: str) -> float:
-    """Whether the answer names the right option; its gold is that of `choices_gold`."""
-    return choice(task.gold["letter"], answer, task.gold["options"])
-
-
-def _arc_challenge_tasks(row: Row, place: Place) -> Iterator[Task]:
-    yield choice_task(row["id"], row["question"], row["choices"], row["answerKey"])
-
-
-ARC_CHALLENGE = Dataset.named("arc_challenge", _arc_challenge_tasks, score_choice)
-
-
-def _openbookqa_tasks(row: Row, place: Place) -> Iterator[Task]:
-    yield choice_task(row["id"], row["question_stem"], row["choices"], row["answerKey"])
-
-
-OPENBOOKQA = Dataset.named("openbookqa", _openbookqa_tasks, score_choice)
+ARC_CHALLENGE = Dataset.named("arc_challenge", _ai2_tasks, score_choice)
+OPENBOOKQA = Dataset.named("openbookqa", _ai2_tasks, score_choice)
 
 
 def _mmlu_pro_tasks(row: Row, place: Place) -> Iterator[Task]:
-    options = row["options"]
-    yield Task(
-        str(row["question_id"]),
-        Query(ask(row["question"], options)),
-        choices_gold(row["answer"], options),
-        row["category"],
-    )
+    yield choice_task(str(row["question_id"]), row["question"], row["options"], row["answer"], row["category"])
 
 
 MMLU_PRO = Dataset.named("mmlu_pro", _mmlu_pro_tasks, score_choice)
@@ -98,15 +90,10 @@ MMLU_PRO = Dataset.named("mmlu_pro", _mmlu_pro_tasks, score_choice)
 def _gpqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     """The right answer has a column of its own, so options are shuffled, by the record's id alone."""
     wrong = [row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3)]
-    options, right = shuffled([row["Correct Answer"].strip()], wrong, row["Record ID"])
+    options, letter = shuffled(row["Correct Answer"].strip(), wrong, row["Record ID"])
     minutes = [float(row[field]) for i in (1, 2) if row.get(field := f"Self-reported time (minutes)_EV_{i}")]
-    yield Task(
-        id=row["Record ID"],
-        query=Query(ask(row["Question"], options)),
-        gold=choices_gold(LETTERS[right[0]], options),
-        stratum=row["High-level domain"],
-        effort=statistics.mean(minutes) if minutes else None,
-    )
+    effort = statistics.mean(minutes) if minutes else None
+    yield choice_task(row["Record ID"], row["Question"], options, letter, row["High-level domain"], effort=effort)
 
 
 GPQA = Dataset.named("gpqa", _gpqa_tasks, score_choice)
@@ -116,11 +103,9 @@ def _truthfulqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     """The true option always comes first in the files: options are shuffled, by the question alone."""
     targets = row["mc1_targets"]
     labels = dict(zip(targets["choices"], targets["labels"], strict=True)) if "choices" in targets else targets
-    right = [option for option, label in labels.items() if label]
-    wrong = [option for option, label in labels.items() if not label]
-    options, places = shuffled(right, wrong, row["question"])
-    gold = choices_gold(LETTERS[places[0]], options)
-    yield Task(f"question-{place.number}", Query(ask(row["question"], options)), gold)
+    (right,) = (option for option, label in labels.items() if label)
+    options, letter = shuffled(right, [option for option in labels if option != right], row["question"])
+    yield choice_task(f"question-{place.number}", row["question"], options, letter)
 
 
 TRUTHFULQA = Dataset.named("truthfulqa", _truthfulqa_tasks, score_choice)
@@ -128,12 +113,14 @@ TRUTHFULQA = Dataset.named("truthfulqa", _truthfulqa_tasks, score_choice)
 
 def _scienceqa_tasks(row: Row, place: Place) -> Iterator[Task]:
     """The lecture and the solution stay out of the query: they give the answer away."""
-    options = row["choices"]
-    yield Task(
-        id=f"test-{place.number}",
-        query=Query(ask(row["question"], options, before=row["hint"] or ""), picture(row["image"])),
-        gold=choices_gold(LETTERS[row["answer"]], options),
-        stratum=f"{row['subject']}, {row['grade']}",
+    yield choice_task(
+        f"test-{place.number}",
+        row["question"],
+        row["choices"],
+        LETTERS[row["answer"]],
+        f"{row['subject']}, {row['grade']}",
+        before=row["hint"] or "",
+        images=picture(row["image"]),
         effort=float(len(row["solution"].split())) if row.get("solution") else None,
     )
 
@@ -142,13 +129,12 @@ SCIENCEQA = Dataset.named("scienceqa", _scienceqa_tasks, score_choice)
 
 
 def _aokvqa_tasks(row: Row, place: Place) -> Iterator[Task]:
-    options = row["choices"]
-    yield Task(
-        id=row["question_id"],
-        query=Query(ask(row["question"], options), picture(row["image"])),
-        gold=choices_gold(LETTERS[row["correct_choice_idx"]], options),
-        stratum="difficult" if row.get("difficult_direct_answer") else "plain",
+    letter, stratum = (
+        LETTERS[row["correct_choice_idx"]],
+        "difficult" if row.get("difficult_direct_answer") else "plain",
     )
+    images = picture(row["image"])
+    yield choice_task(row["question_id"], row["question"], row["choices"], letter, stratum, images=images)
 
 
 AOKVQA = Dataset.named("aokvqa", _aokvqa_tasks, score_choice)
@@ -161,12 +147,14 @@ _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 def _mmmu_pro_tasks(row: Row, place: Place) -> Iterator[Task]:
     """`<image 2>` in the text stands for the second picture: pictures keep that order and the marks stay."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
-    text = ask(row["question"], options)
-    marks = sorted({int(number) for number in _MMMU_PRO_MARK.findall(text)})
+    marks = sorted({int(number) for number in _MMMU_PRO_MARK.findall(ask(row["question"], options))})
     shown = marks or range(1, _MMMU_PRO_IMAGES + 1)
     images = tuple(image for number in shown for image in picture(row.get(f"image_{number}")))
-    renamed = _MMMU_PRO_MARK.sub(lambda match: f"<image {marks.index(int(match[1])) + 1}>", text)
-    yield Task(row["id"], Query(renamed, images), choices_gold(row["answer"], options), row["subject"])
+    question, *renamed = (
+        _MMMU_PRO_MARK.sub(lambda match: f"<image {marks.index(int(match[1])) + 1}>", text)
+        for text in (row["question"], *options)
+    )
+    yield choice_task(row["id"], question, renamed, row["answer"], row["subject"], images=images)
 
 
 MMMU_PRO = Dataset.named("mmmu_pro", _mmmu_pro_tasks, score_choice)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from odar.evals.benchmarks.base import Dataset, Place, Row, Task, by_answer
-from odar.evals.benchmarks.choices import ask, choices_gold, picture
+from odar.evals.benchmarks.choices import ask, picture, score_choice
 from odar.evals.scorers.mathematics import Verifier, math_equal, numeric, proof_score, within
-from odar.evals.scorers.text import LETTERS, choice, exact_match
+from odar.evals.scorers.text import LETTERS, exact_match
 from odar.policy.answers import last_boxed
 from odar.types import Query
 
@@ -47,7 +47,7 @@ def _mathvista_tasks(row: Row, place: Place) -> Iterator[Task]:
     precision = row.get("precision")
     if options:
         text = ask(row["question"], options)
-        gold = choices_gold(LETTERS[options.index(row["answer"])], options)
+        gold = {"letter": LETTERS[options.index(row["answer"])], "options": options}
     else:
         digits = f" with {int(precision)} decimal places" if precision and row["answer_type"] == "float" else ""
         kind = {"integer": "whole number", "float": "number", "list": "Python list"}.get(row["answer_type"], "word")
@@ -65,7 +65,7 @@ def _mathvista_tasks(row: Row, place: Place) -> Iterator[Task]:
 
 def _mathvista_score(task: Task, response: str, answer: str) -> float:
     if isinstance(task.gold, dict):
-        return choice(task.gold["letter"], answer, task.gold["options"])
+        return score_choice(task, response, answer)
     if task.meta["answer_type"] in ("integer", "float"):
         digits = int(task.meta["precision"] or 0)
         return within(task.gold, answer, 0.5 * 10**-digits if task.meta["answer_type"] == "float" else 0)
