@@ -69,13 +69,9 @@ def load_fusion_items(place: str | Path, varentropy_weight: float, split: str = 
 def apply_rules(
     questions: Sequence[FusionItem], beta: float, seed: int, fitted: Array | None = None
 ) -> list[RuleResult]:
-    """Compare every registered rule, the paper's argmin, and the mean candidate.
+    """Compare every registered rule, `fep` with the configured β, the paper's argmin, and the mean candidate.
 
-    Args:
-        questions: the recorded candidates.
-        beta: β of the answer free energy, as configured.
-        seed: random seed for the bootstrap.
-        fitted: 1 where a rule that was fitted to other questions is right, to be compared too.
+    `fitted` is 1 where a rule that was fitted to other questions is right, to be compared too.
     """
     argmin = "fep β=inf (argmin)"
     settings = {f"fep β={beta:g}": Fusion("fep", beta), argmin: Fusion("fep")}
@@ -118,9 +114,8 @@ def _aligned(questions: list[FusionItem], weight: float) -> list[FusionItem]:
         for candidate in question.candidates:
             if candidate.energy is not None:
                 values[candidate.model, candidate.step].append(candidate.energy.free_energy)
-    statistics = {
-        source: Alignment(float(np.mean(found)), float(np.std(found)) or 1.0) for source, found in values.items()
-    }
+    pairs = {source: (float(np.mean(found)), float(np.std(found)) or 1.0) for source, found in values.items()}
+    statistics = {source: Alignment(*pair) for source, pair in pairs.items()}
 
     def align(candidate: Candidate) -> Candidate:
         statistic = statistics.get((candidate.model, candidate.step))
@@ -168,11 +163,7 @@ def _votes(questions: Sequence[FusionItem]) -> tuple[list[Source], Votes]:
         most |= Counter((candidate.model, candidate.step) for candidate in question.candidates)
     sources = sorted(most.elements())
     shape = (len(questions), len(sources))
-    energy, groups, correct = (
-        np.full(shape, np.nan),
-        np.full(shape, -1, dtype=np.int64),
-        np.zeros(shape, dtype=bool),
-    )
+    energy, groups, correct = np.full(shape, np.nan), np.full(shape, -1, dtype=np.int64), np.zeros(shape, bool)
     soft: dict[int, tuple[list[int], Array]] = {}
     for row, question in enumerate(questions):
         free = {source: sources.index(source) for source in most}

@@ -50,15 +50,14 @@ def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: 
     curve = accuracy_curve(score, weak, strong)
     gap = curve[-1] - curve[0]
     if gap <= 0:
-        raise InputError(
-            f"the strong model is not better ({curve[-1]:.4f} against {curve[0]:.4f}): no gap to recover"
-        )
+        against = f"{curve[-1]:.4f} against {curve[0]:.4f}"
+        raise InputError(f"the strong model is not better ({against}): no gap to recover")
     at = np.interp(np.asarray(shares, float), np.linspace(0, 1, len(curve)), curve)
     return cast(Array, (at - curve[0]) / gap)
 
 
 def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS) -> float:
-    """Average performance gap recovered: trapezoids over `bins` bins of the share of strong calls.
+    """Average performance gap recovered: trapezoids over bins of the share of strong calls.
 
     >>> round(apgr([0, 0, 0, 0], weak=[0, 1, 0, 1], strong=[1, 1, 1, 1]), 6)
     0.5
@@ -81,11 +80,7 @@ def cpt(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, target: float) -> 
 def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
     """RouterArena's score (arXiv 2510.00202): a weighted harmonic mean of accuracy and log₂ cost (SPEC 7.9).
 
-    Args:
-        accuracy: share of right answers.
-        cost_usd: mean cost of a question. On RouterArena's scale 0.0044 dollars per 1,000 questions count as 1 and
-            200 dollars as 0; costs outside are set to the nearest end.
-        beta: weight of the cost; 0.1 on the leaderboard.
+    0.0044 dollars per 1,000 questions count as 1 and 200 dollars as 0; costs outside are set to the nearest end.
 
     >>> round(arena_score(0.75, 0.001), 4), arena_score(0.9, 1.0)
     (0.7163, 0.0)
@@ -102,8 +97,8 @@ def arena_score(accuracy: float, cost_usd: float, beta: float = 0.1) -> float:
 def path_robustness(before: ArrayLike, after: ArrayLike) -> tuple[float, float]:
     """Return the share of paraphrased questions that keep their path, and the same corrected for chance (SPEC 7.9).
 
-    Chance is what two independent choices with these path mixes would share: a router that sends everything down
-    one path keeps every path and shows nothing. Corrected, 0 is chance and 1 is every path kept (Cohen's kappa).
+    A router that sends everything down one path keeps every path and shows nothing: corrected (Cohen's kappa), 0 is
+    what two independent choices with these path mixes would share, and 1 is every path kept.
 
     >>> kept, corrected = path_robustness([0, 0, 1, 2], [0, 0, 1, 1])
     >>> kept, round(corrected, 3)
@@ -146,11 +141,7 @@ def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
 
 
 def auroc(score: ArrayLike, label: ArrayLike) -> float:
-    """Chance that a positive outranks a negative, ties counting half (Mann-Whitney).
-
-    >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
-    0.75
-    """
+    """Chance that a positive outranks a negative, ties counting half (Mann-Whitney)."""
     s, positive = np.asarray(score, float), np.asarray(label).astype(bool)
     n, m = int(positive.sum()), int((~positive).sum())
     if not n or not m:
@@ -161,11 +152,7 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """Pearson's r; 0 where one side is constant.
-
-    >>> pearson([1, 2, 3], [2, 4, 6])
-    1.0
-    """
+    """Pearson's r; 0 where one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
     x, y = x - x.mean(), y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))
@@ -173,10 +160,7 @@ def pearson(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def bootstrap(
-    figure: Callable[..., float],
-    *columns: ArrayLike,
-    resamples: int = 1000,
-    rng: np.random.Generator,
+    figure: Callable[..., float], *columns: ArrayLike, resamples: int = 1000, rng: np.random.Generator
 ) -> Interval:
     """Return `figure(*columns)` with a 95% percentile interval over rows drawn with replacement.
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +31,7 @@ _PROBES = 30
 """Strata of a benchmark whose scorer is tried; more would say the same again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The items to ask, and the fold of each."""
 
     tasks: list[Task]

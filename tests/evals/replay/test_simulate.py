@@ -7,7 +7,7 @@ import pytest
 
 from odar.evals.replay.arrays import load_arrays
 from odar.evals.replay.policies import run
-from odar.evals.replay.simulate import NO_PATH, Setting, choose
+from odar.evals.replay.simulate import NO_PATH, Setting, candidates_of, fusion_of
 from odar.policy.fusion import SOLVE
 from odar.policy.path import HARD, MEDIUM, SIMPLE
 from support.panels import handmade_panel
@@ -147,7 +147,8 @@ def ballot_of(folder, answers=ANSWERS, energies=ENERGIES):
 
 def winner(arrays, present=None, **options):
     setting = Setting.of(arrays.header).changed({name: str(value) for name, value in options.items()})
-    return int(choose(arrays, setting, arrays.columns(*(present or range(SOLVE, SOLVE + 5))))[0])
+    among = arrays.columns(*(present or range(SOLVE, SOLVE + 5)))
+    return int(fusion_of(setting).choose_rows(candidates_of(arrays, setting), among)[0])
 
 
 @pytest.mark.parametrize(

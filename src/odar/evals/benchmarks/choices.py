@@ -16,16 +16,7 @@ from odar.types import Image, Query
 
 
 def ask(question: str, options: Sequence[str], before: str = "") -> str:
-    """A question with lettered options.
-
-    >>> print(ask("Which is red?", ["the sky", "blood"]))
-    Which is red?
-    <BLANKLINE>
-    A. the sky
-    B. blood
-    <BLANKLINE>
-    Answer with the letter of the right option.
-    """
+    """A question with lettered options."""
     listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
     parts = (before.strip(), question.strip(), listed, "Answer with the letter of the right option.")
     return "\n\n".join(part for part in parts if part)
@@ -53,11 +44,7 @@ def score_choice(task: Task, response: str, answer: str) -> float:
 
 
 def shuffled(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
-    """All options in an order that depends on the key alone, and the letter of the right one.
-
-    >>> shuffled("Paris", ["Rome", "Oslo"], "q1") == shuffled("Paris", ["Rome", "Oslo"], "q1")
-    True
-    """
+    """All options in an order that depends on the key alone, and the letter of the right one."""
     options, order = [right, *wrong], list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
     return [options[i] for i in order], LETTERS[order.index(0)]

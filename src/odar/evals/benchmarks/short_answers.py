@@ -17,16 +17,7 @@ from odar.types import Image, Query
 
 
 def read_and_ask(paragraphs: Sequence[tuple[str, str]], question: str) -> str:
-    """Titled paragraphs, then the question.
-
-    >>> print(read_and_ask([("Oslo", "A city.")], "Where?"))
-    Oslo
-    A city.
-    <BLANKLINE>
-    Question: Where?
-    <BLANKLINE>
-    Answer in as few words as possible.
-    """
+    """Titled paragraphs, then the question."""
     read = [f"{title.strip()}\n{text.strip()}" for title, text in paragraphs]
     return "\n\n".join([*read, f"Question: {question.strip()}", "Answer in as few words as possible."])
 

@@ -117,21 +117,14 @@ class PanelArrays:
 
     def columns(self, *wanted: int) -> Bools:
         """(N, M): these columns in every row."""
-        mask = np.zeros(self.answers.score.shape, dtype=bool)
-        mask[:, list(wanted)] = True
-        return mask
+        shape = self.answers.score.shape
+        return np.broadcast_to(np.isin(np.arange(shape[1]), wanted), shape).copy()
 
 
 def load_arrays(place: str | Path, calibration: str | None = None, split: str = "") -> PanelArrays:
-    """The recording in a file, some hundred items at a time.
+    """The recording in a file, or its items of one split (`calibrate` or `judge`).
 
-    Args:
-        place: the file.
-        calibration: replay with this calibration, by name or file, in place of the one the recording was made with.
-        split: only the items that may be used for this: `calibrate` or `judge`; empty for all.
-
-    Raises:
-        InputError: there is none, it is empty, or its items have different numbers of answers.
+    `calibration` is a name or a file that takes the place of the one the recording was made with.
     """
     recording = open_recording(place)
     header = recording.header

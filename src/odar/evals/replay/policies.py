@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from odar.evals.replay.simulate import (
     Setting,
     always,
     by_path,
-    choose,
+    candidates_of,
+    fusion_of,
     odar,
     price,
     route,
@@ -61,19 +61,17 @@ def length_adaptive(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
     )
 
 
-def random_matched(arrays: PanelArrays, setting: Setting, seed: int | None = None) -> PolicyOutcome:
-    """ODAR's mix of paths, given out at random: by one seed, or the mean over SPEC 7.4's three."""
-    chosen, seeds = route(arrays, setting).path, SEEDS if seed is None else (seed,)
-    shuffled = [by_path(np.random.default_rng(each).permutation(chosen)) for each in seeds]
+def random_matched(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
+    """ODAR's mix of paths, given out at random: the mean over SPEC 7.4's three seeds."""
+    chosen = route(arrays, setting).path
+    shuffled = [by_path(np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
     runs = [simulate_paths(arrays, setting, each) for each in shuffled]
-    if seed is not None:
-        return runs[0]
     means = {
         name: np.mean([getattr(run, name) for run in runs], axis=0)
         for name in ("score", "calls", "cost", "tokens", "seconds", "best")
     }
     winner = np.full(len(arrays), -1)
-    return replace(runs[0], **means, winner=winner, note=f"mean over seeds {', '.join(map(str, seeds))}")
+    return replace(runs[0], **means, winner=winner, note=f"mean over seeds {', '.join(map(str, SEEDS))}")
 
 
 def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
@@ -107,7 +105,9 @@ def _samples(arrays: PanelArrays, count: int) -> list[int]:
 def _among(arrays: PanelArrays, setting: Setting, columns: list[int], note: str = "") -> PolicyOutcome:
     """A fixed set of answers, fused."""
     mask = arrays.columns(*columns)
-    winner = np.full(len(arrays), columns[0]) if len(columns) == 1 else choose(arrays, setting, mask)
+    winner = np.full(len(arrays), columns[0])
+    if len(columns) > 1:
+        winner = fusion_of(setting).choose_rows(candidates_of(arrays, setting), mask)
     return _settled(arrays, mask, mask, winner, note)
 
 
@@ -118,21 +118,21 @@ def _settled(arrays: PanelArrays, paid: Bools, seen: Bools, winner: Ints, note: 
 
 
 _COT = "the slow agent's solving prompt is a chain-of-thought prompt; one by the fast model is not in a panel"
-POLICIES: dict[str, tuple[Callable[..., PolicyOutcome], dict[str, type]]] = {
-    "single-fast": (lambda arrays, setting: _among(arrays, setting, [FAST]), {}),
-    "single-slow": (lambda arrays, setting: _among(arrays, setting, [SOLVE]), {}),
-    "cot": (lambda arrays, setting: _among(arrays, setting, [SOLVE], _COT), {}),
-    "length-adaptive": (length_adaptive, {}),
-    "self-consistency": (self_consistency, {"k": int}),
-    "best-of-n": (best_of_n, {"n": int}),
-    "ensemble": (ensemble, {}),
-    "always-medium": (lambda arrays, setting: always(arrays, setting, MEDIUM), {}),
-    "always-hard": (lambda arrays, setting: always(arrays, setting, HARD), {}),
-    "random-matched": (random_matched, {"seed": int}),
-    "oracle-router": (oracle_router, {}),
-    "oracle": (oracle, {}),
+POLICIES: dict[str, tuple[Callable[..., PolicyOutcome], str]] = {
+    "single-fast": (lambda arrays, setting: _among(arrays, setting, [FAST]), ""),
+    "single-slow": (lambda arrays, setting: _among(arrays, setting, [SOLVE]), ""),
+    "cot": (lambda arrays, setting: _among(arrays, setting, [SOLVE], _COT), ""),
+    "length-adaptive": (length_adaptive, ""),
+    "self-consistency": (self_consistency, "k"),
+    "best-of-n": (best_of_n, "n"),
+    "ensemble": (ensemble, ""),
+    "always-medium": (lambda arrays, setting: always(arrays, setting, MEDIUM), ""),
+    "always-hard": (lambda arrays, setting: always(arrays, setting, HARD), ""),
+    "random-matched": (random_matched, ""),
+    "oracle-router": (oracle_router, ""),
+    "oracle": (oracle, ""),
 }
-"""What ODAR is compared with, and the options of each."""
+"""What ODAR is compared with, and the option of each, a whole number."""
 
 SIZES = (1, 3, 5, 7, 9)
 LAMBDAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -180,12 +180,7 @@ def expand(arrays: PanelArrays, specs: Sequence[str]) -> list[str]:
 
 
 def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
-    """One policy over a recording.
-
-    Raises:
-        UnknownName: there is no such policy or option.
-        InputError: an option cannot be read, or the panel cannot show this.
-    """
+    """One policy over a recording; InputError if the recording cannot show it or an option cannot be read."""
     name, _, rest = spec.partition(":")
     options = _options(spec, rest)
     setting = Setting.of(arrays.header)
@@ -193,15 +188,13 @@ def run(arrays: PanelArrays, spec: str) -> PolicyOutcome:
         return replace(odar(arrays, setting.changed(options)), name=spec)
     if name not in POLICIES:
         raise UnknownName("policy", name, {"odar", *POLICIES, *suites(arrays), "all"})
-    policy, kinds = POLICIES[name]
-    given: dict[str, Any] = {}
-    for option, value in options.items():
-        if option not in kinds:
-            raise UnknownName(f"option of {name}", option, kinds)
-        try:
-            given[option] = kinds[option](value)
-        except ValueError:
-            raise InputError(f"{spec}: {option} = {value!r} is not a number") from None
+    policy, known = POLICIES[name]
+    if strange := set(options) - {known}:
+        raise UnknownName(f"option of {name}", strange.pop(), [known] if known else [])
+    try:
+        given = {option: int(value) for option, value in options.items()}
+    except ValueError:
+        raise InputError(f"{spec}: {known} = {options[known]!r} is not a number") from None
     return replace(policy(arrays, setting, **given), name=spec)
 
 

@@ -95,12 +95,7 @@ class Setting:
         )
 
     def changed(self, options: Mapping[str, str]) -> Setting:
-        """With some of it changed, as a user writes it: {"tau1": "0.2", "lambda": "0.5", "stop": "none"}.
-
-        Raises:
-            InputError: a value cannot be read.
-            UnknownName: there is no such option.
-        """
+        """With some of it changed, as a user writes it: {"tau1": "0.2", "lambda": "0.5", "stop": "none"}."""
         kinds = {each.name: str(each.type) for each in fields(self) if each.name != "experts"}
         changes: dict[str, Any] = {"experts": {}} if {"tau1", "tau2"} & set(options) else {}
         for written, value in options.items():
@@ -177,13 +172,6 @@ def simulate_paths(arrays: PanelArrays, setting: Setting, chosen: Route, note: s
     if setting.rule == NO_FUSION:
         run = replace(run, winner=first_slow(run.read))
     return price(arrays, run, note, looked=chosen.looked)
-
-
-def choose(arrays: PanelArrays, setting: Setting, present: Bools) -> Ints:
-    """Return the winning column of each row among those that are present."""
-    if setting.rule == NO_FUSION:
-        return first_slow(present)
-    return fusion_of(setting).choose_rows(candidates_of(arrays, setting), present)
 
 
 def fusion_of(setting: Setting) -> Fusion:
@@ -277,9 +265,8 @@ def skills_of(arrays: PanelArrays, setting: Setting) -> Array:
     weight = arrays.header.settings["fusion"]["varentropy_weight"] if setting.statistics == "panel" else setting.lam
     agents = {step.value: arrays.header.settings[step.role.value] for step in Step}
     limits = [agents[source["step"]]["max_tokens"] for source in arrays.header.sources]
-    known = [
-        _find(arrays, source, weight, limit) for source, limit in zip(arrays.header.sources, limits, strict=True)
-    ]
+    pairs = zip(arrays.header.sources, limits, strict=True)
+    known = [_find(arrays, source, weight, limit) for source, limit in pairs]
     return np.array([each.skill if each else 1.0 for each in known])[arrays.answers.source]
 
 
@@ -315,13 +302,8 @@ def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | N
 def route(arrays: PanelArrays, setting: Setting, prior: Array | None = None) -> Route:
     """Choose the path of each item under a setting; `prior` replaces the estimates of the setting's estimator."""
     prior = prior_of(arrays, setting) if prior is None else prior
-    routing = Routing(
-        Thresholds(setting.tau1, setting.tau2),
-        setting.n,
-        setting.mode == "posterior",
-        setting.clearly_hard,
-        by_expert=setting.experts,
-    )
+    thresholds, looks = Thresholds(setting.tau1, setting.tau2), setting.mode == "posterior"
+    routing = Routing(thresholds, setting.n, looks, setting.clearly_hard, by_expert=setting.experts)
     posterior = posterior_of(arrays, setting, prior) if routing.looks else np.full(len(arrays), np.nan)
     return routing.route(prior, posterior, arrays.items.expert)
 
@@ -373,9 +355,10 @@ def price(arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools
 
 
 def _prompts(arrays: PanelArrays, run: Simulation) -> Array:
-    """What reading prompts cost: once for every request."""
+    """What reading prompts cost: once for every request, which may have given all slow samples of an item."""
     prompts, single = arrays.answers.prompt_usd, run.asked.copy()
-    together = _together(arrays) & run.asked[:, SOLVE:].any(axis=1)
+    by_source = np.array([bool(arrays.header.together[source["model"]]) for source in arrays.header.sources])
+    together = by_source[arrays.answers.source[:, SOLVE]] & run.asked[:, SOLVE:].any(axis=1)
     single[together, SOLVE:] = False
     return _sum(prompts, single) + np.where(together, prompts[:, SOLVE] * run.waves, 0.0)
 
@@ -390,12 +373,6 @@ def _seconds(arrays: PanelArrays, run: Simulation, looked: Bools | None) -> Arra
     first = seconds[:, FAST] + seconds[:, VERIFY]
     one_by_one = run.asked[:, VERIFY] if looked is None else looked | run.asked[:, VERIFY]
     return np.asarray(np.where(one_by_one, first + samples, np.maximum(first, samples)))
-
-
-def _together(arrays: PanelArrays) -> Bools:
-    """(N,): whether one request gave the item's slow samples."""
-    by_source = np.array([bool(arrays.header.together[source["model"]]) for source in arrays.header.sources])
-    return np.asarray(by_source[arrays.answers.source[:, SOLVE]])
 
 
 def _sum(values: Array, mask: Bools) -> Array:

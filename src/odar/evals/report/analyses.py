@@ -21,15 +21,7 @@ from odar.evals.report.draw import Column, Exhibit, Palette, colour_legend, colu
 from odar.evals.report.findings import KINDS, Findings, error_kinds
 from odar.evals.report.results import PATHS, RADAR
 from odar.evals.router_quality import gap_recovered, oracle_score, router_row
-from odar.evals.statistics import (
-    difference,
-    item_names,
-    known_mean,
-    label_free,
-    paired,
-    show_p,
-    strata_of,
-)
+from odar.evals.statistics import difference, item_names, known_mean, label_free, paired, show_p, strata_of
 from odar.policy.path import HARD
 from odar.policy.rules import Array
 from odar.recording.header import changed_facts
@@ -213,14 +205,9 @@ def _changes(clean: PanelArrays, attacked: PanelArrays) -> list[Any]:
     """Difficulty, share of kept paths, accuracy and calls, before and after."""
     setting = Setting.of(clean.header)
     before, after = odar(clean, setting), odar(attacked, setting)
-    difficulty, accuracy, calls = (
-        [float(each.mean()) for each in pair]
-        for pair in (
-            (clean.items.prior, attacked.items.prior),
-            (before.score, after.score),
-            (before.calls, after.calls),
-        )
-    )
+    priors, scores = (clean.items.prior, attacked.items.prior), (before.score, after.score)
+    pairs = (priors, scores, (before.calls, after.calls))
+    difficulty, accuracy, calls = ([float(each.mean()) for each in pair] for pair in pairs)
     same_path, change = float((before.path == after.path).mean()), difference(after.score, before.score)
     return [*difficulty, same_path, *accuracy, change.interval, *calls, calls[1] / calls[0] - 1]
 

@@ -72,10 +72,8 @@ class Findings:
     @property
     def benchmarks(self) -> dict[str, Bools]:
         """The items of each benchmark, by category and name."""
-        category = dict(zip((key.set for key in self.arrays.items.keys), self.arrays.items.category, strict=True))
-        return {
-            name: self.arrays.of_set(name) for name in sorted(category, key=lambda name: (category[name], name))
-        }
+        ordered = sorted(self.arrays.sets(), key=lambda name: (self.category(name), name))
+        return {name: self.arrays.of_set(name) for name in ordered}
 
     def category(self, benchmark: str) -> str:
         """The category of a benchmark."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from importlib.metadata import version
@@ -119,11 +119,7 @@ def cell(value: Any, column: Column) -> tuple[str, str]:
 
 
 def number(value: float, form: str = ".3f") -> str:
-    """Return a figure with a real minus sign; unknown is a dash, never 0.
-
-    >>> number(-0.5), number(-0.0001, "+.3f"), number(float("nan"))
-    ('−0.500', '0.000', '–')
-    """
+    """Return a figure with a real minus sign; unknown is a dash, never 0."""
     if np.isnan(value):
         return "–"
     text = f"{value:{form or 'g'}}"
@@ -176,23 +172,23 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
     versions = {"odar": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}}
     made = f"{findings.name}, {findings.arrays.samples} slow samples an item, made by {header.made_by}"
     routing = f"τ {setting.tau1:g} and {setting.tau2:g}, {setting.mode}, {setting.estimator} d, n = {setting.n}"
+    agents = {}
+    for role in ("fast", "slow"):
+        names, own = ", or ".join(header.models[role]), header.settings[role]
+        limits = f"T = {own['temperature']:g}, top-p {own['top_p']:g}, {own['max_tokens']} tokens"
+        agents[role] = f"{names}: {limits}"
     return {
         "command": command,
         "recording": made,
         "profile": str(header.settings["profile"]),
         "routing": routing,
         "fusion": f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}",
-        **{role: _agent(header.settings[role], header.models[role]) for role in ("fast", "slow")},
+        **agents,
         "prompts": ", ".join(f"{step} {md5}" for step, md5 in header.prompts.items()),
         "calibration": str(header.settings["calibration"] or "none"),
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "collected with": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
     }
-
-
-def _agent(agent: Mapping[str, Any], models: Sequence[str]) -> str:
-    names = ", or ".join(models)
-    return f"{names}: T = {agent['temperature']:g}, top-p {agent['top_p']:g}, {agent['max_tokens']} tokens"
 
 
 def to_json(parts: Sequence[Findings]) -> str:

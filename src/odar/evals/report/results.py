@@ -162,11 +162,7 @@ MARKERS = "osD^v<>pP*XhdH"
 
 
 def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the Pareto-optimal (cost, accuracy) points, the cheapest first.
-
-    >>> frontier([(1, 0.5), (2, 0.4), (3, 0.7)])
-    [(1, 0.5), (3, 0.7)]
-    """
+    """Return the Pareto-optimal (cost, accuracy) points, the cheapest first."""
     kept: list[tuple[float, float]] = []
     for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
         if not kept or accuracy > kept[-1][1]:

@@ -65,30 +65,19 @@ def numeric(gold: str, answer: str) -> float:
     An answer that is a quantity as a whole counts as it stands (`$1,000`, `3/4`, `18 dollars`, `1.5e3`); of a
     sentence, the last number counts, as GSM8K's own script has it. Thousands separators, currency signs, a closing
     full stop, bold marks and Unicode minus signs do not matter; a rounded number is another number.
-
-    >>> numeric("18", "She makes $18.00 every day."), numeric("18", "18 or 19")
-    (1.0, 0.0)
     """
     wanted, given = number(gold), number(answer)
     return float(wanted is not None and wanted == given)
 
 
 def within(gold: str, answer: str, tolerance: float) -> float:
-    """1 where the answer is a number at most this far from the gold one: for sets that ask for decimals.
-
-    >>> within("1.2", "1.24", 0.05)
-    1.0
-    """
+    """1 where the answer is a number at most this far from the gold one: for sets that ask for decimals."""
     wanted, given = number(gold), number(answer)
     return float(wanted is not None and given is not None and abs(wanted - given) <= Fraction(str(tolerance)))
 
 
 def number(text: str) -> Fraction | None:
-    """The number a text stands for: the whole of it, or the last one in it.
-
-    >>> number("x = 1,234.50"), number("none")
-    (Fraction(2469, 2), None)
-    """
+    """The number a text stands for: the whole of it, or the last one in it."""
     plain = unicodedata.normalize("NFKC", text[-2_000:]).replace("−", "-").replace("\\$", "$").strip().strip("*`$ ")
     plain = plain.rstrip(".") or plain
     whole = parse_quantity(plain.casefold())
@@ -106,13 +95,9 @@ def number(text: str) -> Fraction | None:
 def math_equal(gold: str, answer: str, seconds: float = SECONDS) -> float:
     """1 where the answer equals the gold one as mathematics: `\\frac12` is `0.5`, `x+1` is `1+x`.
 
-    Answers that odar.fusion finds equal need no algebra, except with brackets, where `(0,1)` and `[0,1]` differ.
     Algebra runs in a worker process with limits on memory and time: LaTeX comes from models, and `9^{9^{9^9}}` must
-    cost five seconds at most, not the machine. What cannot be parsed, or takes too long, is not equal.
-    An answer of more than 1,000 characters is no final answer.
-
-    >>> math_equal("\\\\frac{1}{2}", "0.5")
-    1.0
+    cost five seconds at most, not the machine. What cannot be parsed, takes too long, or has more than 1,000
+    characters is not equal.
     """
     if not answer.strip() or len(answer) > _LONGEST:
         return 0.0
