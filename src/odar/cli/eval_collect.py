@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,21 +65,7 @@ Sets = list[tuple[TaskSet, list[Task]]]
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @settings_options
 def collect_command(
-    names: tuple[str, ...],
-    out: str,
-    limit: int | None,
-    seeds: tuple[int, ...],
-    samples: int | None,
-    data: str | None,
-    score_by: str | None,
-    budget: float | None,
-    concurrency: int,
-    engine: str,
-    ray_address: str | None,
-    workers: int,
-    yes: bool,
-    quiet: bool,
-    settings: Settings,
+    names: tuple[str, ...], out: str, budget: float | None, quiet: bool, settings: Settings, **options: Any
 ) -> int:
     """Run both agents on every item of some sets, and record their answers.
 
@@ -98,28 +85,30 @@ def collect_command(
     path = Path(out)
     if not path.name.endswith(".jsonl"):
         raise UsageError(f"--out {out}: a recording that can grow is a .jsonl file, such as {out}.jsonl")
-    folder = Path(data) if data else None
-    found = _scorable([pair for name in dict.fromkeys(names) for pair in _load(name, folder, score_by)])
+    folder = Path(options["data"]) if options["data"] else None
+    sets = [_load(name, folder, options["score_by"]) for name in dict.fromkeys(names)]
+    found = _scorable([pair for each in sets for pair in each])
     fitting = with_fitting_prompts(settings, [source for source, _ in found])
     if fitting.prompts != settings.prompts:
         click.echo(f"odar: prompts = {fitting.prompts!r}: the form of the answers is scored", err=True)
     settings = fitting
-    jobs = list(_jobs(found, limit, seeds))
+    jobs = list(_jobs(found, options["limit"], options["seeds"]))
     announce_profile(settings)
     fetch_weights(settings, quiet=quiet)
-    recorded = replace(settings, routing=replace(settings.routing, samples=samples or settings.routing.samples))
-    copied = None
+    samples = options["samples"] or settings.routing.samples
+    recorded = replace(settings, routing=replace(settings.routing, samples=samples))
+    engine, workers, concurrency, copied = options["engine"], options["workers"], options["concurrency"], None
     if uses_local_model(settings):
         recorded = with_long_timeouts(recorded)
         concurrency, copied = (workers, None) if engine == "ray" else (copies(recorded), open_copies)
-    work = work_on(engine, WithEngine(recorded, collect_work, copied), ray_address, workers)
+    work = work_on(engine, WithEngine(recorded, collect_work, copied), options["ray_address"], workers)
     odar = Odar(recorded)  # opens nothing: only to see what each item may take
     header = header_of(odar, settings.routing.samples)
     with Journal(path, header.to_row()) as journal:
         items = make_items(odar, jobs)
         todo = journal.missing(items)
-        calls = f"at most {len(todo) * (2 + recorded.routing.samples)} calls, "
-        confirm(settings, todo, len(jobs), "items", calls, budget, yes=yes)
+        calls = f"at most {len(todo) * (2 + samples)} calls, "
+        confirm(settings, todo, len(jobs), "items", calls, budget, yes=options["yes"])
         try:
             with shown(len(jobs), len(jobs) - len(todo), quiet=quiet) as show:
                 limits = rates_of(recorded)
@@ -260,17 +249,7 @@ def list_benchmarks(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def judge(
-    recording: str,
-    first: str,
-    second: str,
-    set_name: str | None,
-    model: str | None,
-    rubric: str | None,
-    limit: int,
-    concurrency: int,
-    yes: bool,
-    as_json: bool,
-    settings: Settings,
+    recording: str, first: str, second: str, set_name: str | None, as_json: bool, settings: Settings, **options: Any
 ) -> None:
     """Ask a model which of two answers in a RECORDING is better: by default the one chosen on the Hard path, or the
     first slow sample.
@@ -285,12 +264,13 @@ def judge(
     """
     if first == second:
         raise UsageError(f"--first and --second are both {first}: choose two different answers")
-    name = model or settings.slow.model
-    items = [item for item in open_recording(recording).items() if set_name in (None, item.key.set)][:limit]
+    name = options["model"] or settings.slow.model
+    items = [item for item in open_recording(recording).items() if set_name in (None, item.key.set)]
+    items = items[: options["limit"]]
     if not items:
         raise InputError(f"{recording} holds no items" + (f" of the set {set_name!r}" if set_name else ""))
     price = settings.card(name).price
-    if not yes and (price is None or price.input or price.output):
+    if not options["yes"] and (price is None or price.input or price.output):
         if not sys.stdin.isatty():
             raise InputError(f"up to {2 * len(items)} calls to {name} cost money; add --yes to go on")
         click.confirm(f"up to {2 * len(items)} calls to {name}; go on?", abort=True, err=True)
@@ -298,13 +278,15 @@ def judge(
         fetch_model(local, quiet=as_json)
     odar = Odar(settings)
     pairs = pairs_of(items, first, second, odar.fusion, settings.fusion.varentropy_weight)
-    text = Path(rubric).read_text("utf-8") if rubric else ""
+    rubric = Path(options["rubric"]).read_text("utf-8") if options["rubric"] else ""
 
-    async def run() -> PreferenceResult:
+    async def run(on_progress: Callable[[], object]) -> PreferenceResult:
         async with odar:
-            return await judge_pairs(odar, name, pairs, text, concurrency=concurrency)
+            limit = options["concurrency"]
+            return await judge_pairs(odar, name, pairs, rubric, concurrency=limit, on_progress=on_progress)
 
-    found = asyncio.run(run())
+    with click.progressbar(length=2 * len(pairs), file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+        found = asyncio.run(run(lambda: bar.update(1)))
     if as_json:
         body = {**asdict(found), "preference": found.preference._asdict(), "first": first, "second": second}
         click.echo(json.dumps({**body, "judge": name}))

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +20,7 @@ from odar.evals.pair_summary import PairSummary, summarize_pair
 from odar.evals.scorers.text import TEXT_SCORERS
 from odar.policy.posterior import PAPER_THRESHOLDS
 from odar.recording.files import write_recording
-from odar.recording.importers import FORMATS, ImportedAnswer, ImportOptions, read_answers, read_questions
+from odar.recording.importers import FORMATS, ImportOptions, read_answers, read_questions
 from odar.recording.joining import imported_header, join_answers, to_items
 from odar.recording.schema import Task
 from odar.settings import Settings
@@ -48,24 +49,7 @@ from odar.types import Role
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def command(
-    fast: str,
-    slow: tuple[str, ...],
-    kind: str,
-    columns: tuple[str, ...],
-    fast_map: tuple[str, ...],
-    slow_map: tuple[str, ...],
-    fast_model: str,
-    slow_model: str,
-    filter_: str,
-    metric: str,
-    questions: str | None,
-    score_by: str | None,
-    fast_price: str | None,
-    slow_price: str | None,
-    set_name: str,
-    out: str | None,
-    as_json: bool,
-    settings: Settings,
+    fast: str, slow: tuple[str, ...], out: str | None, as_json: bool, settings: Settings, **options: Any
 ) -> None:
     """Join recorded answers of a fast and a slow model by question, and show what ODAR would gain. No call is made.
 
@@ -88,22 +72,25 @@ def command(
       --fast-map text=response_a --fast-map score=winner:model_a \\
       --slow-map text=response_b --slow-map score=winner:model_b
     """
-    shared = _columns(columns)
-    options = [
-        ImportOptions(kind, {**shared, **_columns(own)}, model, filter_, metric)
-        for own, model in ((fast_map, fast_model), (slow_map, slow_model))
-    ]
-    quick = read_answers(fast, options[0])
-    deep = [read_answers(each, options[1]) for each in slow]
-    known = read_questions(questions, shared) if questions else None
-    score = _scorer(score_by) if score_by else None
-    joined = join_answers(quick, deep, known, score)
-    odar = Odar(settings)  # opens nothing: estimator, posterior and thresholds
-    prices = {
-        Role.FAST: _price(settings, fast_price, quick, "--fast-price"),
-        Role.SLOW: _price(settings, slow_price, deep[0], "--slow-price"),
+    shared = _columns(options["columns"])
+    read = {
+        role: ImportOptions(
+            options["kind"],
+            {**shared, **_columns(options[f"{role}_map"])},
+            options[f"{role}_model"],
+            options["filter_"],
+            options["metric"],
+        )
+        for role in Role
     }
-    name = set_name or Path(fast).name.split(".")[0]
+    quick, deep = read_answers(fast, read[Role.FAST]), [read_answers(each, read[Role.SLOW]) for each in slow]
+    known = read_questions(options["questions"], shared) if options["questions"] else None
+    joined = join_answers(quick, deep, known, _scorer(options["score_by"]) if options["score_by"] else None)
+    odar = Odar(settings)  # opens nothing: estimator, posterior and thresholds
+    first = {Role.FAST: quick, Role.SLOW: deep[0]}
+    models = {role: next((each.model for each in answers if each.model), "") for role, answers in first.items()}
+    prices = {role: _price(settings, role, models[role], options[f"{role}_price"]) for role in Role}
+    name = options["set_name"] or Path(fast).name.split(".")[0]
     known_sets = {each.set or name for each in joined} & BENCHMARKS.names()
     kinds = {each: (BENCHMARKS[each].category, BENCHMARKS[each].metric) for each in known_sets}
     items = to_items(joined, odar.estimator, name, prices, kinds)
@@ -124,9 +111,9 @@ def command(
         by_set = {each: asdict(summary) for each, summary in sets.items()}
         print_json({**asdict(found), "sets": by_set, "left_out": left_out, "out": out})
         return
-    models = [next((each.model for each in answers if each.model), "unnamed") for answers in (quick, deep[0])]
+    said = ", ".join(f"{role} {model or 'unnamed'}" for role, model in models.items())
     lost = f"; {left_out} in one file only" if left_out else ""
-    click.echo(f"{found.items} questions, fast {models[0]}, slow {models[1]}{lost}")
+    click.echo(f"{found.items} questions, {said}{lost}")
     for each, summary in sets.items():  # of different difficulty and scale: a pooled mean would mislead
         click.echo(f"\n{each}, {summary.items} questions")
         _print(summary)
@@ -165,16 +152,15 @@ def _columns(pairs: Sequence[str]) -> dict[str, str]:
     return {field.strip(): column.strip() for field, _, column in split}
 
 
-def _price(settings: Settings, given: str | None, answers: Sequence[ImportedAnswer], option: str) -> Price | None:
+def _price(settings: Settings, role: Role, model: str, given: str | None) -> Price | None:
     """Return the price that was given, or that of a model in the catalogue with this name."""
     if given is not None:
         try:
             reading, writing = (float(part) for part in given.split(","))
         except ValueError:
-            raise UsageError(f"{option} {given}: write two numbers, such as 0.15,0.6") from None
+            raise UsageError(f"--{role}-price {given}: write two numbers, such as 0.15,0.6") from None
         return Price(reading, reading, writing)
-    name = next((each.model for each in answers if each.model), "")
     try:
-        return settings.card(name).price if name else None
+        return settings.card(model).price if model else None
     except UnknownName:
         return None

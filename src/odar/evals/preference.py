@@ -7,7 +7,7 @@ out as a tie; how often that happens is its position bias, which is reported bes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,12 +78,9 @@ async def judge_pairs(
     rubric: str = "",
     *,
     concurrency: int = 4,
+    on_progress: Callable[[], object] = lambda: None,
 ) -> PreferenceResult:
-    """Ask a model which answer of each pair is better, in both orders.
-
-    Raises:
-        InputError: no pair has a readable verdict.
-    """
+    """Ask a model which answer of each pair is better, in both orders; InputError if no verdict can be read."""
     gate, calls, costs = asyncio.Semaphore(concurrency), 0, []
 
     async def verdict(question: str, shown: tuple[str, str]) -> int | None:
@@ -98,6 +95,7 @@ async def judge_pairs(
         spend = team.ledger.spend()
         calls += spend.calls
         costs.append(spend.cost_usd)
+        on_progress()
         try:
             return named_place(found[0].text, 2) if found else None
         except ProviderError:

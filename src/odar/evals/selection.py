@@ -1,7 +1,4 @@
-"""Which items of a benchmark are collected, and what is checked before the first call is paid for.
-
-Disjoint stratified folds of a large set, all of a small one (SPEC 7.4).
-"""
+"""Which items of a benchmark are collected (SPEC 7.4), and what is checked before the first call is paid for."""
 
 from __future__ import annotations
 

@@ -170,7 +170,6 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
     header, setting = findings.arrays.header, findings.setting
     stop = "every sample" if setting.stop is None else f"stops at {setting.stop:g}"
     versions = {"odar": __version__, "python": platform.python_version(), **{n: version(n) for n in LIBRARIES}}
-    made = f"{findings.name}, {findings.arrays.samples} slow samples an item, made by {header.made_by}"
     routing = f"τ {setting.tau1:g} and {setting.tau2:g}, {setting.mode}, {setting.estimator} d, n = {setting.n}"
     agents = {}
     for role in ("fast", "slow"):
@@ -179,7 +178,7 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
         agents[role] = f"{names}: {limits}"
     return {
         "command": command,
-        "recording": made,
+        "recording": f"{findings.name}, {findings.arrays.samples} slow samples an item, by {header.made_by}",
         "profile": str(header.settings["profile"]),
         "routing": routing,
         "fusion": f"{setting.rule}, β = {setting.beta:g}, λ = {setting.lam:g}, {stop}",
