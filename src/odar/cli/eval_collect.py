@@ -240,7 +240,7 @@ def list_benchmarks(as_json: bool) -> None:
 @click.argument("recording", type=UserPath())
 @click.option("--first", type=click.Choice(SIDES), default="hard", show_default=True, help="One of the answers.")
 @click.option("--second", type=click.Choice(SIDES), default="slow", show_default=True, help="The other.")
-@click.option("--only", "set_name", metavar="SET", help="Only items of this set.")
+@click.option("--only", metavar="SET", help="Only items of this set.")
 @click.option("--model", metavar="NAME", help="The model that judges. Default: slow.model.")
 @click.option("--rubric", type=UserPath(), metavar="FILE", help="Text that says what a good answer is.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Most items.")
@@ -249,7 +249,7 @@ def list_benchmarks(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def judge(
-    recording: str, first: str, second: str, set_name: str | None, as_json: bool, settings: Settings, **options: Any
+    recording: str, first: str, second: str, only: str | None, as_json: bool, settings: Settings, **options: Any
 ) -> None:
     """Ask a model which of two answers in a RECORDING is better: by default the one chosen on the Hard path, or the
     first slow sample.
@@ -265,10 +265,10 @@ def judge(
     if first == second:
         raise UsageError(f"--first and --second are both {first}: choose two different answers")
     name = options["model"] or settings.slow.model
-    items = [item for item in open_recording(recording).items() if set_name in (None, item.key.set)]
+    items = [item for item in open_recording(recording).items() if only in (None, item.key.set)]
     items = items[: options["limit"]]
     if not items:
-        raise InputError(f"{recording} holds no items" + (f" of the set {set_name!r}" if set_name else ""))
+        raise InputError(f"{recording} holds no items" + (f" of the set {only!r}" if only else ""))
     price = settings.card(name).price
     if not options["yes"] and (price is None or price.input or price.output):
         if not sys.stdin.isatty():

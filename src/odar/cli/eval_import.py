@@ -44,7 +44,9 @@ from odar.types import Role
 @click.option("--score-by", metavar="NAME", help="Scorer of the answers: f1, rouge_l, or a benchmark's.")
 @click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
 @click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
-@click.option("--set-name", default="", metavar="NAME", help="Name of the set. Default: the name of --fast.")
+@click.option(
+    "--set-name", "title", default="", metavar="NAME", help="Name of the set. Default: the name of --fast."
+)
 @click.option("--out", type=UserPath(), metavar="FILE", help="Write a recording: .jsonl, .jsonl.gz or .parquet.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
@@ -90,7 +92,7 @@ def command(
     first = {Role.FAST: quick, Role.SLOW: deep[0]}
     models = {role: next((each.model for each in answers if each.model), "") for role, answers in first.items()}
     prices = {role: _price(settings, role, models[role], options[f"{role}_price"]) for role in Role}
-    name = options["set_name"] or Path(fast).name.split(".")[0]
+    name = options["title"] or Path(fast).name.split(".")[0]
     known_sets = {each.set or name for each in joined} & BENCHMARKS.names()
     kinds = {each: (BENCHMARKS[each].category, BENCHMARKS[each].metric) for each in known_sets}
     items = to_items(joined, odar.estimator, name, prices, kinds)

@@ -118,9 +118,9 @@ def _arena_score(row: Standing) -> float | None:
 @click.command("compare")
 @click.argument("first", type=UserPath(), metavar="A")
 @click.argument("second", type=UserPath(), metavar="B")
-@click.option("--only", "set_name", metavar="SET", help="Only items of this set.")
+@click.option("--only", metavar="SET", help="Only items of this set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def compare(first: str, second: str, set_name: str | None, as_json: bool) -> None:
+def compare(first: str, second: str, only: str | None, as_json: bool) -> None:
     """Compare A with B on the items they share. Each is RECORDING or RECORDING#POLICY; odar is the default policy.
 
     \b
@@ -133,11 +133,11 @@ def compare(first: str, second: str, set_name: str | None, as_json: bool) -> Non
     for text in (first, second):
         place, _, policy = text.partition("#")
         arrays = load_arrays(place)
-        index = {key: i for i, key in enumerate(arrays.items.keys) if set_name in (None, key.set)}
+        index = {key: i for i, key in enumerate(arrays.items.keys) if only in (None, key.set)}
         sides.append((arrays, run(arrays, policy or "odar"), index))
     shared = [key for key in sides[0][2] if key in sides[1][2]]
     if not shared:
-        of_set = f" of the set {set_name!r}" if set_name else ": set, id and seed must be the same"
+        of_set = f" of the set {only!r}" if only else ": set, id and seed must be the same"
         raise InputError(f"{first} and {second} share no item{of_set}")
     places = [np.array([index[key] for key in shared]) for _, _, index in sides]
     scores, calls, paths = (
