@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import cycle, islice
+from itertools import count
 from typing import Any
 
 from odar.errors import OdarError, SettingsError, one_line
@@ -24,10 +23,6 @@ ATTEMPTS = 4
 """How often an item is sent to a worker: then the item, or the cluster, is at fault."""
 _ITEMS_AT_ONCE = 1000
 """Concurrency of a worker; the driver decides how many items run at once."""
-_RESTARTS = 20
-"""How often Ray replaces a worker that died."""
-_RESTART_S = 120.0
-"""How long a restart may take."""
 _REACHABLE_S = 5.0
 
 
@@ -85,15 +80,7 @@ def on_ray(open_work: OpenWork, address: str | None = None, workers: int = 2) ->
     @asynccontextmanager
     async def opened() -> AsyncIterator[Work]:
         ray = _connect(address)
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        # They claim no CPU: they wait for replies most of the time, and a busy cluster would never start them. Ray
-        # would place such workers at random. It restarts them, and we repeat items: if it did, it would pay twice.
-        options = {"num_cpus": 0, "max_concurrency": _ITEMS_AT_ONCE, "max_restarts": _RESTARTS}
-        actor = ray.remote(**options, max_task_retries=0)(RayWorker)
-        nodes = cycle(node["NodeID"] for node in ray.nodes() if node["Alive"])
-        places = [NodeAffinitySchedulingStrategy(node, soft=True) for node in islice(nodes, workers)]
-        pool = _Workers(ray, [actor.options(scheduling_strategy=place).remote(open_work) for place in places])
+        pool = _Workers(ray, open_work, workers)
         try:
             yield pool.do
             await asyncio.gather(*(each.close.remote() for each in pool.workers), return_exceptions=True)
@@ -106,11 +93,24 @@ def on_ray(open_work: OpenWork, address: str | None = None, workers: int = 2) ->
 class _Workers:
     """The workers as seen by this process."""
 
-    def __init__(self, ray: Any, workers: list[Any]) -> None:
-        self.workers = workers
-        self._errors = ray.exceptions
-        self._items = [0] * len(workers)
+    def __init__(self, ray: Any, open_work: OpenWork, workers: int) -> None:
+        self._ray = ray
+        self._open_work = open_work
+        self._nodes = count()
+        self.workers = [self._start() for _ in range(workers)]
+        self._items = [0] * workers
         """Items under way on each worker."""
+
+    def _start(self) -> Any:
+        """Start a worker on the next machine; Ray itself places workers that claim no CPU at random."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
+        place = NodeAffinitySchedulingStrategy(nodes[next(self._nodes) % len(nodes)], soft=True)
+        # They wait for replies most of the time, and if they claimed a CPU, a busy cluster would never start them.
+        # We replace workers and repeat items: a retry of Ray's in addition would pay twice.
+        actor = self._ray.remote(num_cpus=0, max_concurrency=_ITEMS_AT_ONCE, max_restarts=0, max_task_retries=0)
+        return actor(RayWorker).options(scheduling_strategy=place).remote(self._open_work)
 
     async def do(self, item: Item, memo: Memo) -> Outcome:
         """Do one item on a worker; if that is lost, on another.
@@ -118,15 +118,19 @@ class _Workers:
         Raises:
             OdarError: several workers were lost over the item.
         """
-        errors = self._errors
+        errors = self._ray.exceptions
         losses = (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError)
         for _ in range(ATTEMPTS):
             index = min(range(len(self.workers)), key=self._items.__getitem__)
+            worker = self.workers[index]
             self._items[index] += 1
             try:
-                return await self._do_on(self.workers[index], item, memo)
+                return await self._do_on(worker, item, memo)
             except losses as error:
                 lost = error
+                if self.workers[index] is worker:  # else another of its items has replaced it
+                    self._ray.kill(worker)  # so that no item is done twice
+                    self.workers[index] = self._start()
             except errors.RayTaskError as error:
                 if isinstance(error.cause, OdarError):  # such as a key that the worker's machine does not have
                     raise error.cause from None
@@ -136,24 +140,12 @@ class _Workers:
         raise OdarError(f"item {item.key!r}: its worker was lost {ATTEMPTS} times: {one_line(lost, 200)}")
 
     async def _do_on(self, worker: Any, item: Item, memo: Memo) -> Outcome:
-        await self._wait_until_open(worker)
         async for reference in worker.do.options(num_returns="streaming").remote(item, memo.known):
             message: tuple[str, Any] | Outcome = await reference
             if isinstance(message, Outcome):
                 return message
             await save(memo.keep, *message)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
-
-    async def _wait_until_open(self, worker: Any) -> None:
-        deadline = time.monotonic() + _RESTART_S
-        while True:
-            try:
-                await worker.open.remote()
-                return
-            except self._errors.ActorUnavailableError:  # Ray is restarting it
-                if time.monotonic() >= deadline:
-                    raise
-                await asyncio.sleep(1.0)
 
 
 def _connect(address: str | None) -> Any:
