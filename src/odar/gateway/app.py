@@ -20,7 +20,7 @@ from odar.gateway.chat_request import ChatRequest
 from odar.gateway.dashboard import dashboard_routes
 from odar.gateway.endpoint import Endpoint, StoredResponses, TokenCount, WireProtocol
 from odar.gateway.errors import ApiError, anthropic_body, api_error_of, openai_body
-from odar.gateway.exchange import ClientLeft, JsonResponse, Receive, Scope, Send, read_body
+from odar.gateway.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
 from odar.gateway.fields import convert, read_json
 from odar.gateway.logs import Logs
 from odar.gateway.messages import MessageStream, read_messages, write_message
@@ -76,7 +76,7 @@ def create_app(
         "/v1/responses": StoredResponses(service, RESPONSES),
         "/v1/embeddings": PassThrough(service, EMBEDDINGS),
         "/v1/completions": PassThrough(service, COMPLETIONS),
-        "/v1/messages/count_tokens": TokenCount(service, MESSAGES),
+        "/v1/messages/count_tokens": TokenCount(service, MESSAGES._replace(read=_read_countable)),
     }
     routes = [
         *(Route(address, endpoint, methods=["POST"]) for address, endpoint in questions.items()),
@@ -89,7 +89,7 @@ def create_app(
         Route("/openapi.json", plain.openapi),
         *dashboard_routes(service),
     ]
-    handlers: Any = {HTTPException: _http_error, ApiError: _refused, ClientLeft: _refused}
+    handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft), _error_response)
     app = _Gateway(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.questions = questions
     if origins := settings.gateway.cors_origins:
@@ -121,14 +121,14 @@ class _PlainRoutes:
         listed = [self._model(name, owner) for name, owner in self._service.models(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
-        return JsonResponse({"object": "list", "data": listed, **ends})
+        return json_response({"object": "list", "data": listed, **ends})
 
     async def model(self, request: Request) -> Response:
         """One model; refused exactly where a question to it would be."""
         key = self._service.access.identify(request.scope)
         name = request.path_params["name"]
         named = self._service.route(ChatRequest(name, Query("")), key).get("model")
-        return JsonResponse(self._model(name, self._service.settings.card(named).provider if named else "odar"))
+        return json_response(self._model(name, self._service.settings.card(named).provider if named else "odar"))
 
     async def feedback(self, request: Request) -> Response:
         """An answer marked right or wrong, by the key that asked or an admin's."""
@@ -138,19 +138,19 @@ class _PlainRoutes:
         mark = convert(read_json(body), Feedback)
         if not await self._service.mark(mark.trace_id, mark.correct, mark.note or "", key):
             raise ApiError(404, f"there is no trace {mark.trace_id!r}", "trace_not_found", "trace_id")
-        return JsonResponse({"trace_id": mark.trace_id, "recorded": True})
+        return json_response({"trace_id": mark.trace_id, "recorded": True})
 
     async def healthz(self, request: Request) -> Response:
         """The process is alive."""
-        return JsonResponse({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
         """Requests are welcome; not while draining, nor before what the first one needs is loaded."""
         if self._service.gate.draining:
-            return JsonResponse({"status": "draining"}, 503)
+            return json_response({"status": "draining"}, 503)
         if not self._service.odar.warm:
-            return JsonResponse({"status": "loading"}, 503)
-        return JsonResponse({"status": "ready"})
+            return json_response({"status": "loading"}, 503)
+        return json_response({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
         """Figures for Prometheus."""
@@ -160,11 +160,16 @@ class _PlainRoutes:
 
     async def openapi(self, request: Request) -> Response:
         """This API, described."""
-        return JsonResponse(description())
+        return json_response(description())
 
     def _model(self, name: str, owner: str) -> dict[str, Any]:
         shared = {"id": name, "display_name": name, "created": self._started, "owned_by": owner}
         return {**shared, "object": "model", "type": "model"}
+
+
+def _read_countable(body: Any) -> ChatRequest:
+    """A message whose tokens are counted; it needs no `max_tokens`."""
+    return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
 
 
 async def _start(service: Service, announce: Callable[[str], None] | None) -> None:
@@ -201,22 +206,15 @@ class _Gateway(Starlette):
         )
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Starlette's own 404 and 405."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    what = f"{request.method} {request.url.path}"
-    message = f"there is no {what}" if status == 404 else f"{what}: {getattr(error, 'detail', 'error')}"
-    headers = dict(getattr(error, "headers", None) or {})
-    return JsonResponse(_error_body(request, ApiError(status, message, "unknown_url")), status, headers)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    refusal = api_error_of(error)
-    headers = {name.decode(): value.decode() for name, value in refusal.headers}
-    return JsonResponse(_error_body(request, refusal), refusal.status, headers)
-
-
-def _error_body(request: Request, refusal: ApiError) -> dict[str, Any]:
-    """The error in the shape that the client's SDK reads: Anthropic's sends its version with every request."""
-    own = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
-    return anthropic_body(refusal) if own else openai_body(refusal)
+async def _error_response(request: Request, error: Exception) -> Response:
+    """An error in the shape that the client's SDK reads: Anthropic's sends its version with every request."""
+    if isinstance(error, HTTPException):  # Starlette's own 404 and 405
+        what = f"{request.method} {request.url.path}"
+        message = f"there is no {what}" if error.status_code == 404 else f"{what}: {error.detail}"
+        refusal, headers = ApiError(error.status_code, message, "unknown_url"), dict(error.headers or {})
+    else:
+        refusal = api_error_of(error)
+        headers = {name.decode(): value.decode() for name, value in refusal.headers}
+    anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
+    body = anthropic_body(refusal) if anthropic else openai_body(refusal)
+    return json_response(body, refusal.status, headers)

@@ -29,7 +29,7 @@ from odar.gateway.chat import ChatStream, read_chat
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.endpoint import Endpoint, WireProtocol
 from odar.gateway.errors import ApiError, bad_field, openai_body, operator_fault
-from odar.gateway.exchange import JsonResponse
+from odar.gateway.exchange import json_response
 from odar.gateway.fields import convert
 from odar.gateway.service import Service
 from odar.store.overview import warnings_of
@@ -39,19 +39,10 @@ from odar.types import Answer, Role, Step
 
 API = "/dashboard/api"
 INDEX = "index.html"
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",  # a string can never become markup, not even by our own mistake
-        "trusted-types 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"  # a string can never become markup
 )
 """What the page may do: run and load its own files, ask its own server, and nothing else."""
 HEADERS = {
@@ -218,7 +209,7 @@ def _unknown(trace_id: str) -> ApiError:
 
 def _private(value: Any) -> Response:
     """A JSON response that must not be cached."""
-    return JsonResponse(value, headers=_PRIVATE)
+    return json_response(value, headers=_PRIVATE)
 
 
 Text = Annotated[str, Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from odar.agents.ledger import Ledger
@@ -30,7 +31,6 @@ from odar.gateway.service import ADAPTIVE, Service
 from odar.gateway.sessions import OpenSession
 from odar.observer import Observer, observed
 from odar.providers.base import OnDelta
-from odar.store.budgets import Reservation
 from odar.store.keys import Key
 from odar.types import NO_USAGE, Answer, Decision, Spend
 
@@ -60,8 +60,8 @@ class RequestState:
     ask: ChatRequest | None = None
     ledger: Ledger | None = None
     """The bill; what is on it was spent, whether or not an answer came of it."""
-    held: Reservation | None = None
-    """What its key's limits hold back for it."""
+    settle: Callable[[], None] | None = None
+    """Replaces what is reserved for it by what it used; None if its key has no limits."""
     session: OpenSession | None = None
     """The conversation it continues, where ODAR chooses the path."""
     decision: Decision | None = None
@@ -105,7 +105,8 @@ class Endpoint:
                 await self._answer(state)
             finally:
                 self._service.gate.leave()
-                self._settle(state)
+                if state.settle is not None:
+                    state.settle()
         except ClientLeft as left:
             error, state.exchange.status = left, CLIENT_LEFT
         except asyncio.CancelledError:
@@ -143,16 +144,11 @@ class Endpoint:
             state.ledger = bill(service.odar, ask)
             return options
         state.ask = ask = with_length(ask, self._gateway.max_tokens) if "model" in options else ask
-        state.held, state.ledger, options = await reserve(
-            service.odar, service.store.budgets, ask, key, options, state.trace_id
-        )
-        state.exchange.more_headers = rate_headers(state.held.rates)
+        budgets = service.store.budgets
+        held, state.ledger, options = await reserve(service.odar, budgets, ask, key, options, state.trace_id)
+        state.settle = partial(settle, budgets, held, key, state.ledger)
+        state.exchange.more_headers = rate_headers(held.rates)
         return options
-
-    def _settle(self, state: RequestState) -> None:
-        store, held, key, ledger = self._service.store, state.held, state.key, state.ledger
-        if store is not None and held is not None and key is not None and ledger is not None:
-            settle(store.budgets, held, key, ledger)
 
     async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
         """The request in a body; a large one is read in a thread, and others are answered meanwhile."""
@@ -165,12 +161,9 @@ class Endpoint:
 
     def _checked(self, value: Any) -> ChatRequest:
         check_parts(value)
-        ask = self._read_value(value)
+        ask = self._protocol.read(value)
         check_addresses(ask.query, self._gateway.image_urls)
         return ask
-
-    def _read_value(self, value: Any) -> ChatRequest:
-        return self._protocol.read(value)
 
     async def _whole(self, state: RequestState, ask: ChatRequest, options: dict[str, Any]) -> None:
         with Listening(state.exchange):
@@ -260,7 +253,7 @@ class Endpoint:
                 spend=trace.spend if trace else ledger.spend() if ledger else Spend(0, NO_USAGE, 0.0, seconds),
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 request_id=state.exchange.request_id,
-                settled=state.held is not None,
+                settled=state.settle is not None,
             )
         )
 
@@ -328,6 +321,3 @@ class TokenCount(Endpoint):
         self._service.route(ask, state.key)
         tokens = await asyncio.to_thread(estimated_tokens, ask.query)
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))
-
-    def _read_value(self, value: Any) -> ChatRequest:
-        return super()._read_value({"max_tokens": 1, **value} if isinstance(value, dict) else value)

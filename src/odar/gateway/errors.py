@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import uuid
@@ -84,7 +85,7 @@ class ApiError(Exception):
 
 
 CUT_OFF = ApiError(503, "the gateway shut down before the answer was whole", "shut_down", retry_after=1.0)
-"""The server's patience is at its end."""
+"""Graceful shutdown timed out."""
 
 
 def bad_field(param: str, message: str) -> ApiError:
@@ -122,12 +123,7 @@ def operator_fault(error: OdarError) -> ApiError:
 
 def openai_body(refusal: ApiError) -> dict[str, Any]:
     """An error in OpenAI's shape; an upstream's own fields stay as they were."""
-    error = {
-        "message": refusal.message,
-        "type": refusal.type,
-        "param": refusal.param,
-        "code": refusal.code,
-    }
+    error = {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}
     return {"error": error | {name: value for name, value in refusal.upstream.items() if value is not None}}
 
 
@@ -149,14 +145,8 @@ def _all_failed(error: AllAgentsFailed) -> ApiError:
     if told is None:
         return ApiError(502, one_line(error), "upstream_failed", retry_after=error.retry_after)
     refusal = _provider(told)
-    return ApiError(
-        refusal.status,
-        one_line(error),
-        refusal.code,
-        kind=refusal.kind,
-        retry_after=refusal.retry_after,
-        upstream={name: value for name, value in refusal.upstream.items() if name != "message"},
-    )
+    upstream = {name: value for name, value in refusal.upstream.items() if name != "message"}
+    return dataclasses.replace(refusal, message=one_line(error), upstream=upstream)
 
 
 def _provider(error: ProviderError) -> ApiError:

@@ -171,10 +171,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
-        for timer in (self._read_timer, self._write_timer):
-            if timer is not None:
-                timer.cancel()
-        self._read_timer = self._write_timer = None
+        self._stop_read_timer()
+        self._stop_write_timer()
         if self._peer is not None:
             self._limits.leave(self._peer)
             self._peer = None
@@ -207,14 +205,12 @@ class LimitedProtocol(HttpToolsProtocol):
         """The client reads more slowly than we write: it gets some time to catch up."""
         super().pause_writing()
         if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self._write_too_slow)
+            self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self.abort, "write_timeout")
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         super().resume_writing()
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
+        self._stop_write_timer()
 
     # ── what the parser calls ───────────────────────────────────────────────────────────────────────────────
 
@@ -276,6 +272,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._read_timer.cancel()
             self._read_timer = None
 
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
     def _read_too_slow(self) -> None:
         self._read_timer = None
         if self.cycle is not None and not self.cycle.response_complete and self._in_head:
@@ -284,10 +285,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(408, "header_timeout", f"no whole head within {self._limits.header_timeout_s:g} s")
         else:
             self.abort("silent")
-
-    def _write_too_slow(self) -> None:
-        self._write_timer = None
-        self.abort("write_timeout")
 
     def _refuse_head(self) -> None:
         limits = self._limits

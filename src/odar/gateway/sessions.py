@@ -12,7 +12,6 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odar.conversation import Message
@@ -29,8 +28,7 @@ class _Entry(NamedTuple):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
+class OpenSession(NamedTuple):
     """A request of a session that is being answered."""
 
     request: SessionRequest
@@ -88,14 +86,7 @@ def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:
         if message.role == "assistant":
             before = digest.digest()
             continue
-        for part in (
-            message.role,
-            message.text,
-            message.tool_call_id or "",
-            *(i.url or "" for i in message.images),
-        ):
-            raw = part.encode("utf-8", "replace")
+        parts = [message.role, message.text, message.tool_call_id or "", *(i.url or "" for i in message.images)]
+        for raw in (*(part.encode("utf-8", "replace") for part in parts), *(i.data for i in message.images)):
             digest.update(len(raw).to_bytes(8, "big") + raw)
-        for image in message.images:
-            digest.update(hashlib.blake2b(image.data, digest_size=16).digest())
     return before, digest.digest()
