@@ -50,7 +50,7 @@ class Notebook:
         return Health(True, 0, len(self.records), 0, 0, None)
 
     async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
-        if all(record.id != trace_id for record in self.records):
+        if all(record.trace.id != trace_id for record in self.records):
             raise UnknownName("trace", trace_id, [])
         self.marks.append((trace_id, correct, note))
 
