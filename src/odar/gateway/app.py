@@ -70,10 +70,11 @@ def create_app(
         warming.cancel()
         await service.close()
 
+    kept = store if settings.store.responses else None
     questions = {
         "/v1/chat/completions": Endpoint(service, CHAT),
         "/v1/messages": Endpoint(service, MESSAGES),
-        "/v1/responses": StoredResponses(service, RESPONSES),
+        "/v1/responses": StoredResponses(service, RESPONSES, kept) if kept else Endpoint(service, RESPONSES),
         "/v1/embeddings": PassThrough(service, EMBEDDINGS),
         "/v1/completions": PassThrough(service, COMPLETIONS),
         "/v1/messages/count_tokens": TokenCount(service, MESSAGES._replace(read=_read_countable)),

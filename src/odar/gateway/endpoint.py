@@ -32,6 +32,7 @@ from odar.gateway.sessions import OpenSession
 from odar.observer import Observer, observed
 from odar.providers.base import OnDelta
 from odar.store.keys import Key
+from odar.store.store import Store
 from odar.types import NO_USAGE, Answer, Decision, Spend
 
 LOG = logging.getLogger("odar.gateway")
@@ -259,11 +260,13 @@ class Endpoint:
 
 
 class StoredResponses(Endpoint):
-    """POST /v1/responses where `store.responses` keeps conversations, so that clients can continue them by id."""
+    """POST /v1/responses with `store.responses`: keeps conversations, so that clients can continue them by id."""
+
+    def __init__(self, service: Service, protocol: WireProtocol, store: Store) -> None:
+        super().__init__(service, protocol)
+        self._archive = store.archive
 
     async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
-        if not self._service.settings.store.responses:
-            return await super()._receive(body, state)
         check_values(body)
         value = await asyncio.to_thread(read_json, body)
         if not isinstance(value, dict):
@@ -282,9 +285,7 @@ class StoredResponses(Endpoint):
         """The conversation up to a response of the same key; whether another key has it cannot be told."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        store, text = self._service.store, None
-        if store is not None:
-            text = await asyncio.to_thread(store.archive.response_items, previous, state.key_id or "")
+        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id or "")
         if text is None:
             raise bad_field(
                 "previous_response_id", "is not known for this key, or is too old; send the whole conversation"
@@ -299,14 +300,12 @@ class StoredResponses(Endpoint):
     async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
         """Keep the conversation before the last bytes leave: the client may continue it at once."""
         answer = await super()._ask(state, *args, **options)
-        store = self._service.store
-        if store is not None and state.items is not None and state.ask is not None:
+        if state.items is not None and state.ask is not None:
             response = self._protocol.write(answer, state.ask)
             items = [*state.items, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                save = store.archive.save_response
-                await asyncio.to_thread(save, response["id"], state.key_id or "", text)
+                await asyncio.to_thread(self._archive.save_response, response["id"], state.key_id or "", text)
             except OdarError as error:  # the answer is paid for, and is given without it
                 LOG.error("a response was not kept: %s", type(error).__name__)
         return answer
