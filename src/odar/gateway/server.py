@@ -62,8 +62,6 @@ class ConnectionLimits:
     """
 
     def __init__(self, gateway: GatewaySettings) -> None:
-        self.header_bytes = MAX_HEADER_KB * 1000
-        self.headers = MAX_HEADERS
         self.header_timeout_s = gateway.header_timeout_s
         self.write_timeout_s = gateway.write_timeout_s
         self.per_peer = gateway.max_connections_per_peer
@@ -93,15 +91,16 @@ class ConnectionLimits:
 def peer_of(address: str) -> str:
     """What counts as one peer: an IPv4 address, or the /64 that an IPv6 client can choose its addresses from.
 
-    >>> peer_of("10.0.0.1"), peer_of("2001:db8::1:2:3:4") == peer_of("2001:db8::9")
-    ('10.0.0.1', True)
+    >>> peer_of("10.0.0.1"), peer_of("::ffff:10.0.0.1"), peer_of("2001:db8::1:2:3:4") == peer_of("2001:db8::9")
+    ('10.0.0.1', '10.0.0.1', True)
     """
     if ":" not in address:
         return address
     try:
-        return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+        found = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
+    return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found), 64), strict=False))
 
 
 class GatheredTransport:
@@ -194,7 +193,7 @@ class LimitedProtocol(HttpToolsProtocol):
             else:
                 self._refuse(400, "invalid_http", "the request is not valid HTTP")
             return
-        if self._unparsed > self._limits.header_bytes:
+        if self._unparsed > MAX_HEADER_KB * 1000:
             self._refuse_head()
         elif len(self.pipeline) > _MAX_PIPELINED:
             self._refuse(400, "pipelined", "too many requests were sent before their answers")
@@ -223,7 +222,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header, or a trailer."""
         self._header_bytes += len(name) + len(value)
-        if self._header_bytes > self._limits.header_bytes or len(self.headers) >= self._limits.headers:
+        if self._header_bytes > MAX_HEADER_KB * 1000 or len(self.headers) >= MAX_HEADERS:
             raise _HeadTooLarge
         super().on_header(name, value)
 
@@ -287,8 +286,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.abort("silent")
 
     def _refuse_head(self) -> None:
-        limits = self._limits
-        message = f"a request may have {limits.headers} headers of {limits.header_bytes} bytes together"
+        message = f"a request may have {MAX_HEADERS} headers of {MAX_HEADER_KB} kB together"
         self._refuse(431, "headers_too_large", message)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
