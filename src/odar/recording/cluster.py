@@ -106,7 +106,7 @@ class _Workers:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
-        place = NodeAffinitySchedulingStrategy(nodes[next(self._nodes) % len(nodes)], soft=True)
+        place = NodeAffinitySchedulingStrategy(nodes[next(self._nodes) % len(nodes)], soft=False)
         # They wait for replies most of the time, and if they claimed a CPU, a busy cluster would never start them.
         # We replace workers and repeat items: a retry of Ray's in addition would pay twice.
         actor = self._ray.remote(num_cpus=0, max_concurrency=_ITEMS_AT_ONCE, max_restarts=0, max_task_retries=0)
@@ -119,7 +119,13 @@ class _Workers:
             OdarError: several workers were lost over the item.
         """
         errors = self._ray.exceptions
-        losses = (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError)
+        losses = (
+            errors.RayActorError,
+            errors.ActorUnschedulableError,
+            errors.ObjectLostError,
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+        )
         for _ in range(ATTEMPTS):
             index = min(range(len(self.workers)), key=self._items.__getitem__)
             worker = self.workers[index]
