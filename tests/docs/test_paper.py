@@ -113,5 +113,5 @@ def test_the_report_shows_the_figures_of_the_recordings(figures):
     text = (ROOT / "docs/reports/recordings.html").read_text("utf-8")
     for name in paper.RECORDINGS:
         odar = figures[name]["tables"]["policies"]["ODAR"]
-        assert f"<b>{odar['accuracy']:.3f}</b><span>ODAR&#39;s accuracy at {odar['calls']:.2f} calls" in text
+        assert f"right on {odar['accuracy']:.1%} of the items with {odar['calls']:.2f} calls an item" in text
         assert f"{figures[name]['items']} items · " in text
