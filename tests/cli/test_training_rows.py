@@ -61,8 +61,8 @@ def test_effort_does_not_touch_a_given_difficulty() -> None:
         ({"query": "a", "difficulty": 0.5, "correct": True}, "either difficulty or correct"),
         ({"query": "a", "difficulty": 1.5}, r"difficulty is 1\.5"),
         ({"query": "a", "correct": "yes"}, "correct is 'yes'"),
-        ({"query": "a", "correct": True, "time": -1}, "time is -1"),
-        ({"query": "a", "correct": True, "time": "long"}, "time is a text, not a number"),
+        ({"query": "a", "correct": True, "time": -1}, "time: Expected `float` >= 0"),
+        ({"query": "a", "correct": True, "time": "long"}, "time: Expected `float`, got `str`"),
     ],
 )
 def test_bad_rows_name_their_line(tmp_path: Path, row: object, says: str) -> None:

@@ -32,7 +32,7 @@ from odar.types import Role
 @click.option(
     "--slow", type=UserPath(), required=True, multiple=True, metavar="FILE", help="Of the slow; repeatable."
 )
-@click.option("--format", "kind", type=click.Choice(FORMATS), default="auto", show_default=True)
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="auto", help="Format of the files.")
 @click.option("--map", "columns", multiple=True, metavar="FIELD=COLUMN", help="A column of a table; repeatable.")
 @click.option("--fast-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --fast only.")
 @click.option("--slow-map", multiple=True, metavar="FIELD=COLUMN", help="Like --map, for --slow only.")

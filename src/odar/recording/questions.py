@@ -168,9 +168,9 @@ def query_of(row: Mapping[str, Any], folder: FilePath, read_conversation: ReadCo
         if not isinstance(messages, list) or not messages or image is not None:
             raise ValueError("messages must be a list of turns, with images inside them")
         return read_conversation(messages)
-    written = msgspec.convert(text, str)
+    written = _typed("query", text, str)
     check_text(written)
-    return Query(written, (load_image(folder / msgspec.convert(image, str)),) if image else ())
+    return Query(written, (load_image(folder / _typed("image", image, str)),) if image else ())
 
 
 def effort_of(row: Mapping[str, Any]) -> float | None:
@@ -180,8 +180,16 @@ def effort_of(row: Mapping[str, Any]) -> float | None:
     (3.0, 2.0, None)
     """
     if row.get("time") is not None:
-        return msgspec.convert(row["time"], _Number)
+        return float(_typed("time", row["time"], _Number))
     return float(len(row["reasoning"].split())) if row.get("reasoning") else None
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """Convert the value of a field; an error names the field."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _parse(text: bytes, source: str, folder: FilePath, decode: Decode[T]) -> list[T]:
