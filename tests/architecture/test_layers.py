@@ -1,4 +1,4 @@
-"""The house rules that a machine can hold: layers, sizes, what an import may do, what is exported."""
+"""Rules for the source that a test can check: layers, pure packages, side effects of imports, exported names."""
 
 from __future__ import annotations
 
@@ -35,41 +35,44 @@ def imports_of(module: Path) -> set[str]:
 
 
 @for_each(MODULES)
-def test_a_module_says_what_it_is(module):
+def test_every_module_has_a_docstring(module):
     assert ast.get_docstring(ast.parse(module.read_text()))
 
 
 @for_each([m for m in MODULES if m.relative_to(SOURCE).parts[0] in PURE])
-def test_the_core_is_pure(module):
-    # a lock is allowed: what is kept between calls must not break when two threads call
+def test_pure_packages_import_no_io_modules(module):
+    # threading is allowed: caches need a lock when two threads call
     impure = {"asyncio", "aiohttp", "os", "random", "requests", "socket", "subprocess", "sys", "time"}
     assert not {name.split(".")[0] for name in imports_of(module)} & impure
 
 
 @for_each([m for m in MODULES if name_of(m) != "files.py"])
-def test_homes_are_written_out_in_one_place(module):
-    """pathlib's own way raises a RuntimeError for ~nobody, which no command expects."""
+def test_only_files_module_calls_expanduser(module):
+    """`Path.expanduser` raises RuntimeError for an unknown user, which no command handles."""
     assert ".expanduser(" not in module.read_text(), "use odar.files.user_path, or UserPath for an option"
 
 
-def test_the_layers_that_are_drawn_are_those_that_are_held():
+def test_layers_in_contributing_match_the_import_contract():
     root = SOURCE.parent.parent
     (contract,) = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (drawn,) = re.findall(r"```text\n(cli →.*?)```", (root / "CONTRIBUTING.md").read_text(), re.DOTALL)
-    held = [layer.replace("odar.", "") for layer in contract["layers"]]
-    assert [" ".join(layer.split()) for layer in drawn.split("→")] == held
+    (documented,) = re.findall(r"```text\n(cli →.*?)```", (root / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    configured = [layer.replace("odar.", "") for layer in contract["layers"]]
+    assert [" ".join(layer.split()) for layer in documented.split("→")] == configured
 
 
-def test_every_room_is_in_a_layer():
-    """Packages hold each other up; what is in none of the layers could import anything."""
+def test_every_package_is_in_the_import_contract():
+    """A package that is missing from the import contract could import anything."""
     contract = (SOURCE.parent.parent / "pyproject.toml").read_text()
-    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"data", "profiles"}  # these hold no code
-    assert all(f"odar.{room}" in contract for room in rooms)
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - {
+        "data",
+        "profiles",
+    }  # no code in these
+    assert all(f"odar.{package}" in contract for package in packages)
 
 
 @for_each(MODULES)
-def test_whoever_silences_a_checker_says_why(module):
-    """`# type: ignore[code]  # reason` and `# noqa: CODE - reason`, each by its code and with a reason in words."""
+def test_every_noqa_and_type_ignore_has_a_reason(module):
+    """The forms are `# type: ignore[code]  # reason` and `# noqa: CODE - reason`."""
     for number, line in enumerate(module.read_text().splitlines(), start=1):
         if "# type: ignore" in line:
             assert re.search(r"# type: ignore\[[a-z, -]+\]  # \w.{9,}$", line), f"line {number}: {line.strip()}"
@@ -77,7 +80,7 @@ def test_whoever_silences_a_checker_says_why(module):
             assert re.search(r"# noqa: [A-Z0-9, ]+ - \w.{9,}$", line), f"line {number}: {line.strip()}"
 
 
-def test_exports_are_sorted_few_and_real():
+def test_public_names_are_sorted_exist_and_are_at_most_20():
     assert odar.__all__ == sorted(odar.__all__)
     assert len(odar.__all__) <= 20
     for name in odar.__all__:
@@ -96,7 +99,7 @@ def test_importing_odar_loads_nothing_heavy():
     assert not {name.split(".")[0] for name in loaded} & set(HEAVY)
 
 
-def test_help_loads_no_model_no_client_and_no_table():
+def test_help_loads_no_heavy_module():
     code = (
         "import sys\nfrom odar.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    print('LOADED', *sys.modules)"
@@ -105,7 +108,7 @@ def test_help_loads_no_model_no_client_and_no_table():
     assert not {name.split(".")[0] for name in loaded} & (set(HEAVY) - {"click"})
 
 
-def test_importing_every_module_prints_nothing_and_starts_nothing():
+def test_importing_every_module_prints_nothing_and_starts_no_thread():
     names = [
         "odar." + ".".join(m.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
         for m in MODULES[1:]

@@ -1,4 +1,4 @@
-"""What the source may not do, whoever writes it: run data as code, start a shell, weaken a lock."""
+"""The source must not run data as code, start a shell, or disable a security check."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def option(call: ast.Call, name: str) -> str | None:
 
 
 @for_each(MODULES)
-def test_nothing_that_runs_code_is_loaded_from_a_file(module):
+def test_no_module_unpickles_or_evaluates_data(module):
     imported = {
         alias.name.split(".")[0] for node in nodes(module) if isinstance(node, ast.Import) for alias in node.names
     } | {(node.module or "").split(".")[0] for node in nodes(module) if isinstance(node, ast.ImportFrom)}
@@ -51,7 +51,7 @@ def test_nothing_that_runs_code_is_loaded_from_a_file(module):
 
 
 @for_each(MODULES)
-def test_no_shell_no_unchecked_certificate_no_guessable_name(module):
+def test_no_shell_unverified_tls_or_predictable_temp_file(module):
     for name, call in calls(module):
         assert option(call, "shell") in (None, "False")
         assert not name.startswith(("os.system", "os.popen", "subprocess.getoutput", "tempfile.mktemp")), name
@@ -62,15 +62,15 @@ def test_no_shell_no_unchecked_certificate_no_guessable_name(module):
 
 
 HTTP_CLIENTS = {"aiohttp", "http", "httpx", "niquests", "pycurl", "requests", "urllib", "urllib3"}
-"""Packages that may follow a redirect, and carry a key to wherever it points."""
+"""Packages that can follow a redirect and would then send the API key to another host."""
 KEYLESS = {"providers/download.py", "providers/llamacpp.py"}
 """Modules that hold no key: one fetches public files, one asks the model server in its own process."""
 PROXY_LOOKUPS = {"getproxies", "getproxies_environment", "proxy_bypass", "proxy_bypass_environment"}
 """Functions of urllib.request that read the environment and send nothing."""
 
 
-def test_keys_are_sent_by_our_own_client_alone_which_follows_no_redirect():
-    """That it follows none is shown by tests/security/test_hostile_upstream.py."""
+def test_only_keyless_modules_import_another_http_client():
+    """Keys are sent only by ODAR's own client; tests/security/test_hostile_upstream.py checks that it follows no redirect."""
     users = set()
     for module in MODULES:
         for node in nodes(module):
@@ -80,11 +80,11 @@ def test_keys_are_sent_by_our_own_client_alone_which_follows_no_redirect():
             used = {name.split(".")[0] for name in names if name not in ("urllib.parse", "http")}
             if used & HTTP_CLIENTS:
                 users.add(name_of(module))
-    assert users == KEYLESS  # and the search finds what it is for
+    assert users == KEYLESS  # equality also shows that the search finds something
 
 
 @for_each(MODULES)
-def test_certificates_are_checked_by_every_context(module):
+def test_no_ssl_context_disables_certificate_checks(module):
     for name, _ in calls(module):
         assert not name.endswith("SSLContext"), "ssl.create_default_context checks names and certificates"
     for node in nodes(module):
@@ -96,7 +96,7 @@ def test_certificates_are_checked_by_every_context(module):
 
 
 @pytest.mark.parametrize("file", STATIC, ids=lambda file: file.name)
-def test_the_page_has_no_inline_script_and_knows_no_other_host(file):
+def test_dashboard_has_no_inline_script_and_no_external_url(file):
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"\son[a-z]+\s*=\s*[\"']", text) or file.suffix == ".js"  # no handlers in markup
     assert "javascript:" not in text

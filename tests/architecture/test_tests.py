@@ -1,4 +1,4 @@
-"""The house rules of the tests themselves."""
+"""Rules for the tests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from support.each import for_each
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
-_SHORTEST_REASON = 10
+_MIN_REASON_LENGTH = 10
 
 
 def skips(file: Path) -> Iterator[tuple[ast.Call, str]]:
-    """Every place where a test may be left out."""
+    """Yield every call that can skip a test."""
     text = file.read_text()
     if not any(word in text for word in ("skip", "xfail")):
         return
@@ -33,23 +33,23 @@ def skips(file: Path) -> Iterator[tuple[ast.Call, str]]:
 
 
 @for_each(FILES)
-def test_no_test_is_left_out_without_a_reason_in_words(file):
+def test_every_skip_has_a_reason(file):
     for call, called in skips(file):
         reasons = [keyword.value for keyword in call.keywords if keyword.arg == "reason"]
         reasons += call.args[:1] if called == "pytest.skip" else []
         assert reasons, f"line {call.lineno}: {called} without a reason"
         if isinstance(reasons[0], ast.Constant):
-            assert len(str(reasons[0].value)) >= _SHORTEST_REASON, f"line {call.lineno}: {reasons[0].value!r}"
+            assert len(str(reasons[0].value)) >= _MIN_REASON_LENGTH, f"line {call.lineno}: {reasons[0].value!r}"
 
 
 @for_each(FILES)
-def test_no_test_is_left_out_or_expected_to_fail_for_good(file):
+def test_no_test_is_always_skipped_or_expected_to_fail(file):
     for call, called in skips(file):
-        assert called not in ("pytest.mark.skip", "pytest.mark.xfail"), f"line {call.lineno}: mend it or delete it"
+        assert called not in ("pytest.mark.skip", "pytest.mark.xfail"), f"line {call.lineno}: fix it or delete it"
 
 
 @for_each(FILES)
-def test_no_test_imports_another(file):
-    """What tests share is in tests/support."""
+def test_no_test_module_imports_another(file):
+    """Shared code belongs in tests/support."""
     found = re.search(r"^\s*(?:from|import) \S*\b(?:test_\w+|conftest)\b", file.read_text(), re.MULTILINE)
     assert found is None, found[0]

@@ -58,12 +58,12 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("headers", KNOWN)
-def test_a_key_is_found_wherever_clients_put_it(headers):
+def test_a_key_is_read_from_both_headers(headers):
     assert identify(headers, ring(ANN)) is ANN
 
 
 @pytest.mark.parametrize(("headers", "code"), UNKNOWN)
-def test_without_a_key_that_is_known_nobody_is_anybody(headers, code):
+def test_missing_and_unknown_keys_are_rejected(headers, code):
     with pytest.raises(ApiError) as raised:
         identify(headers, ring(ANN))
     assert (raised.value.status, raised.value.code) == (401, code)
@@ -109,7 +109,7 @@ def test_without_keys_this_machine_may_ask(headers):
         [(b"host", b"localhost:8000"), (b"x-real-ip", b"127.0.0.1")],
     ],
 )
-def test_without_keys_no_other_machine_and_no_other_page(headers):
+def test_without_keys_other_machines_and_web_pages_are_rejected(headers):
     with pytest.raises(ApiError) as raised:
         identify(headers, ring())
     assert (raised.value.status, raised.value.code) == (403, "loopback_only")
@@ -117,7 +117,7 @@ def test_without_keys_no_other_machine_and_no_other_page(headers):
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_an_address_of_this_machine_or_not(host):
+def test_is_loopback_never_raises(host):
     assert is_loopback(host) in (True, False)
     if is_loopback(host):
         assert host == "localhost" or host.startswith(("127.", "::1", "::ffff:127.")) or ":" in host
@@ -207,6 +207,6 @@ def test_who_may_read_metrics(peer, headers, readable):
 
 
 @pytest.mark.parametrize("entry", ["prometheus", "10.0.0.0/33", "10.0.0.1/8", ""])
-def test_a_network_that_is_none_is_refused_at_the_start(entry):
+def test_an_invalid_network_is_rejected_at_startup(entry):
     with pytest.raises(SettingsError, match="metrics_allow"):
         policy(metrics_allow=(entry,))

@@ -56,12 +56,12 @@ INNER = [
 
 
 @pytest.mark.parametrize("url", PUBLIC)
-def test_an_address_on_the_internet_is_public(url):
+def test_internet_addresses_are_public(url):
     assert is_public(url)
 
 
 @pytest.mark.parametrize("url", INNER)
-def test_an_address_in_here_is_not(url):
+def test_private_addresses_are_not_public(url):
     assert not is_public(url)
 
 
@@ -88,7 +88,7 @@ METADATA = "http://169.254.169.254/latest/meta-data/"
     ],
     ids=["image", "video", "audio", "file", "scheme"],
 )
-async def test_no_upstream_is_told_to_look_around_in_its_own_network(live, up, part):
+async def test_private_image_urls_are_rejected_by_chat(live, up, part):
     status, _, body = await live.post("/v1/chat/completions", chat(ASKED, part))
     assert (status, body["error"]["param"]) == (400, "image_url")
     assert "not a public one" in body["error"]["message"]
@@ -106,7 +106,7 @@ async def test_no_upstream_is_told_to_look_around_in_its_own_network(live, up, p
         ("/v1/responses", {"content": [{"type": "input_image", "image_url": METADATA}]}),
     ],
 )
-async def test_nor_by_the_other_protocols(live, up, path, body):
+async def test_private_image_urls_are_rejected_by_the_other_protocols(live, up, path, body):
     turns = [{"role": "user", "content": body.pop("content")}]
     name = "input" if path.endswith("responses") else "messages"
     status, _, answer = await live.post(path, {"model": "odar-simple", name: turns, **body})
@@ -114,7 +114,7 @@ async def test_nor_by_the_other_protocols(live, up, path, body):
     assert up.requests == []
 
 
-async def test_a_public_picture_passes_and_a_text_may_say_what_it_likes(live, up):
+async def test_public_image_urls_and_urls_in_text_are_accepted(live, up):
     status, _, _ = await live.post("/v1/chat/completions", chat(ASKED, picture("https://example.com/cat.png")))
     assert status == 200
     sent = up.requests[0].json["messages"][-1]["content"]
@@ -122,13 +122,13 @@ async def test_a_public_picture_passes_and_a_text_may_say_what_it_likes(live, up
 
 
 @pytest.mark.parametrize(("allowed", "status"), [("any", 200), ("none", 400), ("public", 400)])
-async def test_the_operator_decides(start, up, allowed, status):
+async def test_the_setting_can_allow_private_addresses(start, up, allowed, status):
     live = await start(gateway__image_urls=allowed)
     got, _, _ = await live.post("/v1/chat/completions", chat(picture("http://192.168.0.7/cat.png")))
     assert got == status
 
 
-async def test_none_means_bytes_only(start, up):
+async def test_the_setting_none_allows_only_inline_images(start, up):
     live = await start(gateway__image_urls="none")
     got, _, body = await live.post("/v1/chat/completions", chat(picture("https://example.com/cat.png")))
     assert (got, "send data:image" in body["error"]["message"]) == (400, True)

@@ -89,7 +89,7 @@ async def claude(start):
 
 
 class TestClaudeCode:
-    async def test_its_request_in_front_of_chat_completions(self, live, up):
+    async def test_its_request_with_an_openai_provider(self, live, up):
         up.behave(answer(chat_payload("Done.")))
         status, _, reply = await live.post("/v1/messages", CODE, headers={"anthropic-beta": BETAS})
         assert (status, reply["content"]) == (200, [{"type": "text", "text": "Done."}])
@@ -103,7 +103,7 @@ class TestClaudeCode:
         assert "context_management, reasoning_effort, thinking" in note
         assert note.endswith("tools that run at a provider were left out: web_search")
 
-    async def test_its_request_in_front_of_a_claude(self, claude, slow):
+    async def test_its_request_with_an_anthropic_provider(self, claude, slow):
         slow.behave(answer(message_payload("Done.")))
         status, _, _ = await claude.post(
             "/v1/messages", CODE | {"model": "deep"}, headers={"anthropic-beta": BETAS}
@@ -169,7 +169,7 @@ class TestThinking:
         assert said.tool_calls[0].id == "toolu_1" or said.content
         assert slow.requests[-1].json["messages"][1]["content"] == [THOUGHT, USE]
 
-    async def test_thinking_that_nobody_signed_is_not_sent_to_claude(self, claude, slow):
+    async def test_unsigned_thinking_is_not_sent_to_anthropic(self, claude, slow):
         slow.behave(answer(message_payload("Done.")))
         unsigned = {"type": "thinking", "thinking": "hm", "signature": ""}
         turns = [
@@ -204,7 +204,7 @@ class TestCodex:
             ("apply_patch", {"input": "*** x"}, {"type": "custom_tool_call", "input": "*** x"}),
         ],
     )
-    async def test_calls_come_in_the_clients_words(self, live, up, name, arguments, item, stream):
+    async def test_calls_have_the_item_types_of_the_client(self, live, up, name, arguments, item, stream):
         call = {"id": "call_1", "function": {"name": name, "arguments": json.dumps(arguments)}}
         payload = chat_payload("")
         payload["choices"][0] |= {"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}
@@ -239,7 +239,7 @@ class TestCodex:
 
 
 class TestHeaders:
-    async def test_they_stand_for_the_fields_of_a_body(self, live, up):
+    async def test_headers_replace_body_fields(self, live, up):
         up.behave(answer(chat_payload("Done.")))
         ask = {"model": "odar", "messages": [{"role": "user", "content": "Hi"}]}
         status, headers, reply = await live.post(
@@ -260,7 +260,7 @@ class TestHeaders:
             ("x-odar-target-calls", "x"),
         ],
     )
-    async def test_a_wrong_one_is_named(self, live, header, value):
+    async def test_an_invalid_header_is_named(self, live, header, value):
         ask = {"model": "odar", "messages": [{"role": "user", "content": "Hi"}]}
         status, _, reply = await live.post("/v1/chat/completions", ask, headers={header: value})
         assert (status, reply["error"]["param"].startswith("header x-odar")) == (400, True)
@@ -282,7 +282,7 @@ class TestModels:
         with pytest.raises(openai.NotFoundError):
             await live.openai.models.retrieve("nowhere/model")
 
-    async def test_the_start_says_which_models_answer(self, start, up, slow):
+    async def test_startup_messages_name_the_models(self, start, up, slow):
         up.behave(answer({"data": [{"id": "quick"}]}))
         slow.behave(answer({"data": [{"id": "another"}]}))
         lines: list[str] = []
@@ -313,7 +313,7 @@ class TestWhatModelsRefuse:
         with pytest.raises(openai.BadRequestError):  # what the client itself asks for is not taken away
             await gateway.openai.chat.completions.create(**ask | {"model": "f/novel"}, logprobs=True)
 
-    async def test_a_claude_by_name_gets_its_own_words(self, start, slow):
+    async def test_fields_are_translated_for_a_claude_chosen_by_name(self, start, slow):
         slow.behave(answer(message_payload("Done.")))
         gateway = await start(
             slow_kind="anthropic", models__deep__drop=["temperature"], models__deep__efforts=["low", "high"]

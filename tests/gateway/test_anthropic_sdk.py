@@ -143,13 +143,13 @@ class TestAnthropicUpstream:
             "cost": None,
         }
 
-    async def test_thinking_blocks_come_back_as_they_were(self, same, slow):
+    async def test_thinking_blocks_are_returned_unchanged(self, same, slow):
         blocks = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "four"}]
         slow.behave(answer(message_payload("", content=blocks)))
         message = await same.anthropic.messages.create(model="deep", max_tokens=50, messages=turn())
         assert [block.type for block in message.content] == ["thinking", "text"]
 
-    async def test_chat_completions_in_front_of_it(self, same, slow):
+    async def test_chat_completions_with_an_anthropic_provider(self, same, slow):
         block = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Rome"}}
         slow.behave(answer(message_payload("", content=[block], stop_reason="tool_use")))
         tool = {"type": "function", "function": {"name": "weather", "parameters": WEATHER["input_schema"]}}
@@ -159,7 +159,7 @@ class TestAnthropicUpstream:
         assert slow.requests[0].json["tools"] == [{"name": "weather", "input_schema": WEATHER["input_schema"]}]
         assert slow.requests[0].json["max_tokens"] == 16_000
 
-    async def test_what_cannot_be_translated_is_refused(self, same):
+    async def test_untranslatable_content_is_rejected(self, same):
         part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
         body = {"model": "deep", "messages": [{"role": "user", "content": [part]}]}
         status_, _, reply = await same.post("/v1/chat/completions", body)
@@ -171,7 +171,7 @@ class TestAnthropicUpstream:
         chunks = await same.openai.chat.completions.create(model="deep", messages=turn(), stream=True)
         assert "".join([c.choices[0].delta.content or "" async for c in chunks]) == "It is four."
 
-    async def test_its_errors_keep_their_shape(self, same, slow):
+    async def test_anthropic_errors_are_passed_on_unchanged(self, same, slow):
         slow.behave(anthropic_error(529, "overloaded_error", "too busy"))
         with pytest.raises(anthropic.APIStatusError) as caught:
             await same.anthropic.messages.create(model="deep", max_tokens=50, messages=turn())

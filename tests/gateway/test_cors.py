@@ -11,7 +11,7 @@ PREFLIGHT = {
 BODY = {"model": "nobody/knows", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-async def test_a_named_origin_may_ask_and_read_also_errors(start):
+async def test_an_allowed_origin_can_read_answers_and_errors(start):
     live = await start(gateway__cors_origins=[ORIGIN])
     url = live.url + "/v1/chat/completions"
     async with live.http.options(url, headers=PREFLIGHT) as reply:
@@ -21,7 +21,7 @@ async def test_a_named_origin_may_ask_and_read_also_errors(start):
     assert (status, headers["access-control-allow-origin"]) == (404, ORIGIN)
 
 
-async def test_another_origin_is_not_told_anything(start):
+async def test_another_origin_gets_no_cors_headers(start):
     live = await start(gateway__cors_origins=[ORIGIN])
     async with live.http.options(
         live.url + "/v1/models", headers=PREFLIGHT | {"origin": "http://localhost:1"}
@@ -30,7 +30,7 @@ async def test_another_origin_is_not_told_anything(start):
         assert "access-control-allow-origin" not in reply.headers
 
 
-async def test_without_the_setting_no_origin_is_named(live):
+async def test_without_the_setting_there_are_no_cors_headers(live):
     status, headers, _ = await live.post("/v1/chat/completions", BODY, headers={"origin": ORIGIN})
     assert status == 404
     assert "access-control-allow-origin" not in headers

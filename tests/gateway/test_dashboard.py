@@ -45,7 +45,7 @@ def guarded(tmp_path_factory):
 # ── what it says ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_empty_store_is_no_error(tmp_path):
+def test_an_empty_store_gives_empty_results(tmp_path):
     with board(tmp_path) as empty:
         assert empty.get("/overview").json["queries"] == 0
         assert empty.get("/traces").json == {"traces": [], "next": None}
@@ -56,7 +56,7 @@ def test_an_empty_store_is_no_error(tmp_path):
         assert session["routing"]["tau1"] == 0.3
 
 
-def test_the_overview_holds_together(busy):
+def test_the_figures_of_the_overview_are_consistent(busy):
     view = busy.get("/overview", step="hour").json
     assert view["queries"] == 120
     assert sum(path["queries"] for path in view["paths"].values()) == 120
@@ -118,7 +118,7 @@ def test_one_trace_with_all_that_the_page_shows(busy):
     assert candidate["control"] == [len(candidate["tokens"]) - 1]
 
 
-def test_feedback_shows(busy):
+def test_feedback_is_shown(busy):
     trace = busy.get("/traces", path="medium", limit=1).json["traces"][0]["id"]
     assert busy.post("/v1/feedback", {"trace_id": trace, "correct": True}).status == 200
     assert busy.get(f"/traces/{trace}").json["feedback"]["correct"] is True
@@ -148,7 +148,7 @@ def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
     assert shown == [dataclasses.asdict(rows[0])]
 
 
-def test_a_breaker_that_opened_shows(tmp_path):
+def test_an_open_breaker_is_shown(tmp_path):
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
     with board(tmp_path, provider=down, gateway__breaker_failures=1, retry__attempts=1) as running:
         assert running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"}).status >= 500
@@ -298,13 +298,13 @@ NAMES = [
     st.sampled_from(["/traces", "/overview", "/export"]),
     st.dictionaries(st.sampled_from(NAMES), st.text(max_size=12)),
 )
-def test_no_query_string_breaks_it(busy, address, params):
+def test_no_query_string_causes_a_server_error(busy, address, params):
     params = {name: value.encode("utf-8", "replace").decode() for name, value in params.items()}
     assert busy.get(address, **params).status in (200, 400)
 
 
 @pytest.mark.parametrize("name", ["nothing", "%2e%2e%2ffiles.py", "..%2f..%2fconfig.py", "%00", "é"])
-def test_no_trace_and_no_file_of_that_name(busy, name):
+def test_unknown_traces_and_files_are_404(busy, name):
     from urllib.parse import quote
 
     assert busy.file(f"/dashboard/{quote(name, safe='%')}").status == 404

@@ -45,7 +45,7 @@ def test_every_choice_of_the_store_can_be_asked_for(name, value):
 
 
 @pytest.mark.parametrize("params", [{}, dict.fromkeys(NAMES, ""), {"unknown": "x", "limit": "3"}])
-def test_what_is_left_out_or_empty_does_not_narrow(params):
+def test_missing_and_empty_parameters_do_not_filter(params):
     assert TraceQuery.read(params).filter() == Filter()
 
 
@@ -65,30 +65,30 @@ def test_what_is_left_out_or_empty_does_not_narrow(params):
         ("model", "\0" * 200, "must be a string"),
     ],
 )
-def test_what_is_wrong_is_named(name, value, why):
+def test_invalid_parameters_are_named(name, value, why):
     with pytest.raises(ApiError, match=why) as raised:
         TraceQuery.read({name: value})
     assert (raised.value.status, raised.value.param) == (400, name)
 
 
 @pytest.mark.parametrize(("text", "limit"), [("", 50), ("1", 1), ("200", 200)])
-def test_so_many_a_page(text, limit):
+def test_valid_page_sizes(text, limit):
     assert TraceQuery.read({"limit": text}).limit == limit
 
 
 @pytest.mark.parametrize("text", ["0", "201", "-1", "+5", "ten", "٣", " 5", "9" * 150])
-def test_no_other_number_a_page(text):
+def test_invalid_page_sizes(text):
     with pytest.raises(ApiError) as raised:
         TraceQuery.read({"limit": text})
     assert raised.value.param == "limit"
 
 
 @pytest.mark.parametrize(("text", "step"), [("", "day"), ("day", "day"), ("hour", "hour"), ("minute", "minute")])
-def test_steps(text, step):
+def test_valid_steps(text, step):
     assert TraceQuery.read({"step": text}).step == step
 
 
-def test_no_other_step():
+def test_invalid_steps():
     with pytest.raises(ApiError, match="is not one of: day, hour, minute"):
         TraceQuery.read({"step": "week"})
 
@@ -97,12 +97,12 @@ def test_no_other_step():
     st.text(st.characters(codec="ascii", exclude_characters="_\0"), max_size=40),
     st.from_regex(r"[0-9a-f]{1,32}", fullmatch=True),
 )
-def test_a_cursor_that_a_page_gave_is_read_again(moment, trace):
+def test_a_cursor_survives_a_round_trip(moment, trace):
     assert TraceQuery.read({"after": str(Cursor(moment, trace))}).cursor() == Cursor(moment, trace)
 
 
 @pytest.mark.parametrize("text", ["x", "2026-11-15", "2026_", "x" * 201, "a\0_b"])
-def test_a_cursor_that_none_gave_is_refused(text):
+def test_an_invalid_cursor_is_rejected(text):
     with pytest.raises(ApiError) as raised:
         TraceQuery.read({"after": text}).cursor()
     assert (raised.value.status, raised.value.param) == (400, "after")

@@ -26,24 +26,24 @@ def values(registry: CollectorRegistry, step: str = "answer") -> tuple[float | N
     return tuple(registry.get_sample_value(f"odar_energy_{name}", labels) for name in ("drift_z", "drifting"))
 
 
-def test_the_farthest_off_stands_for_its_step():
+def test_the_largest_drift_of_a_step_is_reported():
     registry = shown(row(-5.0), row(2.0), row(1.0, step="solve"), row(9.0, model="other"))
     assert values(registry) == (-5.0, 0.0)
     assert values(registry, "solve") == (1.0, 0.0)
 
 
-def test_one_that_drifts_is_not_hidden_by_one_that_does_not():
+def test_drift_of_one_source_is_not_hidden_by_another():
     """Its σ may have changed while its mean stood still."""
     assert values(shown(row(0.1, drifting=True), row(3.0))) == (0.1, 1.0)
     assert values(shown(row(3.0), row(0.1, drifting=True))) == (0.1, 1.0)
 
 
-def test_nothing_to_compare_is_no_figure():
+def test_without_a_reference_there_is_no_metric():
     assert values(shown(row(None))) == (None, None)
     assert values(shown(row(0.5), row(None))) == (0.5, 0.0)
 
 
-def test_nothing_is_read_before_anybody_asks():
+def test_drift_is_computed_only_when_metrics_are_read():
     def report() -> list[AlignmentRow]:
         raise AssertionError("read at registration")
 

@@ -102,13 +102,13 @@ async def test_bad_fields_are_named(live, up, path, body, param):
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[1]", b"\xff", b'{"model": NaN}', b'{"a": "\\ud800"}', b"[" * 5000, b'{"a":' * 80 + b"1" + b"}" * 80]
 )  # fmt: skip
-async def test_bodies_that_are_no_request(live, body):
+async def test_invalid_bodies_are_rejected(live, body):
     async with live.http.post(live.url + CHAT, data=body) as response:
         assert response.status == 400
         assert (await response.json())["error"]["param"] == "body"
 
 
-async def test_a_body_that_is_too_large(start):
+async def test_a_body_over_the_limit_is_413(start):
     live = await start(gateway__max_body_mb=0.001)
     status, _, reply = await live.post(CHAT, BODY | {"user": "x" * 2000})
     assert (status, reply["error"]["type"]) == (413, "request_too_large")
@@ -121,7 +121,7 @@ async def test_a_body_that_is_too_large(start):
         assert response.status == 413
 
 
-async def test_a_body_that_never_comes(start):
+async def test_a_body_that_does_not_arrive_times_out(start):
     live = await start(gateway__body_timeout_s=0.1)
 
     async def slowly():
@@ -132,7 +132,7 @@ async def test_a_body_that_never_comes(start):
         assert response.status == 408
 
 
-async def test_too_many_requests_are_shed_at_once(start, up):
+async def test_requests_over_the_limit_are_rejected_at_once(start, up):
     live = await start(gateway__max_in_flight=2)
     up.behave(faults.ok(delay_s=0.5))
     results = await asyncio.gather(*(live.post(CHAT, BODY) for _ in range(6)))
@@ -152,19 +152,19 @@ class TestKeys:
         live.notebook.budgets = HardlyAnythingLeft()
         return live
 
-    async def test_none_or_a_wrong_one(self, locked):
+    async def test_missing_or_wrong_key_is_401(self, locked):
         assert (await locked.post(CHAT, BODY))[0] == 401
         status, _, reply = await locked.post(CHAT, BODY, headers={"authorization": "Bearer wrong"})
         assert (status, reply["error"]["code"]) == (401, "invalid_api_key")
         async with locked.http.get(locked.url + "/v1/models") as response:
             assert response.status == 401
 
-    async def test_both_headers(self, locked):
+    async def test_both_key_headers_are_accepted(self, locked):
         for headers in ({"authorization": "Bearer any"}, {"x-api-key": "any"}):
             assert (await locked.post(CHAT, BODY, headers=headers))[0] == 200
         assert locked.notebook.entries[0].key_id == "k1"
 
-    async def test_what_it_does_not_allow(self, locked, up):
+    async def test_models_and_paths_outside_the_scope_are_rejected(self, locked, up):
         headers = {"x-api-key": "limited"}
         status, _, reply = await locked.post(CHAT, BODY, headers=headers)
         assert (status, reply["error"]["code"]) == (403, "model_not_allowed")
@@ -179,12 +179,12 @@ class TestKeys:
         assert up.requests == []
         assert locked.notebook.budgets.settled[-1] == ("k4", 0.0, 0)
 
-    async def test_a_budget_that_is_used_up(self, locked):
+    async def test_a_used_up_budget_is_429(self, locked):
         status, headers, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "spent"})
         assert (status, headers["retry-after"], reply["error"]["code"]) == (429, "3600", "key_limit")
 
 
-async def test_without_keys_a_web_page_may_not_ask(live):
+async def test_without_keys_requests_from_web_pages_are_rejected(live):
     for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
         status, _, reply = await live.post(CHAT, BODY, headers=headers)
         assert (status, reply["error"]["code"]) == (403, "loopback_only")
@@ -207,7 +207,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_every_fault_has_its_status(live, up, slow, fault, stream):
+async def test_every_error_has_its_status(live, up, slow, fault, stream):
     behaviour, expected = FAULTS[fault]
     up.behave(behaviour)
     slow.behave(behaviour)
@@ -223,14 +223,14 @@ async def test_one_agent_down_is_an_answer_marked_degraded(live, up, slow):
     assert (status, headers["x-odar-degraded"], reply["odar"]["degraded"]) == (200, "true", True)
 
 
-async def test_limits_that_leave_no_room(live):
+async def test_small_limits_reject_or_degrade(live):
     status, _, reply = await live.post(CHAT, BODY | {"odar": {"max_cost": 0}})
     assert (status, reply["error"]["code"]) == (422, "budget_exceeded")
     status, _, reply = await live.post(CHAT, {"model": "odar-hard", "messages": turn(), "odar": {"max_calls": 3}})
     assert (status, reply["odar"]["calls"], reply["odar"]["degraded"]) == (200, 3, True)
 
 
-async def test_a_deadline_that_nothing_can_meet(live):
+async def test_a_deadline_that_cannot_be_met_is_an_error(live):
     status, _, reply = await live.post(CHAT, BODY | {"odar": {"deadline_s": 5e-324}})
     assert (status, reply["error"]["code"]) == (504, "deadline")
 
@@ -253,7 +253,7 @@ async def test_the_breaker_opens_and_closes(start, up, slow):
         assert 'odar_breaker_state{provider="f"} 0.0' in await response.text()
 
 
-async def test_metrics_count_without_telling(live):
+async def test_metrics_contain_no_user_text(live):
     await live.post(CHAT, {"model": "odar-hard", "messages": turn("a secret question")})
     await live.post(CHAT, {"model": "nope", "messages": turn()})
     async with live.http.get(live.url + "/metrics") as response:
@@ -265,14 +265,14 @@ async def test_metrics_count_without_telling(live):
     assert "secret" not in text
 
 
-async def test_addresses_that_do_not_exist(live):
+async def test_unknown_paths_are_404(live):
     async with live.http.get(live.url + "/v1/nothing") as response:
         assert (response.status, (await response.json())["error"]["code"]) == (404, "unknown_url")
     async with live.http.get(live.url + CHAT) as response:
         assert (response.status, "error" in await response.json()) == (405, True)
 
 
-async def test_an_unforeseen_error_gives_nothing_away(live, monkeypatch, caplog):
+async def test_an_unexpected_error_discloses_nothing(live, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("a secret")
 
@@ -291,7 +291,7 @@ async def test_curl(live):
     assert '"content":"Answer: 4"' in done.stdout
 
 
-async def test_tasks_come_back_to_as_many_as_before(live, up):
+async def test_no_task_is_left_after_requests(live, up):
     async def tasks() -> float:
         async with live.http.get(live.url + "/metrics") as response:
             text = await response.text()
@@ -316,14 +316,14 @@ async def test_tasks_come_back_to_as_many_as_before(live, up):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_upstreams_own_500_is_passed_on_and_not_called_unforeseen(live, up, caplog, stream):
+async def test_an_upstream_500_is_passed_on_and_not_logged_as_unexpected(live, up, caplog, stream):
     up.behave(faults.status(500))
     code, _ = await live.text(CHAT, {"model": "quick", "messages": turn(), "stream": stream})
     assert code == 500
     assert "unforeseen" not in caplog.text
 
 
-async def test_a_model_of_a_provider_that_nobody_configured_does_not_exist(live, up):
+async def test_a_model_of_an_unconfigured_provider_is_404(live, up):
     for more in ({}, {"stream": True}):
         status, _, reply = await live.post(CHAT, {"model": "gpt-5.1", "messages": turn(), **more})
         assert (status, reply["error"]["code"]) == (404, "model_not_found")
@@ -334,7 +334,7 @@ async def test_a_model_of_a_provider_that_nobody_configured_does_not_exist(live,
     assert up.requests == []
 
 
-async def test_a_gateway_that_keeps_no_book_knows_no_trace(start):
+async def test_without_a_store_every_trace_is_404(start):
     live = await start(app_options={"store": None})
     _, headers, _ = await live.post(CHAT, BODY)
     mark = {"trace_id": headers["x-odar-trace"], "correct": True}

@@ -76,7 +76,7 @@ def test_a_message_is_one_line():
     assert str(bad_field("n", "is 0")) == "n: is 0"
 
 
-def test_an_upstreams_own_words_are_passed_on():
+def test_an_upstream_error_message_is_passed_on():
     refusal = api_error_of(ProviderError("HTTP 400", status=400, body=OWN, provider="up"))
     assert openai_body(refusal)["error"] == {
         "message": "too long",
@@ -109,7 +109,7 @@ def test_a_body_of_another_kind_is_kept_whole(body, kept):
     assert {name: error[name] for name in kept} == kept
 
 
-def test_of_several_causes_the_first_that_was_told_counts_and_the_message_names_all():
+def test_the_first_upstream_status_counts_and_the_message_names_all_causes():
     refusal = api_error_of(
         all_failed(
             ProviderUnreachable("closed port", provider="a"),
@@ -165,7 +165,7 @@ json_values = st.recursive(
     ),
     st.one_of(st.none(), st.integers(100, 599)),
 )
-def test_whatever_an_upstream_says_a_client_gets_a_body_that_it_can_read(body, status):
+def test_any_upstream_error_becomes_a_valid_error_body(body, status):
     refusal = api_error_of(ProviderError("no", status=status, body=body, provider="up"))
     assert 400 <= refusal.status <= 599
     for shape in (openai_body, anthropic_body):
@@ -176,7 +176,7 @@ def test_whatever_an_upstream_says_a_client_gets_a_body_that_it_can_read(body, s
 @pytest.mark.parametrize(
     "error", [SettingsError("/etc/key is open to all"), StoreError("store /var/odar.db: full")]
 )
-def test_an_operators_fault_is_a_reference_for_the_client_and_a_line_in_the_log(error, caplog):
+def test_a_configuration_error_is_logged_and_only_referenced_to_the_client(error, caplog):
     told = api_error_of(error)
     assert str(error) not in told.message
     reference = told.message.rpartition(" ")[2]

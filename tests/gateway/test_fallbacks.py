@@ -60,14 +60,14 @@ async def test_the_next_model_of_the_role_answers(start, error):
     assert reply["usage"]["cost"] == reply["odar"]["cost_usd"]
 
 
-async def test_a_refusal_of_the_question_itself_is_not_asked_again_elsewhere(start):
+async def test_a_rejected_question_is_not_sent_to_a_fallback(start):
     body = {"model": "odar-medium", "messages": [{"role": "user", "content": "Capital of Italy?"}]}
     pair, _ = await ask(start, fails(ProviderError("bad request", status=400)), body)
     assert not pair["b"].requests
 
 
 @pytest.mark.parametrize(("blind", "answer"), [("quick", "Rome"), ("deep", "Paris")])
-async def test_the_agent_that_sees_answers_alone(start, blind, answer):
+async def test_the_only_agent_that_accepts_images_answers_alone(start, blind, answer):
     parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PICTURE}}]
     models = {**MODELS, blind: {**MODELS[blind], "images": False}}
     body = {"model": "odar", "messages": [{"role": "user", "content": parts}]}
@@ -84,7 +84,7 @@ def test_a_list_of_models_sets_the_fallbacks() -> None:
     assert (settings.fast.model, settings.fast.fallbacks) == ("smollm2-135m", ("qwen2.5-coder-0.5b",))
 
 
-def test_a_model_that_is_too_small_for_the_conversation_is_passed_over() -> None:
+def test_a_model_with_too_short_a_context_is_skipped() -> None:
     small = ModelCard("small", "p", "small", context=1000, scores={"math": 0.5})
     large = ModelCard("large", "p", "large", context=9000, scores={"math": 0.9})
     chosen = [

@@ -33,7 +33,7 @@ async def test_models_are_listed_for_both_sdks(live):
         assert await get(live, f"/v1/models/{model['id']}") == (200, model)
 
 
-async def test_a_model_that_is_not_there(live):
+async def test_an_unknown_model_is_404(live):
     status, reply = await get(live, "/v1/models/meta-llama/Llama-4")
     assert (status, reply["error"]["code"], reply["error"]["param"]) == (404, "model_not_found", "model")
     assert "'meta-llama/Llama-4'" in reply["error"]["message"]
@@ -57,13 +57,13 @@ async def test_feedback(live):
         ({"trace_id": "t", "correct": True, "why": "x"}, "why"),
     ],
 )
-async def test_feedback_that_cannot_be_read(live, body, param):
+async def test_invalid_feedback_is_rejected(live, body, param):
     status, _, reply = await live.post("/v1/feedback", body)
     assert (status, reply["error"]["param"]) == (400, param)
     assert live.notebook.marks == []
 
 
-async def test_feedback_is_short(live):
+async def test_long_feedback_is_rejected(live):
     status, _, reply = await live.post("/v1/feedback", {"trace_id": "t", "correct": True, "note": "x" * 70_000})
     assert (status, reply["error"]["code"]) == (413, "request_too_large")
 
@@ -78,7 +78,7 @@ async def test_what_needs_a_key_and_what_does_not(start):
     assert (await get(live, "/openapi.json")) == (200, description())
 
 
-async def test_it_is_not_ready_before_it_has_loaded(start):
+async def test_readyz_is_503_until_models_are_loaded(start):
     """Alive from the first moment; ready when the first question would not wait."""
     loaded = threading.Event()
 

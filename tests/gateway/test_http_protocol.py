@@ -42,7 +42,7 @@ class Wire:
         return 7
 
 
-async def test_what_is_written_in_one_turn_is_sent_at_once():
+async def test_writes_of_one_loop_iteration_are_sent_together():
     wire = Wire()
     transport = GatheredTransport(wire)
     transport.write(b"head")
@@ -56,7 +56,7 @@ async def test_what_is_written_in_one_turn_is_sent_at_once():
     assert wire.sent == [b"headbody", b"more"]
 
 
-async def test_closing_sends_first():
+async def test_closing_flushes_first():
     wire = Wire()
     transport = GatheredTransport(wire)
     transport.write(b"goodbye")
@@ -74,7 +74,7 @@ async def test_a_client_that_has_gone_is_sent_nothing():
     assert wire.sent == []
 
 
-async def test_everything_else_is_the_transports_own():
+async def test_other_attributes_are_delegated_to_the_transport():
     transport = GatheredTransport(Wire())
     assert transport.get_extra_info("peername") == "the peername"
     assert transport.get_write_buffer_size() == 7
@@ -139,7 +139,7 @@ class Client:
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:80\r\n"
 
 
-async def test_a_head_may_have_so_many_bytes(start, monkeypatch):
+async def test_header_bytes_are_limited(start, monkeypatch):
     monkeypatch.setattr("odar.gateway.server.MAX_HEADER_KB", 2)
     live = await start()
     for sent in (b"x-a: " + b"b" * 3000 + b"\r\n\r\n", b"x-a: " + b"b" * 3000, b"x-a: bcdef\r\n" * 400):
@@ -158,7 +158,7 @@ async def test_an_endless_address_is_refused(start, monkeypatch):
     assert not (await client.rest()).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_head_may_have_so_many_headers(start, monkeypatch):
+async def test_the_number_of_headers_is_limited(start, monkeypatch):
     monkeypatch.setattr("odar.gateway.server.MAX_HEADERS", 20)
     live = await start()
     for count, status in ((19, b"200"), (20, b"431")):  # and the host
@@ -177,7 +177,7 @@ async def test_trailers_count_as_headers(start, trailer, monkeypatch):
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
-async def test_a_head_has_its_time(start, sent):
+async def test_headers_have_a_timeout(start, sent):
     live = await start(gateway__header_timeout_s=0.2)
     client = await Client.connect(live)
     await client.say(sent)
@@ -185,7 +185,7 @@ async def test_a_head_has_its_time(start, sent):
     assert answer.startswith(b"HTTP/1.1 408 ") == bool(sent)
 
 
-async def test_a_second_head_has_its_time_too(start):
+async def test_headers_of_a_second_request_have_a_timeout(start):
     client = await Client.connect(await start(gateway__header_timeout_s=0.2))
     await client.say(HEAD + b"\r\n" + HEAD)
     answer = await client.rest()
@@ -203,7 +203,7 @@ async def test_a_slow_answer_is_not_cut_off_by_half_a_request_behind_it(start, u
 
 
 @pytest.mark.parametrize("path", [b"GET /healthz", b"POST /v1/chat/completions", b"POST /nowhere"])
-async def test_a_body_has_its_time_wherever_it_goes(start, path):
+async def test_bodies_of_all_paths_have_a_timeout(start, path):
     client = await Client.connect(await start(gateway__body_timeout_s=0.2))
     await client.say(path + b" HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: 100\r\n\r\n{")
     assert await client.rest()  # an answer, and then the end
@@ -216,7 +216,7 @@ async def test_an_idle_connection_is_closed(start, monkeypatch):
     assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_one_address_may_have_so_many_connections(start):
+async def test_connections_per_address_are_limited(start):
     live = await start(gateway__max_connections_per_peer=2)
     first, second, third = [await Client.connect(live) for _ in range(3)]
     assert (await third.rest()).startswith(b"HTTP/1.1 429 ")
@@ -228,7 +228,7 @@ async def test_one_address_may_have_so_many_connections(start):
         assert b"200 OK" in await client.rest()
 
 
-async def test_requests_ahead_of_their_answers_are_few(start, up):
+async def test_pipelined_requests_are_limited(start, up):
     up.behave(hang())
     client = await Client.connect(await start())
     body = b'{"model": "quick", "messages": [{"role": "user", "content": "2 + 2?"}]}'

@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "check_lm_eval.sh"
 LM_EVAL = shutil.which(os.environ.get("LM_EVAL", "lm_eval"))
 
 
-def test_what_its_client_sends_is_understood_whole():
+def test_every_field_of_the_lm_eval_client_is_accepted():
     """The body that lm_eval 0.4.13 writes for local-chat-completions."""
     body = {
         "messages": [{"role": "user", "content": "What is 2 + 2?"}],
@@ -33,7 +33,7 @@ def test_what_its_client_sends_is_understood_whole():
 
 
 @pytest.mark.skipif(LM_EVAL is None, reason="lm_eval is not installed: see scripts/check_lm_eval.sh, set LM_EVAL")
-def test_a_local_task_gets_the_score_it_must():
+def test_a_local_task_gets_the_expected_score():
     done = subprocess.run(
         [SCRIPT], env={**os.environ, "LM_EVAL": LM_EVAL}, capture_output=True, text=True, timeout=170
     )

@@ -30,7 +30,7 @@ def raised(error: BaseException) -> BaseException:
 
 
 @given(st.text(), st.text(), st.text())
-def test_a_line_is_one_line_whatever_it_holds(message, name, model):
+def test_a_log_record_is_always_one_line(message, name, model):
     line = {**HEAD, "message": message, "name": name, "model": model}
     (text,) = as_text(line).splitlines() or [""]
     assert text.isprintable()
@@ -40,7 +40,7 @@ def test_a_line_is_one_line_whatever_it_holds(message, name, model):
     assert parsed == line | {"time": "1970-01-01T00:00:00.000Z"}
 
 
-def test_text_for_people_cannot_be_forged():
+def test_text_log_lines_cannot_be_forged():
     asked = entry(model='m"\n2026 INFO forged', status=502, error="ProviderError: two words", query=Query("q"))
     (line,) = as_text(request_line(asked)).splitlines()
     assert ' model="m\\"\\n2026 INFO forged" ' in line
@@ -64,7 +64,7 @@ def test_what_is_unknown_is_left_out_of_text_and_null_in_json():
         (502, "ProviderError: no route to host", "ProviderError: no route to host"),
     ],
 )
-def test_an_error_is_told_in_full_only_where_the_words_are_ours(status, error, said):
+def test_only_messages_written_by_odar_are_logged_in_full(status, error, said):
     asked = entry(status=status, error=error, query=Query(WORDS))
     assert request_line(asked)["error"] == said
 
@@ -80,5 +80,5 @@ def test_a_failure_names_its_kind_and_place_and_what_came_before():
     assert WORDS not in json.dumps(line)
 
 
-def test_only_the_first_line_of_a_message_is_ours():
+def test_only_the_first_line_of_a_message_is_logged():
     assert record_line(failure(None, f"failed\n{WORDS}"))["message"] == "failed"

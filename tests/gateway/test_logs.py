@@ -43,7 +43,7 @@ class Page:
         return [json.loads(line) for line in self.text().splitlines()]
 
 
-async def test_one_line_a_question(start):
+async def test_one_log_line_per_question(start):
     page = Page()
     live = await start(app_options={"logs": page.logs})
     body = {"model": "odar-hard", "messages": turn(f"What is {SECRET}?")}
@@ -59,7 +59,7 @@ async def test_one_line_a_question(start):
     assert SECRET not in page.text()
 
 
-async def test_a_request_that_nobody_named_has_the_name_of_its_trace(start):
+async def test_a_request_without_an_id_gets_the_trace_id(start):
     page = Page()
     live = await start(app_options={"logs": page.logs})
     for bad in (None, "a b", "x" * 200, SECRET + "\t"):
@@ -77,7 +77,7 @@ async def test_the_sdk_finds_the_request_id(start):
     assert reply._request_id == "req-2"
 
 
-async def test_refusals_say_what_kind_and_quote_nobody(start, up, slow):
+async def test_rejected_requests_are_logged_without_user_text(start, up, slow):
     page = Page()
     live = await start(app_options={"logs": page.logs})
     key = {"authorization": f"Bearer {SECRET}"}
@@ -95,7 +95,7 @@ async def test_refusals_say_what_kind_and_quote_nobody(start, up, slow):
     assert SECRET not in page.text()
 
 
-async def test_an_unforeseen_error_has_the_ids_and_the_place_but_not_the_words(start, monkeypatch):
+async def test_an_unexpected_error_is_logged_with_ids_and_location_but_without_its_message(start, monkeypatch):
     page = Page()
     page.logs.install()
     live = await start(app_options={"logs": page.logs})
@@ -158,7 +158,7 @@ def test_requests_can_be_left_out():
     assert [line["message"] for line in page.lines()] == ["hello"]
 
 
-def test_a_reader_that_has_stopped_holds_up_nobody():
+def test_a_blocked_log_reader_does_not_block_requests():
     read, write = os.pipe()
     logs = Logs(to_descriptor(write), "json")
     for _ in range(3 * MOST_LINES):
@@ -183,7 +183,7 @@ def test_a_reader_that_has_stopped_holds_up_nobody():
     assert written + dropped == 3 * MOST_LINES
 
 
-def test_a_reader_that_never_reads_does_not_hold_up_the_end(tmp_path):
+def test_a_blocked_log_reader_does_not_block_shutdown(tmp_path):
     """In a process of its own: it must end although a thread is stuck in writing."""
     code = (
         "import sys; from odar.gateway.logs import Logs, to_descriptor\n"
@@ -199,7 +199,7 @@ def test_a_reader_that_never_reads_does_not_hold_up_the_end(tmp_path):
         os.close(write)
 
 
-def test_a_reader_that_has_left():
+def test_a_closed_log_pipe_is_tolerated():
     read, write = os.pipe()
     os.close(read)
     logs = Logs(to_descriptor(write), "json")
@@ -208,7 +208,7 @@ def test_a_reader_that_has_left():
     os.close(write)
 
 
-async def test_the_server_in_json(tmp_path, up):
+async def test_the_server_logs_json(tmp_path, up):
     """Every line of standard error can be read by a machine."""
     process = await Process.start(tmp_path, up, "--log-format", "json")
     first = [json.loads(line) for line in process.said.splitlines()]

@@ -38,14 +38,14 @@ def test_a_text():
     ("finish", "reason"),
     [("length", "max_tokens"), ("tool_calls", "tool_use"), ("content_filter", "refusal"), ("eos", "end_turn")],
 )
-def test_why_it_ended(finish, reason):
+def test_stop_reasons(finish, reason):
     answer = answered("so", finish)
     assert write_message(answer, ASK)["stop_reason"] == reason
     *_, delta, _ = events(MessageStream(ASK, "t").end(answer))
     assert delta["delta"]["stop_reason"] == reason
 
 
-def test_a_claude_says_itself_why_it_ended_in_a_stream_too():
+def test_the_stop_reason_of_anthropic_is_kept_in_streams():
     answer = answered("so")
     stop = {"stop_reason": "stop_sequence", "stop_sequence": "END"}
     wire = Wire("anthropic", {"content": [{"type": "text", "text": "so"}], **stop})
@@ -86,7 +86,7 @@ def test_a_call_without_an_id_gets_one():
     assert block["id"].startswith("call_")
 
 
-def test_a_stream_that_was_not_begun_holds_the_whole_answer():
+def test_a_stream_without_deltas_contains_the_whole_answer():
     call = ToolCall("t1", "weather", '{"city": "Rome"}')
     sent = events(MessageStream(ASK, "t").end(answered("Let me see what it is like there.", "tool_calls", call)))
     kinds = [event["type"] for event in sent]
@@ -99,7 +99,7 @@ def test_a_stream_that_was_not_begun_holds_the_whole_answer():
     assert start["content_block"] == {"type": "tool_use", "id": "t1", "name": "weather", "input": {}}
 
 
-def test_usage_as_anthropic_counts_it():
+def test_usage_follows_anthropic_counting():
     assert usage_of(Spend(1, Usage(100, 30, 7, None, 20), 0.5, 1.0)) == {
         "input_tokens": 50,
         "cache_creation_input_tokens": 20,

@@ -197,7 +197,7 @@ async def test_logprobs(live, model):
     assert "".join(entry.token for entry in entries) == "It is four."
 
 
-async def test_everything_asked_for_is_sent_on(start, up):
+async def test_every_requested_option_is_forwarded(start, up):
     live = await start(providers__f__forward=["my_field"])
     await live.openai.chat.completions.create(
         model="quick",
@@ -238,7 +238,7 @@ async def test_a_plain_pass_through_adds_nothing(live, up):
     assert up.requests[0].json == {"model": "quick", "messages": turn()}
 
 
-async def test_what_the_provider_said_besides_is_not_lost(live, up):
+async def test_additional_provider_fields_are_kept(live, up):
     payload = chat_payload("four")
     payload["choices"][0]["message"] |= {"reasoning_content": "2 and 2", "annotations": [{"a": 1}]}
     up.behave(answer(payload))
@@ -368,7 +368,7 @@ class TestResponses:
         assert caught.value.param == "background"
 
 
-async def test_an_answer_cut_short_says_so(live, up):
+async def test_a_truncated_answer_has_finish_reason_length(live, up):
     payload = chat_payload("It is")
     payload["choices"][0]["finish_reason"] = "length"
     up.behave(answer(payload))
@@ -378,7 +378,7 @@ async def test_an_answer_cut_short_says_so(live, up):
     assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
 
 
-async def test_a_stream_that_is_not_one_upstream_is_one_here(live, up):
+async def test_a_non_streamed_upstream_answer_is_streamed(live, up):
     up.behave(answer(chat_payload("It is four.")))
     stream = await live.openai.chat.completions.create(model="odar", messages=turn(), stream=True)
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])

@@ -104,7 +104,7 @@ async def test_wrong_fields_are_refused(live, upstream, path, body):
     assert not upstream.requests
 
 
-async def test_limits_of_the_request_hold(live, upstream):
+async def test_request_limits_are_enforced(live, upstream):
     many = {"model": "quick", "prompt": ["a", "b"], "odar": {"max_calls": 1}}
     dear = {"model": "quick", "prompt": "a", "max_tokens": 1_000_000, "odar": {"max_cost": 0.5}}
     for body in (many, dear):
@@ -154,18 +154,18 @@ class TestKeys:
             await client.embeddings.create(model="free", input="a")
         assert not upstream.requests
 
-    async def test_scopes_hold(self, start, store, upstream):
+    async def test_scopes_are_enforced(self, start, store, upstream):
         client = await self.client(start, store, models=("deep",))
         with pytest.raises(openai.PermissionDeniedError, match="may not use model"):
             await client.embeddings.create(model="quick", input="a")
 
-    async def test_paths_hold(self, start, store, upstream):
+    async def test_allowed_paths_are_enforced(self, start, store, upstream):
         client = await self.client(start, store, paths=("hard",))
         with pytest.raises(openai.PermissionDeniedError, match="simple path"):
             await client.embeddings.create(model="quick", input="a")
         assert not upstream.requests
 
-    async def test_rate_limits_are_told(self, start, store, upstream):
+    async def test_rate_limit_headers_are_sent(self, start, store, upstream):
         client = await self.client(start, store, rate_per_min=2, tokens_per_min=50_000_000)
         raw = await client.embeddings.with_raw_response.create(model="quick", input="abc")
         told = {name: value for name, value in raw.headers.items() if name.startswith("x-ratelimit-")}

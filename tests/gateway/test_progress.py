@@ -64,7 +64,7 @@ async def test_chat_shows_progress_before_any_model_has_answered_then_draft_and_
     assert text == FINAL
 
 
-async def test_responses_show_it_as_a_summary_of_reasoning(start, pair):
+async def test_responses_show_progress_as_a_reasoning_summary(start, pair):
     live = await begin(start, pair)
     seen = ""
     async with live.openai.responses.stream(model="odar-medium", input="2 + 2?") as events:
@@ -80,7 +80,7 @@ async def test_responses_show_it_as_a_summary_of_reasoning(start, pair):
 
 
 @pytest.mark.parametrize("asked", [True, False])
-async def test_messages_show_it_as_thinking_only_if_thinking_was_asked_for(start, pair, asked):
+async def test_messages_show_progress_as_thinking_only_if_thinking_was_requested(start, pair, asked):
     live = await begin(start, pair)
     thinking: Any = {"thinking": {"type": "enabled", "budget_tokens": 1024}} if asked else {}
     if not asked:
@@ -122,7 +122,7 @@ async def test_tool_calls_follow_the_progress(start, pair):
     assert [call.function.name for call in message.tool_calls or ()] == ["add"]
 
 
-async def test_it_can_be_switched_off(start, pair):
+async def test_progress_can_be_disabled(start, pair):
     for model in pair.values():
         model.go.set()
     live = await begin(start, pair, gateway__stream_progress=False)

@@ -41,7 +41,7 @@ def said(*blocks, role="user"):
 # ── Anthropic's messages ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_messages_are_read_whole():
+def test_every_field_of_messages_is_read():
     ask = messages(
         system=[{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind."}],
         temperature=0.5,
@@ -186,7 +186,7 @@ def test_messages_name_the_field_that_is_wrong(fields, param):
 # ── OpenAI's responses ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_responses_are_read_whole():
+def test_every_field_of_responses_is_read():
     ask = responses(
         instructions="Be brief.",
         temperature=1.5,
@@ -242,7 +242,7 @@ def test_items_become_turns():
     ("text", "schema"),
     [(None, None), ({}, None), ({"format": {"type": "text"}}, None), ({"format": {"type": "json_object"}}, "any")],
 )
-def test_responses_have_a_form_or_none(text, schema):
+def test_response_formats_of_responses(text, schema):
     form = responses(text=text).query.options.format
     assert (form is None) == (schema is None)
     assert form is None or form.schema is None
@@ -331,7 +331,7 @@ def test_chat_chooses_tools(choice, found):
     assert chat(tool_choice=choice).query.options.tool_choice == found
 
 
-def test_a_developer_is_the_system_by_another_name():
+def test_the_developer_role_is_read_as_system():
     ask = chat(messages=[{"role": "developer", "content": "Be brief."}, TURN])
     assert [turn.role for turn in ask.query.messages] == ["system", "user"]
     assert ask.query.messages[0].wire.value["role"] == "developer"
@@ -363,14 +363,14 @@ def test_a_developer_is_the_system_by_another_name():
         ({"odar": []}, "odar: must be a JSON object, not a list"),
     ],
 )  # fmt: skip
-def test_a_refusal_says_what_is_allowed_and_never_what_was_sent(fields, message):
+def test_an_error_names_allowed_values_and_never_quotes_the_input(fields, message):
     with pytest.raises(ApiError) as refused:
         chat(**fields)
     assert refused.value.message == message
 
 
 @pytest.mark.parametrize("name", ["x` - at `$.zzz", "x` - at `$.note[7].a`", "`", "", "a\nb", "x" * 999])
-def test_no_name_of_a_field_confuses_a_refusal(name):
+def test_unusual_field_names_do_not_break_error_messages(name):
     for value, kind in (({"trace_id": "t", "correct": True, name: 1}, Feedback), ({name: 1}, Extras)):
         with pytest.raises(ApiError, match="is unknown") as refused:
             convert(value, kind)
@@ -378,7 +378,7 @@ def test_no_name_of_a_field_confuses_a_refusal(name):
         assert len(refused.value.message) < 200
 
 
-def test_a_body_that_is_no_object_is_refused():
+def test_a_body_that_is_not_an_object_is_rejected():
     with pytest.raises(ApiError, match="body: must be a JSON object, not a list"):
         read_chat([])
 

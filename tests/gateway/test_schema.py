@@ -70,7 +70,7 @@ def address():
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
-def test_nothing_breaks_the_gateway(case, address):
+def test_no_request_of_the_schema_causes_a_server_error(case, address):
     """No 500, and every response is one that the description promises."""
     response = case.call(base_url=address)
     # A deadline of 5e-324 s fits the description, and 504 is the right answer to it; 500 never is.
@@ -79,7 +79,7 @@ def test_nothing_breaks_the_gateway(case, address):
     case.validate_response(response, excluded_checks=[positive_data_acceptance, not_a_server_error])
 
 
-def test_described_are_token_counts_headers_and_fields_that_can_be_null():
+def test_token_counts_headers_and_nullable_fields_are_described():
     paths = description()["paths"]
     asked = paths["/v1/messages"]["post"]
     assert "/v1/messages/count_tokens" in paths

@@ -55,7 +55,7 @@ PROTOCOLS = pytest.mark.parametrize(
 
 @PROTOCOLS
 @pytest.mark.parametrize("code", OPENAI)
-async def test_the_exception_of_each_status(start, up, slow, ask, kinds, code):
+async def test_each_status_raises_the_sdk_exception(start, up, slow, ask, kinds, code):
     options, fields = {}, {}
     match code:
         case 400:

@@ -94,13 +94,13 @@ async def run(*arguments: str, folder=None) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_without_keys_it_refuses_to_listen_elsewhere(tmp_path):
+async def test_without_keys_only_loopback_addresses_are_accepted(tmp_path):
     code, _, err = await run("serve", "--host", "0.0.0.0", folder=tmp_path)
     assert code == 2
     assert "no key is configured; make one with `odar keys`, or listen on 127.0.0.1" in err
 
 
-async def test_a_port_that_is_taken_is_named(tmp_path):
+async def test_a_port_in_use_is_named(tmp_path):
     async with FaultServer() as other:
         port = other.origin.rsplit(":", 1)[1]
         code, _, err = await run("serve", "--port", port, folder=tmp_path)
@@ -108,7 +108,7 @@ async def test_a_port_that_is_taken_is_named(tmp_path):
     assert f"gateway.port = {port} on 127.0.0.1 cannot be used" in err
 
 
-def test_a_signal_before_the_door_is_open_ends_it_at_once():
+def test_a_signal_during_startup_exits_at_once():
     """There is nobody to say goodbye to."""
     gate = Gate(1)
     server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), gate, 30.0)
@@ -116,7 +116,7 @@ def test_a_signal_before_the_door_is_open_ends_it_at_once():
     assert (server.should_exit, gate.draining) == (True, False)
 
 
-async def test_the_first_signal_gives_notice_and_the_second_none():
+async def test_the_first_signal_is_graceful_and_the_second_immediate():
     gate = Gate(1)
     server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), gate, 30.0)
     server._loop = asyncio.get_running_loop()

@@ -56,7 +56,7 @@ def test_keys_users_and_named_sessions_are_kept_apart() -> None:
     assert decided(table, [FIRST], headers=[(b"x-session-id", b"s2")]).requests == 1
 
 
-def test_the_table_is_bounded_and_forgets() -> None:
+def test_the_session_table_is_bounded_and_expires() -> None:
     clock = Clock()
     table = SessionTable(3, 60, clock)
     for name in range(5):

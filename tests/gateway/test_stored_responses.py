@@ -50,7 +50,7 @@ def turns(exchange):
     return [(turn["role"], turn["content"]) for turn in exchange.json["messages"] if turn["role"] != "system"]
 
 
-async def test_a_conversation_goes_on_by_id(kept, up):
+async def test_a_conversation_is_continued_by_id(kept, up):
     up.behave(ok("Paris"))
     first = await kept.openai.responses.create(model=MODEL, input="Capital of France?", instructions="Be brief.")
     up.behave(ok("Two million"))
@@ -85,7 +85,7 @@ async def test_store_false_keeps_nothing(kept):
         await kept.openai.responses.create(model=MODEL, input="Go on", previous_response_id=first.id)
 
 
-async def test_another_key_does_not_get_it(kept, store, settings):
+async def test_another_key_cannot_read_a_stored_response(kept, store, settings):
     one, other = await key(store, settings, "one"), await key(store, settings, "other")
     client = kept.openai
     first = await client.with_options(api_key=one).responses.create(model=MODEL, input="Hello")
@@ -104,7 +104,7 @@ async def test_an_id_is_a_string(kept, previous):
     assert (await kept.post("/v1/responses", body))[0] == 400
 
 
-async def test_the_sum_keeps_to_the_body_limit(start, store):
+async def test_the_whole_conversation_is_held_to_the_body_limit(start, store):
     live = await start(
         store=store,
         store__responses=True,
@@ -115,7 +115,7 @@ async def test_the_sum_keeps_to_the_body_limit(start, store):
         await live.openai.responses.create(model=MODEL, input="y" * 1000, previous_response_id=first.id)
 
 
-async def test_retention_deletes_it(kept, store, settings):
+async def test_retention_deletes_stored_responses(kept, store, settings):
     first = await kept.openai.responses.create(model=MODEL, input="Hello")
     database = Database(settings.store)
     sweep(database, 30, datetime.now(UTC) + timedelta(days=10))

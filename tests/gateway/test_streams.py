@@ -29,7 +29,7 @@ async def test_an_upstream_that_dies_ends_in_an_error_event(live, up, slow):
     assert (await live.entry()).status == 502
 
 
-async def test_the_sdks_raise_it(live, up):
+async def test_the_sdks_raise_the_error_event(live, up):
     up.behave(dies_mid_stream("one two three", after=3))
     stream = await live.openai.chat.completions.create(**BODY)
     with pytest.raises(openai.APIError, match="broke off"):
@@ -51,7 +51,7 @@ async def test_an_upstream_that_dies_before_the_first_token_is_replaced(live, up
 
 
 @pytest.mark.parametrize("path", ["medium", "hard"])
-async def test_signs_of_life_at_once_and_every_few_seconds(start, up, slow, path):
+async def test_keepalives_are_sent_at_once_and_every_few_seconds(start, up, slow, path):
     live = await start(gateway__keepalive_s=0.05)
     may_answer = asyncio.Event()
 
@@ -71,7 +71,7 @@ async def test_signs_of_life_at_once_and_every_few_seconds(start, up, slow, path
     assert rest.endswith("data: [DONE]\n\n")
 
 
-async def test_responses_show_signs_of_life_as_events_because_codex_does_not_count_comments(start, up, slow):
+async def test_responses_send_keepalives_as_events_for_codex(start, up, slow):
     live = await start(gateway__keepalive_s=0.05)
     may_answer = asyncio.Event()
 
@@ -91,7 +91,7 @@ async def test_responses_show_signs_of_life_as_events_because_codex_does_not_cou
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-async def test_a_failure_after_signs_of_life_is_an_event(live, up, slow):
+async def test_a_failure_after_a_keepalive_is_an_event(live, up, slow):
     up.behave(status(500))
     slow.behave(status(500))
     code, text = await live.text("/v1/chat/completions", BODY | {"model": "odar-hard"})

@@ -22,7 +22,7 @@ async def traced(start, **overrides):
     return live, book
 
 
-async def test_from_the_client_to_the_provider(start, up, slow):
+async def test_traceparent_is_propagated_from_client_to_provider(start, up, slow):
     live, book = await traced(start)
     status, _, _ = await live.post(CHAT, {"model": "odar-hard", "messages": turn()}, headers=PARENT)
     await live.entry()
@@ -51,7 +51,7 @@ async def test_a_stream_is_one_request_span(start, up):
     assert book.one(f"POST {CHAT}").parent is None
 
 
-async def test_refusals_and_failures(start, up, slow):
+async def test_spans_of_rejected_and_failed_requests(start, up, slow):
     live, book = await traced(start)
     await live.post(CHAT, {"model": "nonsense", "messages": turn(SECRET)})
     for server in (up, slow):
@@ -67,7 +67,7 @@ async def test_refusals_and_failures(start, up, slow):
     assert SECRET not in book.everything()
 
 
-async def test_a_traceparent_that_is_none(start):
+async def test_an_invalid_traceparent_is_ignored(start):
     live, book = await traced(start)
     await live.post(CHAT, {"model": "quick", "messages": turn()}, headers={"traceparent": "00-zz-zz-01"})
     assert book.one(f"POST {CHAT}").parent is None

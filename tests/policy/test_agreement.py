@@ -357,7 +357,7 @@ def replace_solves(question: Question, samples: int) -> Question:
     ),
 )
 @limits
-def test_free_text_is_decided_alike_by_all_three(setting, asked):
+def test_engine_calibration_and_replay_agree_on_free_text(setting, asked):
     setting = dataclasses.replace(setting, surrogate=False)
     whole = [replace_solves(question, setting.samples) for question in asked]
     found = by_engine(setting, whole)
@@ -365,7 +365,7 @@ def test_free_text_is_decided_alike_by_all_three(setting, asked):
     assert by_replay(setting, whole) == found
 
 
-def test_free_text_that_says_the_same_ends_sampling_for_all_three():
+def test_engine_calibration_and_replay_stop_sampling_on_agreeing_free_text():
     alike = Question(Said(PROSE[3]), Said(PROSE[3]), tuple(Said(PROSE[i]) for i in (0, 1, 0, 3, 3)))
     setting = Setting(beta=0.25, stop=0.8)
     for decide in (by_engine, by_calibration, by_replay):
@@ -374,7 +374,7 @@ def test_free_text_that_says_the_same_ends_sampling_for_all_three():
         assert answer in PROSE[:2]
 
 
-def test_the_paper_profile_answers_with_what_most_slow_samples_say():
+def test_the_paper_profile_returns_the_majority_of_slow_samples():
     """Three of five slow samples say B; the fast answer and two samples say A, and only the fast one has log-probs."""
     for decide in (by_engine, by_calibration, by_replay):
         assert decide(Setting(), [ISSUE]) == [("hard", 6, "B")]

@@ -32,7 +32,7 @@ def test_odd_energies_fall_into_an_outer_bin(odd):
     assert bin_of(odd) in (bin_of(1e-4), bin_of(1e6))
 
 
-def test_what_is_no_number_is_not_counted():
+def test_nan_is_not_counted():
     assert Running.of([math.nan, 0.2], 0.0).seen == 1
 
 
@@ -69,7 +69,7 @@ def test_merging_is_adding_in_any_order(first, second, third, one, two, three):
 
 
 @given(energies, energies)
-def test_two_processes_on_one_day_make_one_sum(first, second):
+def test_counts_of_two_processes_on_one_day_are_added(first, second):
     apart = Running.of(first, 1.0).merged(Running.of(second, 1.0), HALF_LIFE)
     assert apart == Running.of(first + second, 1.0)
 
@@ -86,7 +86,7 @@ def test_outliers_move_mean_and_deviation_by_a_bounded_amount(values, wild, coun
     assert after.deviation < 0.7
 
 
-def test_one_wild_energy_among_many_is_hardly_felt():
+def test_one_outlier_among_many_changes_the_mean_little():
     clean = served(0.2, 0.1)
     wild = clean.merged(Running.of([900.0], 0.0), HALF_LIFE)
     assert wild.alignment().mean == pytest.approx(clean.alignment().mean, rel=0.02)
@@ -94,7 +94,7 @@ def test_one_wild_energy_among_many_is_hardly_felt():
 
 
 @given(energies, days)
-def test_old_counts_fade(values, later):
+def test_old_counts_decay(values, later):
     running = Running.of(values, 0.0)
     faded = running.faded(later, HALF_LIFE)
     expected = len(values) * 0.5 ** (later / HALF_LIFE)
@@ -130,42 +130,42 @@ def test_the_same_energies_do_not_drift(seed, count):
 
 @given(st.integers(0, 10**6))
 @pytest.mark.parametrize("mean", [0.1, 0.3])
-def test_a_mean_that_moves_by_a_deviation_is_seen(mean, seed):
+def test_a_mean_shifted_by_one_deviation_is_drift(mean, seed):
     found = drift(traffic(mean, 0.09, 300, seed), CALIBRATED)
     assert found.drifting
     assert np.sign(found.z) == np.sign(mean - 0.2)
 
 
-def test_a_deviation_that_doubles_is_seen():
+def test_a_doubled_deviation_is_drift():
     found = drift(traffic(0.2, 0.2, 400), CALIBRATED)
     assert found.drifting
     assert found.spread > 1.5
 
 
-def test_a_small_move_is_not_news_however_sure():
+def test_a_small_shift_is_not_drift_even_if_significant():
     found = drift(traffic(0.225, 0.1, 100_000), Statistics(0.2, 0.1, 100_000))
     assert found.z > 20
     assert not found.drifting
 
 
-def test_a_few_candidates_say_nothing():
+def test_too_few_candidates_give_no_drift():
     assert drift(traffic(0.9, 0.1, 29), CALIBRATED) is None
     assert drift(Running(), CALIBRATED) is None
 
 
 @pytest.mark.parametrize("calibrated", [Statistics(0.2, 0.0, 100), Statistics(0.2, 0.1, 1)])
-def test_a_calibration_of_nothing_is_no_reference(calibrated):
+def test_an_empty_calibration_is_not_a_reference(calibrated):
     assert drift(traffic(0.9, 0.1, 100), calibrated) is None
 
 
-def test_a_row_says_what_is_used():
+def test_a_row_names_the_statistics_in_use():
     many, few = traffic(0.9, 0.1, 100), traffic(0.9, 0.1, 10)
     assert alignment_row(SOURCE, "answer", CALIBRATED, many).used == "calibrated"
     assert alignment_row(SOURCE, "answer", None, many).used == "running"
     assert alignment_row(SOURCE, "answer", None, few).used == "nothing"
 
 
-def test_a_row_has_the_figures_of_both():
+def test_a_row_has_calibrated_and_served_figures():
     row = alignment_row(SOURCE, "solve", CALIBRATED, traffic(0.9, 0.1, 100))
     assert (row.model, row.step, row.seen, row.calibrated_mean, row.calibrated_deviation) == (
         "m",

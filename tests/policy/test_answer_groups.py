@@ -20,7 +20,7 @@ def partition(numbers):
 
 
 @given(ROWS, st.lists(st.booleans(), min_size=5, max_size=5).filter(any))
-def test_any_choice_of_answers_is_grouped_as_fusion_would(rows, mask):
+def test_any_subset_of_answers_is_grouped_as_by_fusion(rows, mask):
     present = np.tile(np.array(mask), (len(rows), 1))
     groups, _ = grouped(rows).among(present)
     for row, answers in zip(groups, rows, strict=True):
@@ -30,7 +30,7 @@ def test_any_choice_of_answers_is_grouped_as_fusion_would(rows, mask):
 
 
 @given(ROWS, ROWS)
-def test_joined_groupings_are_those_of_all_rows(first, second):
+def test_concatenated_groupings_equal_those_of_all_rows(first, second):
     joined = AnswerRows.join([grouped(first), grouped(second)])
     whole = grouped([*first, *second])
     assert (joined.groups == whole.groups).all()

@@ -51,12 +51,12 @@ from odar.policy.equivalence import group
         ("Answer:", "Answer:"),
     ],
 )
-def test_the_answer_is_found_however_it_is_written(text, expected):
+def test_the_answer_is_found_in_every_notation(text, expected):
     assert extract_answer(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "no mark here", "unanswerable: yes", "reanswer: 4"])
-def test_no_mark_no_answer(text):
+def test_text_without_a_marker_has_no_answer(text):
     assert find_answer(text) is None
 
 
@@ -80,23 +80,23 @@ def test_no_mark_no_answer(text):
         ("", None),
     ],
 )
-def test_the_judgment_is_found_however_it_is_written(text, expected):
+def test_the_judgment_is_found_in_every_notation(text, expected):
     assert extract_judgment(text) is expected
 
 
 @given(st.text(max_size=200))
-def test_extraction_is_total(text):
+def test_extraction_never_raises(text):
     assert isinstance(extract_answer(text), str)
     assert extract_judgment(text) in (True, False, None)
 
 
 @given(st.text(alphabet="\\boxed{}Answer: \n*`<>", max_size=80))
-def test_extraction_is_total_on_markup(text):
+def test_extraction_never_raises_on_markup(text):
     extract_answer(text)
 
 
 @given(st.text(st.characters(categories=["L", "Nd"]), min_size=1, max_size=20))
-def test_whatever_follows_the_mark_comes_back(answer):
+def test_text_after_the_marker_is_returned(answer):
     assert extract_answer(f"Some steps.\nAnswer: {answer}") == answer
 
 
@@ -146,19 +146,19 @@ def test_boxes_without_braces_where_they_are_expected(text, content):
 
 
 @pytest.mark.parametrize("text", ["use \\boxed notation", "put it into `\\boxed`", "\\boxed"])
-def test_prose_about_boxes_is_no_box(text):
+def test_prose_that_mentions_boxes_is_not_a_box(text):
     assert last_boxed(text) is None
     assert last_boxed(f"\\boxed{{4}}. I was told to {text}") == "4"
 
 
 @given(st.text(alphabet="\\boxed{}1 $", max_size=100), st.booleans())
-def test_any_text(text, bare):
+def test_last_boxed_returns_part_of_any_text(text, bare):
     found = last_boxed(text, bare=bare)
     assert found is None or found in text
 
 
 @given(st.text(alphabet="ab{}\\ ", max_size=20))
-def test_what_is_no_box_changes_nothing(before):
+def test_text_before_a_box_does_not_matter(before):
     assert last_boxed(f"{before} \\boxed{{x{{y}}}}") == "x{y}"
 
 
@@ -176,29 +176,29 @@ def test_what_is_no_box_changes_nothing(before):
         ("", None),
     ],
 )
-def test_the_number_that_prose_comes_to(text, number):
+def test_the_final_number_of_prose_is_found(text, number):
     assert conclusion(text) == number
 
 
-def test_prose_joins_the_number_it_comes_to():
+def test_prose_is_grouped_with_its_final_number():
     prose = "Janet sells 9 eggs at $2 each, so she makes $18 a day."
     assert group(["18", prose, "$18", "20"]) == [0, 0, 0, 1]
 
 
-def test_among_prose_alone_no_number_is_read_into_it():
+def test_prose_without_a_plain_number_answer_is_compared_as_text():
     first, second = "Einstein was born in Ulm in 1879.", "Einstein was born in Berlin in 1879."
     assert group([first, second]) == [0, 1]
     assert group([first, second, "Ulm"]) == [0, 1, 2]
 
 
-def test_an_answer_that_is_no_prose_stays_what_it_is():
+def test_an_answer_that_is_not_prose_is_unchanged():
     assert group(["4", "B", "yes", "x = 4", "1, 2 and 4"]) == [0, 1, 2, 0, 3]
 
 
 @given(
     st.lists(st.one_of(st.text(max_size=60), st.integers().map(str), st.sampled_from(["so it is 7 in all", "7"])))
 )
-def test_grouping_is_a_partition_that_no_order_changes(answers):
+def test_grouping_is_a_partition_independent_of_order(answers):
     forth, back = group(answers), group(answers[::-1])[::-1]
     assert [[a == b for b in forth] for a in forth] == [[a == b for b in back] for a in back]
 

@@ -46,7 +46,7 @@ def test_varentropy_is_the_population_variance():
     assert varentropy([]) == 0.0
 
 
-def test_measure_puts_the_pieces_together():
+def test_measure_combines_energy_varentropy_and_alignment():
     measured = measure(tokens_of([("abcd", -1.0), ("efgh", -3.0)]), LAMBDA, Alignment(0.5, 0.2))
     assert measured.energy == pytest.approx(4.0 / 8)
     assert measured.varentropy == pytest.approx(1.0)
@@ -61,7 +61,7 @@ def test_a_more_uncertain_answer_has_more_free_energy():
     assert wild.free_energy > calm.free_energy  # the sign of λ
 
 
-def test_control_tokens_count_for_nothing():
+def test_control_tokens_are_ignored():
     plain = tokens_of([("abcd", -1.0), ("efgh", -3.0)])
     ended = (*plain, Token("<|im_end|>", -9.0, control=True))
     assert measure(ended, LAMBDA, None) == measure(plain, LAMBDA, None)
@@ -79,7 +79,7 @@ def test_tokens_without_a_logprob_are_left_out_with_their_characters():
 
 
 @pytest.mark.parametrize("tokens", [(), (Token("abc", None),), (Token("", -1.0),), (Token("</s>", -1.0, True),)])
-def test_nothing_to_measure_is_none(tokens):
+def test_measure_is_none_without_characters(tokens):
     assert measure(tokens, LAMBDA, None) is None
 
 
@@ -114,7 +114,7 @@ def test_alignment_is_the_z_score():
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.none() | logprob, st.booleans()), max_size=20))
-def test_measure_is_total_and_finite(rows):
+def test_measure_never_raises_and_is_finite(rows):
     measured = measure(tuple(Token(*row) for row in rows), LAMBDA, None)
     if measured is not None:
         assert all(math.isfinite(x) for x in (measured.energy, measured.varentropy, measured.free_energy))
@@ -144,7 +144,7 @@ def content(*tokens: str) -> list[str]:
         (["5", " - ", "3"], ["5", " - ", "3"]),
     ],
 )
-def test_only_format_is_scaffold(tokens, expected):
+def test_only_format_markers_are_scaffold(tokens, expected):
     assert content(*tokens) == expected
 
 
@@ -153,7 +153,7 @@ def test_a_token_that_holds_content_too_is_content():
 
 
 @given(st.text(max_size=60), st.data())
-def test_any_tokenizer_will_do(text, data):
+def test_scaffold_does_not_depend_on_the_tokenizer(text, data):
     """The characters called scaffold are the same however the text is cut; here, letter by letter or not at all."""
     by_letter = scaffold_mask(list(text))
     cut = data.draw(st.integers(0, len(text)))

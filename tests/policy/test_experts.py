@@ -51,7 +51,7 @@ def test_cues_choose_the_expert(text, expert):
         ("Why do import tariffs raise prices?", "code"),
     ],
 )
-def test_a_keyword_in_another_sense_is_no_cue(text, not_):
+def test_a_keyword_in_another_sense_is_not_a_cue(text, not_):
     assert route_expert(Query(text)).expert != not_
 
 
@@ -66,7 +66,7 @@ def test_a_keyword_in_another_sense_is_no_cue(text, not_):
         ("Fix the exception in this Python method.", "code"),
     ],
 )
-def test_a_keyword_in_its_own_sense_still_is(text, expert):
+def test_a_keyword_in_its_own_sense_is_a_cue(text, expert):
     assert route_expert(Query(text)).expert == expert
 
 
@@ -84,12 +84,12 @@ def test_keywords_are_whole_words():
     assert route_expert(Query("I saw a prankster at the summit")).expert is Expert.GENERAL
 
 
-def test_the_cue_is_named():
+def test_the_assignment_names_the_cue():
     assert route_expert(Query("Solve the equation by calculus")).cue == "keywords: calculus, equation"
 
 
 @given(st.text(max_size=300))
-def test_routing_is_total_and_deterministic(text):
+def test_routing_never_raises_and_is_deterministic(text):
     assert route_expert(Query(text)) == route_expert(Query(text))
 
 
@@ -144,7 +144,7 @@ def test_another_model_needs_a_reason(expert, images, chosen):
     assert route_model([DEFAULT, SEER, MATHEMATICIAN], expert, images=images).name == chosen
 
 
-def test_nobody_sees_then_the_default_is_asked_and_says_so_itself():
+def test_without_a_model_for_images_the_default_model_is_assigned():
     assert route_model([DEFAULT, MATHEMATICIAN], Expert.MULTIMODAL, images=True) is DEFAULT
 
 

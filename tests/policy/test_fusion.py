@@ -37,7 +37,7 @@ def test_hard_path_takes_the_lowest_free_energy():
     assert sum(verdict.weights) == pytest.approx(1)
 
 
-def test_ten_percent_missing_is_borne():
+def test_ten_percent_missing_logprobs_are_tolerated():
     a = candidate("a", [-1.0] * 9 + [None], Step.ANSWER)
     b = candidate("b", [-0.1] * 9 + [None])
     assert missing_share([a, b]) == pytest.approx(0.1)
@@ -45,7 +45,7 @@ def test_ten_percent_missing_is_borne():
     assert choose([a, b]).winner == 1
 
 
-def test_thirty_percent_missing_gives_the_slow_answer():
+def test_thirty_percent_missing_logprobs_gives_the_slow_answer():
     fast = candidate("a", [-0.01] * 7 + [None] * 3, Step.ANSWER)
     slow = candidate("b", [-5.0] * 7 + [None] * 3, Step.VERIFY)
     verdict = choose([fast, slow])
@@ -128,7 +128,7 @@ def test_one_models_alignment_does_not_change_its_own_argmin(deviation, mean, ro
     assert again.energy.free_energy == pytest.approx(chosen.energy.free_energy)
 
 
-def test_skill_weights_let_the_better_model_speak():
+def test_skill_weights_prefer_the_better_model():
     weak = [candidate("a", [-0.5] * 4, model="weak"), candidate("a", [-0.5] * 4, model="weak2")]
     strong = candidate("b", [-0.5] * 4, model="strong")
     equal = Fusion(beta=0.25).choose([*weak, strong])
@@ -139,7 +139,7 @@ def test_skill_weights_let_the_better_model_speak():
     assert skilled.winner == 2
 
 
-def test_a_model_of_no_skill_has_no_say():
+def test_a_model_with_zero_skill_does_not_vote():
     verdict = Fusion(beta=0.25, skills={("mute", Step.SOLVE): 0.0}).choose(
         [candidate("a", [-0.01] * 4, model="mute"), candidate("b", [-3.0] * 4, model="m")]
     )
@@ -163,7 +163,7 @@ def test_tool_calls_are_grouped_by_name_and_arguments():
     assert verdict.scorer == "agreement"
 
 
-def test_a_candidate_at_fault_loses_whatever_its_energy():
+def test_a_candidate_with_a_fault_loses_regardless_of_energy():
     sure = Candidate(Step.SOLVE, "m", "no JSON", "no JSON", fault="the text is not JSON")
     right = Candidate(Step.ANSWER, "m", "{}", "{}")
     verdict = choose([sure, sure, right])
@@ -187,24 +187,24 @@ def measured(model, aligned, origin="", scorer=""):
     return Candidate(Step.SOLVE, model, model, model, (Token("word", -0.1),), energy=energy)
 
 
-def test_calibrated_candidates_need_no_remark():
+def test_calibrated_candidates_have_no_note_in_the_reason():
     verdict = Fusion().choose([measured("a", 0.1, "calibrated"), measured("b", 0.2, "calibrated")])
     assert (verdict.scorer, verdict.reason) == ("fep", "lowest free energy")
 
 
-def test_served_traffic_is_named_and_never_mixed_in_silence():
+def test_models_aligned_by_served_traffic_are_named_in_the_reason():
     verdict = Fusion().choose([measured("a", 0.1, "calibrated"), measured("b", -0.2, "running")])
     assert (verdict.winner, verdict.scorer) == (1, "fep (running)")
     assert verdict.reason == "lowest free energy; b aligned by served traffic"
 
 
-def test_running_and_raw_energies_never_meet():
+def test_running_and_raw_energies_are_never_compared():
     verdict = Fusion().choose([measured("a", -9.0, "running"), measured("b", None)])
     assert verdict.scorer == "fep (uncalibrated)"
     assert verdict.reason == "raw free energy: no alignment statistics for b"
 
 
-def test_a_surrogate_is_named():
+def test_the_reason_names_the_surrogate():
     verdict = Fusion().choose([measured("a", 0.1, "calibrated", "s"), measured("b", 0.2, "calibrated", "s")])
     assert (verdict.scorer, verdict.reason) == ("fep by surrogate s", "lowest free energy by surrogate s")
     raw = Fusion().choose([measured("a", None, scorer="s"), measured("b", None, scorer="s")])

@@ -24,7 +24,7 @@ def test_thresholds_of_the_spec(difficulty, path):
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_harder_never_gets_less(a, b, tau1, tau2):
+def test_higher_difficulty_never_gets_a_cheaper_path(a, b, tau1, tau2):
     tau1, tau2 = sorted((tau1, tau2))
     routing = Routing(Thresholds(tau1, tau2))
     order = list(Path)
@@ -32,7 +32,7 @@ def test_harder_never_gets_less(a, b, tau1, tau2):
     assert low <= high
 
 
-def test_a_forced_path_says_so():
+def test_the_reason_names_a_forced_path():
     decision = Routing(Thresholds(0.3, 0.7)).decide(Estimate(0.1, "x"), forced=Path.HARD)
     assert (decision.path, decision.reason, decision.estimate.difficulty) == (
         Path.HARD,
@@ -41,7 +41,7 @@ def test_a_forced_path_says_so():
     )
 
 
-def test_switched_off_everything_is_medium():
+def test_with_routing_disabled_every_path_is_medium():
     for difficulty in (0.0, 0.5, 1.0):
         decision = Routing(Thresholds(0.3, 0.7), enabled=False).decide(Estimate(difficulty, "x"))
         assert (decision.path, decision.reason) == (Path.MEDIUM, "strategy switched off")

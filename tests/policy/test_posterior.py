@@ -51,7 +51,7 @@ def test_one_answer_is_rated_as_in_an_array(answer, own_tables):
 
 
 @given(st.lists(answers, min_size=1, max_size=8))
-def test_one_answer_and_many_give_the_same(found):
+def test_scalar_and_array_predictions_agree(found):
     together = POSTERIOR.predict(SignalArrays.of(found), TABLES)
     for value, answer in zip(together, found, strict=True):
         alone = difficulty(answer)
@@ -65,7 +65,7 @@ def test_a_difficulty_stays_below_thresholds_of_one(answer):
 
 
 @given(answers, ranks)
-def test_what_is_less_likely_or_agrees_less_is_never_easier(answer, other):
+def test_lower_probability_or_agreement_never_lowers_difficulty(answer, other):
     for name, falls in (("answer_logprob", True), ("mean_logprob", True), ("agreement", True), ("length", False)):
         value = getattr(answer, name)
         if value is None:
@@ -76,7 +76,7 @@ def test_what_is_less_likely_or_agrees_less_is_never_easier(answer, other):
 
 
 @given(answers)
-def test_what_is_unfinished_is_as_difficult_as_can_be(answer):
+def test_an_unfinished_answer_has_maximal_difficulty(answer):
     assert difficulty(replace(answer, finished=False)) == MAX_DIFFICULTY
 
 
@@ -95,7 +95,7 @@ def test_a_missing_mark_does_not_hide_how_sure_the_answer_is():
         assert difficulty(sure) < difficulty(unsure) < MAX_DIFFICULTY
 
 
-def test_length_says_less_where_the_question_looks_hard():
+def test_length_has_less_weight_if_the_question_looks_hard():
     def spread(prior):
         short, long = (difficulty(AnswerSignals(AnswerKind.REASONED, prior, True, v)) for v in (0.2, 0.8))
         return long - short
@@ -113,7 +113,7 @@ def test_a_model_without_log_probs_is_judged_by_length():
     assert difficulty(short) < difficulty(long)
 
 
-def test_agreement_counts_where_it_was_bought():
+def test_agreement_counts_if_a_second_sample_exists():
     for kind in AnswerKind:
         plain = AnswerSignals(kind, 0.5, True, 0.5, 0.5, 0.5)
         agreed, apart = (difficulty(replace(plain, agreement=value)) for value in (1.0, 0.0))
@@ -189,7 +189,7 @@ def test_shipped_ranks_of_a_direct_answer_grow_strictly_with_its_probability(log
     assert low < high
 
 
-def test_a_look_says_what_decided():
+def test_a_look_names_what_decided():
     _, look = POSTERIOR.look(AnswerSignals(AnswerKind.DIRECT, 0.4, True, 0.5, 0.3, 0.2), TABLES, "calibrated")
     assert look.kind == "direct"
     assert look.quantiles == "calibrated"
@@ -198,7 +198,7 @@ def test_a_look_says_what_decided():
     assert {name for name, _, _ in look.terms} <= set(TERMS)
 
 
-def test_a_document_is_read_as_it_was_written():
+def test_a_document_survives_a_round_trip():
     again = PosteriorDifficulty.from_document(json.loads(json.dumps(POSTERIOR.document())))
     assert again.document() == POSTERIOR.document()
 
@@ -217,7 +217,7 @@ def test_a_document_is_read_as_it_was_written():
         ({"quantiles": {"direct": {"length": [1.0]}}}, "is not a posterior"),
     ],
 )
-def test_a_document_that_is_none_is_refused(change, why):
+def test_an_invalid_document_is_rejected(change, why):
     assert POSTERIOR.document()["format"] == FORMAT
     with pytest.raises(InputError, match=why):
         PosteriorDifficulty.from_document(POSTERIOR.document() | change)

@@ -40,11 +40,11 @@ def test_faults(text, calls, options, fault):
 
 
 @pytest.mark.parametrize("schema", [{"type": "thing"}, {"$ref": "http://127.0.0.1:9/x.json"}, {"pattern": "("}])
-def test_a_schema_that_cannot_be_used_is_found_out(schema):
+def test_an_unusable_schema_is_detected(schema):
     assert schema_fault(schema)
 
 
-def test_a_pattern_made_to_hang_does_not():
+def test_a_catastrophic_pattern_does_not_hang():
     form = Format({"type": "string", "pattern": "^(a+)+$"})
     assert fault_of('"' + "a" * 5000 + '!"', (), Options(format=form))
 
@@ -56,5 +56,5 @@ def test_calls_are_equal_in_any_order_and_case_matters():
 
 
 @given(st.text())
-def test_canonical_json_is_total(text):
+def test_canonical_json_never_raises(text):
     assert canonical_json(canonical_json(text)) == canonical_json(text)

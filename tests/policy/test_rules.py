@@ -63,7 +63,7 @@ def test_beta_near_zero_agrees_with_a_clear_majority(b):
 
 
 @given(ballots(beta=0.25))
-def test_the_lowest_member_speaks_for_the_winning_answer(b):
+def test_the_lowest_energy_member_represents_the_winning_answer(b):
     chosen = winner(free_energy_rule(b))
     members = b.groups == b.groups[chosen]
     assert b.free_energy[chosen] == b.free_energy[members].min()
@@ -121,7 +121,7 @@ def test_an_answers_weight_is_that_of_its_macrostate(rows, beta):
 
 
 @given(votes(), st.sampled_from([0.0, 0.25, 1.0, np.inf]), st.data())
-def test_many_at_once_is_one_at_a_time(v, beta, data):
+def test_array_and_scalar_rules_agree(v, beta, data):
     columns = v.groups.shape[1]
     skills = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=columns, max_size=columns)))
     winners = fuse(v, beta, skills)
@@ -140,7 +140,7 @@ def test_absent_candidates_never_win():
         assert fuse(v, beta, np.ones(2)).tolist() == [1, 1]
 
 
-def test_the_fit_follows_the_better_model_where_voting_would_not():
+def test_fitted_skills_follow_the_better_model_where_voting_would_not():
     v = voters(1)
     result = accuracy(v, bench_fusion.cross_fit(v, seed=0).winners)
     assert result >= accuracy(v, bench_fusion.majority_vote(v)) - 0.005
@@ -155,7 +155,7 @@ def test_equal_models_get_equal_weights_and_beat_a_single_one():
     assert accuracy(v, bench_fusion.cross_fit(v, seed=0).winners) > v.correct.mean(axis=0).max() + 0.05
 
 
-def test_skill_weights_order_as_accuracy_does():
+def test_skill_weights_have_the_order_of_accuracy():
     weights = skill_weights(voters(3), gamma=1.0)
     assert weights[0] == 1.0
     assert weights[0] > weights[1]

@@ -41,7 +41,7 @@ def test_a_first_request_is_routed_by_difficulty_alone() -> None:
         assert (decision.path, decision.session and decision.session.event) == (path, "start")
 
 
-def test_what_is_cached_moves_the_thresholds_of_a_new_turn() -> None:
+def test_cached_tokens_move_the_thresholds_of_a_new_turn() -> None:
     for d, path in [(0.5, Path.SIMPLE), (0.9, Path.MEDIUM)]:  # else medium and hard
         assert decide(on(Role.FAST).request(TURN, 1.0), d).path is path
     kept = decide(on(Role.SLOW).request(TURN, 1.0), 0.29)
@@ -77,7 +77,7 @@ def test_the_second_escalation_of_a_turn_is_not_considered_but_that_of_the_next_
     assert not after.escalated
 
 
-def test_it_returns_when_the_hard_part_is_over() -> None:
+def test_a_session_returns_to_the_fast_agent_after_the_hard_part() -> None:
     session, agents = on(Role.SLOW, difficulty=0.9), []
     for second in range(8):
         request = session.request(STEP, float(second))
@@ -105,7 +105,7 @@ def test_an_escalation_in_a_loop_is_counted_and_kept() -> None:
     assert (after.agent, after.escalated, after.difficulty, after.path) == (Role.SLOW, True, 0.8, Path.HARD)
 
 
-def test_a_slow_agent_that_failed_does_not_have_the_conversation() -> None:
+def test_a_failed_slow_agent_does_not_continue_the_session() -> None:
     request = on(Role.SLOW).request(STEP, 1.0)
     calls = [call(Step.SOLVE, error="down"), call(Step.ANSWER)]
     settled = request.settle(decide(request, 0.1), calls, PRICES)

@@ -45,7 +45,7 @@ def test_the_kind_of_an_answer(text, answer, stated, kind):
     assert answer_kind(text, answer, stated) is kind
 
 
-def test_the_answer_is_found_where_it_stands_last():
+def test_the_last_occurrence_of_the_answer_is_scored():
     found = tokens(("18", -3.0), (" eggs.", -0.1), (" Answer:", -0.2), (" 1", -0.4), ("8", -0.5), ("\n", -9.0))
     assert answer_logprob(found, "18") == pytest.approx(-0.9)
 
@@ -105,7 +105,7 @@ def test_a_common_value_has_the_rank_of_its_middle():
     assert tables.rank("direct", "answer_logprob", [0.0])[0] == pytest.approx(0.6, abs=0.02)
 
 
-def test_few_answers_make_no_table_and_unfinished_ones_are_not_compared():
+def test_few_answers_give_no_table_and_unfinished_ones_are_excluded():
     answer = AnswerSignals(AnswerKind.REASONED, 0.5, True, 100.0, -0.2, -0.1)
     silent = AnswerSignals(AnswerKind.REASONED, 0.5, True, 9000.0, -0.2, finished=False)
     assert not QuantileTables.of(SignalArrays.of([answer] * 29 + [silent] * 50)).tables
@@ -121,7 +121,7 @@ def test_own_tables_come_before_shipped_ones():
     assert own.rank("direct", "prior", [50.0])[0] == pytest.approx(0.5, abs=0.02)
 
 
-def test_tables_survive_their_file():
+def test_tables_survive_a_round_trip():
     tables = QuantileTables.fit({("free_text", "mean_logprob"): np.linspace(-3, 0, 60)})
     again = QuantileTables.from_document(tables.document())
     assert again.tables["free_text", "mean_logprob"] == pytest.approx(
@@ -130,7 +130,7 @@ def test_tables_survive_their_file():
 
 
 @pytest.mark.parametrize("table", [[1.0], [float("nan")] * LEVELS, list(range(LEVELS, 0, -1)), ["a"] * LEVELS])
-def test_a_table_that_is_none_is_refused(table):
+def test_an_invalid_table_is_rejected(table):
     with pytest.raises(ValueError):
         QuantileTables.from_document({"direct": {"length": table}})
 

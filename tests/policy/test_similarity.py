@@ -85,7 +85,7 @@ def test_a_negation_counts_as_much_as_a_rare_word():
     assert word_overlap(affirmed, denied) < word_overlap(affirmed, rest)
 
 
-def test_common_words_alone_make_nothing_equal():
+def test_texts_that_share_only_common_words_are_not_similar():
     s = lexical(["It is the capital of the country in the north.", "This is a part of what was in the river."])
     assert s[0, 1] == 0.0
 
@@ -162,7 +162,7 @@ def test_exact_equivalence_is_the_special_case(row, beta, rule):
 
 
 @given(rows, st.sampled_from([0.0, 0.25, 1.0, np.inf]))
-def test_one_question_is_decided_as_many_are(row, beta):
+def test_scalar_and_array_fusion_agree(row, beta):
     groups, energy, skills, raw = row
     n = len(groups)
     s = np.array(raw).reshape(n, n)
@@ -211,7 +211,7 @@ def test_a_registered_similarity_is_used():
     assert overlap(["a", "b", "a"], [0, 1, 0], "constant").tolist() == [[1, 0.5, 1], [0.5, 1, 0.5], [1, 0.5, 1]]
 
 
-def test_rows_are_compared_as_single_questions_are():
+def test_similarity_of_rows_equals_that_of_single_questions():
     answers = [list(SEEDS), ["1", "2", "3"], [SEEDS[0], "4", SEEDS[1]]]
     rows = AnswerRows.of_answers(answers, [[True] * 3] * 3, ["?"] * 3, "lexical")
     present = np.ones((3, 3), dtype=bool)

@@ -66,13 +66,13 @@ def alike(degree: float, count: int = 3) -> np.ndarray:
     return np.full((count, count), degree) + (1 - degree) * np.eye(count)
 
 
-def test_free_text_that_says_the_same_settles_and_other_free_text_does_not():
+def test_agreeing_free_text_settles_and_differing_free_text_does_not():
     assert Stopping(0.8).settled(alike(0.8), remaining=2)
     assert not Stopping(0.8).settled(alike(0.3), remaining=2)
     assert not Stopping(0.8).settled(alike(0.0), remaining=2)
 
 
-def test_two_camps_of_free_text_settle_nothing():
+def test_two_opposing_groups_of_free_text_do_not_settle():
     camps = np.array([[1, 0.9, 0, 0], [0.9, 1, 0, 0], [0, 0, 1, 0.9], [0, 0, 0.9, 1]])
     assert not Stopping(0.8).settled(camps, remaining=1)
     assert Stopping(0.8).settled(np.pad(alike(0.9, 4), (0, 1)) + np.diag([0, 0, 0, 0, 1]), remaining=1)

@@ -111,19 +111,19 @@ def test_the_ends_are_always_simple_and_always_hard():
         ({"calls": 2.0, "cost_usd": 0.1}, "not both"),
     ],
 )
-def test_a_bad_target_is_refused(options, why):
+def test_an_invalid_target_is_rejected(options, why):
     with pytest.raises(InputError, match=why):
         Target.of(**options)
 
 
-def test_a_path_that_rises_is_refused():
+def test_rising_thresholds_are_rejected():
     with pytest.raises(InputError, match="must fall"):
         ThresholdPath.through((0.2, 0.5), (0.3, 0.6))
 
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(shares, st.sampled_from(list(Path)), st.floats(0, 10)), max_size=40))
-def test_a_state_survives_its_file_and_adds_up(events):
+def test_states_survive_a_round_trip_and_can_be_merged(events):
     together, first, second = TargetState(), TargetState(), TargetState()
     for number, event in enumerate(events):
         together.count(*event)

@@ -9,7 +9,7 @@ from odar.gateway.errors import ApiError
 
 
 @given(st.integers(1, 8), st.lists(st.booleans(), max_size=40))
-def test_no_more_are_inside_than_there_is_room_for(limit, comings):
+def test_in_flight_requests_never_exceed_the_limit(limit, comings):
     gate, inside = Gate(limit), 0
     for comes in comings:
         if not comes:
@@ -26,7 +26,7 @@ def test_no_more_are_inside_than_there_is_room_for(limit, comings):
         assert gate.in_flight == inside <= limit
 
 
-def test_nobody_comes_in_while_it_closes_and_everybody_may_leave():
+def test_draining_rejects_new_requests_and_lets_running_ones_finish():
     gate = Gate(2)
     gate.enter()
     gate.draining = True

@@ -1,4 +1,4 @@
-"""A hostile model, or a page it has read, must not command the terminal of whoever asks."""
+"""Text written by a model must not send control sequences to the user's terminal."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ TITLE, CLIPBOARD, CLEAR, EIGHT_BIT = "\x1b]0;pwned\x07", "\x1b]52;c;cHduZWQ=\x07
 HOSTILE = f"4{TITLE}{CLIPBOARD}{CLEAR}{EIGHT_BIT}\rrm -rf"
 
 
-def commands_in(text: str) -> set[str]:
-    """Control characters but those that a line needs, and but the dimming that is ours."""
+def control_chars_in(text: str) -> set[str]:
+    """Return the control characters except newline, tab and ODAR's own dimming sequences."""
     plain = text.replace("\x1b[2m", "").replace("\x1b[0m", "")
     return {c for c in plain if (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0) and c not in "\n\t"}
 
 
 @given(st.text())
-def test_no_text_commands_a_terminal_and_ordinary_text_stays(text):
+def test_control_characters_are_removed_and_other_text_is_unchanged(text):
     shown = strip_control_chars(text)
-    assert commands_in(shown) == set()
-    if not commands_in(text):
+    assert control_chars_in(shown) == set()
+    if not control_chars_in(text):
         assert shown == text
 
 
 @given(st.text(), st.integers(0, 50))
-def test_a_text_in_pieces_is_as_harmless_as_the_whole(text, cut):
+def test_stripping_parts_equals_stripping_the_whole(text, cut):
     assert strip_control_chars(text[:cut]) + strip_control_chars(text[cut:]) == strip_control_chars(text)
 
 
-def test_a_stream_is_harmless_and_still_knows_its_answer():
+def test_a_stream_is_stripped_and_still_recognises_its_answer():
     out = io.StringIO()
     stream = AnswerStream(out)
     for character in HOSTILE:
         stream.feed(character)
     assert stream.finish(HOSTILE) is True
-    assert commands_in(out.getvalue()) == set()
+    assert control_chars_in(out.getvalue()) == set()
     assert "rm -rf" in out.getvalue().replace("\x1b[2m", "").replace("\x1b[0m", "")
 
 
-def test_a_terminal_gets_text_and_a_pipe_gets_what_was_said(odar, provider, monkeypatch):
+def test_output_is_stripped_on_a_terminal_and_unchanged_in_a_pipe(odar, provider, monkeypatch):
     provider.script = lambda request, index: [completion(f"Answer: {HOSTILE.replace(' ', '_')}")] * request.n
     raw = odar("ask", "--path", "hard", "What?").out
     assert "\x1b]0;pwned\x07" in raw
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert commands_in(odar("ask", "--path", "hard", "What?").out) == set()
+    assert control_chars_in(odar("ask", "--path", "hard", "What?").out) == set()
 
 
 @pytest.mark.parametrize("path", ["simple", "medium", "hard"])
-def test_an_explanation_holds_no_command(odar, provider, path):
+def test_explanations_contain_no_control_characters(odar, provider, path):
     provider.script = lambda request, index: [completion(f"Judgment: CORRECT\nAnswer: {HOSTILE}")] * request.n
     result = odar("ask", "--explain", "--path", path, "What?")
     assert result.code == 0
-    assert commands_in(result.err) == set()
+    assert control_chars_in(result.err) == set()
 
 
-def test_a_recorded_trace_holds_none_when_it_is_shown(odar, tmp_path, monkeypatch):
+def test_shown_traces_contain_no_control_characters(odar, tmp_path, monkeypatch):
     monkeypatch.setenv("ODAR_STORE_URL", str(tmp_path / "odar.db"))
     record = make_record(f"What is {CLEAR}?", id="abcd", text=HOSTILE, cue=CLEAR)
     with Database(load_settings("tiny").store) as database, database.write() as connection:
         write_rows(connection, [make_row(record, content=True)])
     shown = odar("traces", "show", "abcd")
     assert (shown.code, "question" in shown.out) == (0, True)
-    assert commands_in(shown.out) == set()
-    assert commands_in(odar("traces").out) == set()
+    assert control_chars_in(shown.out) == set()
+    assert control_chars_in(odar("traces").out) == set()
