@@ -274,6 +274,12 @@ class TestModels:
         with pytest.raises(openai.PermissionDeniedError):
             await gateway.openai.models.retrieve("deep")
 
+    async def test_models_of_a_server_that_is_not_there_are_not_listed(self, start):
+        gateway = await start(providers__s__base_url="http://127.0.0.1:1/v1")
+        listed = [model.id async for model in gateway.openai.models.list()]
+        assert {"odar", "odar-hard", "quick"} <= set(listed)
+        assert "deep" not in listed
+
     async def test_one_by_name_agrees_with_chat(self, live, up):
         up.behave(answer(chat_payload("Hi")))
         for name in ("odar-hard", "quick", "f/any-model"):

@@ -328,10 +328,10 @@ async def test_a_model_of_an_unconfigured_provider_is_404(live, up):
         status, _, reply = await live.post(CHAT, {"model": "gpt-5.1", "messages": turn(), **more})
         assert (status, reply["error"]["code"]) == (404, "model_not_found")
         assert "OPENAI" not in reply["error"]["message"]
+    assert up.requests == []
     async with live.http.get(live.url + "/v1/models") as response:
         listed = {model["id"] for model in (await response.json())["data"]}
     assert "gpt-5.1" not in listed and {"odar", "quick", "deep"} <= listed
-    assert up.requests == []
 
 
 async def test_without_a_store_every_trace_is_404(start):

@@ -47,7 +47,7 @@ class Exchange:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        return json.loads(self.body or "{}")
 
     @property
     def client(self) -> int:

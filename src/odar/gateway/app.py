@@ -117,9 +117,9 @@ class _PlainRoutes:
         self._started = int(time.time())
 
     async def models(self, request: Request) -> Response:
-        """Every model that this key can use, in a shape that both SDKs read."""
+        """Every model that this key can use and whose server answers, in a shape that both SDKs read."""
         key = self._service.access.identify(request.scope)
-        listed = [self._model(name, owner) for name, owner in self._service.models(key)]
+        listed = [self._model(name, owner) for name, owner in await self._service.models(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return json_response({"object": "list", "data": listed, **ends})

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import math
+import time
 from typing import Any
 
 from odar.config import PROFILES
 from odar.engine import Odar
-from odar.errors import OdarError, SettingsError, UnknownName, one_line
+from odar.errors import (
+    OdarError,
+    ProviderError,
+    ProviderTimeout,
+    ProviderUnreachable,
+    SettingsError,
+    UnknownName,
+    one_line,
+)
 from odar.gateway.access import AccessPolicy, Gate
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, bad_field
@@ -39,6 +50,8 @@ MAX_RETRY_AFTER_S = 2.0
 """Longest pause that a provider may ask for while a client waits; otherwise its 429 is passed on."""
 SESSION_TTL_S = 3600.0
 """How long a conversation is remembered after its last request."""
+_CHECK_AGAIN_S = 30.0
+_CHECK_TIMEOUT_S = 3.0
 _SHIPPED = frozenset(f"profile {name}" for name in PROFILES)
 _FORCED = {f"{ADAPTIVE}-{path}": path for path in Path}
 
@@ -78,13 +91,18 @@ class Service:
             self.metrics.watch(store_metrics, store.health)
         self._configured = configured_providers(settings) | set(engine_options.get("providers") or ())
         self._usable = {name: self.usable(name) for name in settings.models}
+        self._unreachable: frozenset[str] = frozenset()
+        """Providers that did not answer when they were last asked."""
+        self._checked_at = -math.inf
 
-    def models(self, key: Key | None = None) -> list[tuple[str, str]]:
-        """Every name that this key can ask for, and who is behind it."""
+    async def models(self, key: Key | None = None) -> list[tuple[str, str]]:
+        """Every name that this key can ask for, and who is behind it; not those whose server does not answer."""
+        await self._check_providers()
         paths = key.limits.paths if key is not None else None
         found = [(ADAPTIVE, "odar")]
         found += [(name, "odar") for name, path in _FORCED.items() if paths is None or path in paths]
-        found += [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
+        named = [(name, self.settings.card(name).provider) for name, usable in self._usable.items() if usable]
+        found += [(name, provider) for name, provider in named if provider not in self._unreachable]
         allowed = key.limits.models if key is not None else None
         return [entry for entry in found if allowed is None or entry[0] in allowed]
 
@@ -99,6 +117,26 @@ class Service:
             except OdarError as error:
                 lines.append(f"{role} agent: {card.name} does not answer: {one_line(error)}")
         return lines
+
+    async def _check_providers(self) -> None:
+        """Ask all servers at once for their list of models, unless they were asked a moment ago."""
+        if time.monotonic() - self._checked_at < _CHECK_AGAIN_S:
+            return
+        self._checked_at = time.monotonic()
+
+        async def answers(name: str) -> bool:
+            try:
+                async with asyncio.timeout(_CHECK_TIMEOUT_S):
+                    await self.odar.providers[name].check()
+            except (ProviderUnreachable, ProviderTimeout, SettingsError, TimeoutError):
+                return False
+            except ProviderError:
+                pass  # a server that refuses, or has no such list, is there
+            return True
+
+        names = sorted({self.settings.card(name).provider for name, usable in self._usable.items() if usable})
+        found = await asyncio.gather(*map(answers, names))
+        self._unreachable = frozenset(name for name, there in zip(names, found, strict=True) if not there)
 
     def route(self, ask: ChatRequest, key: Key | None) -> dict[str, Any]:
         """How the engine is to be asked; refused where the key or the name does not allow it."""

@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from odar.evals.benchmarks.base import BENCHMARKS, read_rows
-from odar.evals.scorers.ifeval import CHECKS, follow
+from odar.evals.benchmarks.base import read_rows
+from odar.evals.scorers.ifeval import CHECKS, figures, follow
 
 CASES = [
     ("keywords:existence", {"keywords": ["Mom", "tea"]}, "My mom drinks TEA.", True),
@@ -116,8 +118,24 @@ def test_every_instruction_has_cases_for_and_against():
     assert {name for name, *_, followed in CASES if not followed} == set(CHECKS)
 
 
-def test_an_empty_response_follows_nothing():
-    assert not any(follow(["punctuation:no_comma", "change_case:english_lowercase"], [{}, {}], " \n"))
+def test_loose_forgives_what_stands_around():
+    response = 'Sure, here it is:\n"All of it."\nAnything else, just ask'
+    for name in ("startend:quotation", "punctuation:no_comma"):
+        assert follow([name], [{}], response) == (False,)
+        assert follow([name], [{}], response, loose=True) == (True,)
+
+
+@pytest.mark.parametrize("loose", [False, True])
+def test_an_empty_response_follows_nothing(loose):
+    names = ["punctuation:no_comma", "change_case:english_lowercase"]
+    assert not any(follow(names, [{}, {}], " \n", loose=loose))
+
+
+@given(st.text(max_size=200))
+def test_what_is_followed_strictly_is_followed_loosely(response):
+    names = ["punctuation:no_comma", "startend:quotation", "detectable_format:json_format"]
+    strict, loose = (follow(names, [{}] * 3, response, loose=loose) for loose in (False, True))
+    assert all(second or not first for first, second in zip(strict, loose, strict=True))
 
 
 def test_the_hubs_absent_arguments_are_none():
@@ -126,13 +144,16 @@ def test_the_hubs_absent_arguments_are_none():
 
 
 DATA = Path(os.environ.get("ODAR_TEST_DATA", "../shared/data"))
+PUBLISHED = {
+    "prompt-level strict": 0.7689,
+    "instruction-level strict": 0.8357,
+    "prompt-level loose": 0.7930,
+    "instruction-level loose": 0.8537,
+}
 RECORDED = DATA / "ifeval" / "input_response_data_gpt4_20231107_145030.jsonl"
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason=f"GPT-4's responses are not in {DATA} (set ODAR_TEST_DATA)")
 def test_gpt4_scores_what_was_published():
-    benchmark = BENCHMARKS["ifeval"]
-    responses = {row["prompt"]: row["response"] for row in read_rows(RECORDED)}
-    scores = [benchmark.score(task, responses.get(task.query.text, ""), "") for task in benchmark.load(DATA)]
-    assert len(scores) == 541
-    assert 100 * sum(scores) / len(scores) == pytest.approx(76.89, abs=2.0)
+    rows = read_rows(DATA / "ifeval" / "input_data.jsonl")
+    assert figures(rows, [row["response"] for row in read_rows(RECORDED)]) == pytest.approx(PUBLISHED, abs=0.02)

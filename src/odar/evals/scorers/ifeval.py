@@ -1,4 +1,4 @@
-"""IFEval: 25 instructions that a program can check.
+"""IFEval: 25 instructions that a program can check, strictly or loosely.
 
 Written from the description of the instructions in the paper (Zhou et al. 2023, arXiv 2311.07911).
 The language of a response is determined by its script and, if languages share one, by their most common words:
@@ -12,9 +12,11 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import chain
+from statistics import fmean
 from typing import Any
 
 Arguments = Mapping[str, Any]
@@ -31,17 +33,43 @@ _CLOSING = "\"')]*_”’"
 _MARKS = ".!?"
 
 
-def follow(instructions: Sequence[str], arguments: Sequence[Arguments], response: str) -> tuple[bool, ...]:
-    """Return which of a prompt's instructions a response follows as it is (strict); an empty one follows none.
+def follow(
+    instructions: Sequence[str], arguments: Sequence[Arguments], response: str, *, loose: bool = False
+) -> tuple[bool, ...]:
+    """Return which of a prompt's instructions a response follows; an empty one follows none.
 
+    Strict takes the response as it is. Loose forgives what models add around it: an instruction counts as followed
+    if one of eight versions follows it, without the first line, the last, or both, each with and without asterisks.
     Arguments that are None are absent: the hub's file has every argument for every instruction.
 
     Raises:
         KeyError: an instruction that is not one of the 25.
     """
+    lines, versions = response.split("\n"), [response]
+    if loose:
+        versions += ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
+        versions += [version.replace("*", "") for version in versions]
+    versions = [version for version in versions if version.strip()]
     given = [{key: value for key, value in (each or {}).items() if value is not None} for each in arguments]
-    pairs = zip(instructions, given, strict=True)
-    return tuple(bool(response.strip()) and CHECKS[name](response, each) for name, each in pairs)
+    pairs = [(CHECKS[name], each) for name, each in zip(instructions, given, strict=True)]
+    return tuple(any(check(version, each) for version in versions) for check, each in pairs)
+
+
+def figures(rows: Iterable[Mapping[str, Any]], responses: Iterable[str]) -> dict[str, float]:
+    """Return the four published figures: the shares of prompts and of instructions, strict and loose.
+
+    Args:
+        rows: of IFEval's file, with `instruction_id_list` and `kwargs`.
+        responses: one for each row, in the same order.
+    """
+    pairs, found = list(zip(rows, responses, strict=True)), {}
+    for rule in ("strict", "loose"):
+        followed = [
+            follow(row["instruction_id_list"], row["kwargs"], text, loose=rule == "loose") for row, text in pairs
+        ]
+        found[f"prompt-level {rule}"] = fmean(map(all, followed))
+        found[f"instruction-level {rule}"] = fmean(chain.from_iterable(followed))
+    return found
 
 
 def _compared(count: int, relation: str | None, bound: int) -> bool:
