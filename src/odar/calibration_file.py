@@ -41,7 +41,7 @@ class Calibration:
     """Expected accuracy, calls and cost, before and after, on held-out folds."""
 
     def to_json(self) -> str:
-        """The file's text."""
+        """Return the file's text."""
         settings = {
             key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in self.settings.items()
@@ -66,7 +66,7 @@ class Calibration:
 
 
 def load_calibration(name: str) -> Calibration:
-    """A shipped calibration by name, a file, or the empty one for an empty name.
+    """Return a shipped calibration by name, a file, or the empty one for an empty name.
 
     >>> len(load_calibration("").statistics.entries)
     0
@@ -88,7 +88,7 @@ def load_calibration(name: str) -> Calibration:
 
 
 def _setting(value: Any) -> Setting:
-    """A number, "inf" among them, a word such as a routing mode, or numbers by name."""
+    """Return a number, "inf" among them, a word such as a routing mode, or numbers by name."""
     if isinstance(value, Mapping):
         return {str(name): float(number) for name, number in value.items()}
     try:

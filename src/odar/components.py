@@ -65,7 +65,7 @@ class InProcessEstimator:
         self._threads = ThreadPoolExecutor(THREADS, "odar-estimate")
 
     async def __call__(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
-        """The estimate of the last turn, given the earlier ones.
+        """Return the estimate of the last turn, given the earlier ones.
 
         It is exact where d could lie on either side of one of the `thresholds`, and always without them.
         """
@@ -74,7 +74,7 @@ class InProcessEstimator:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.now, query, thresholds)
 
     def now(self, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
-        """The estimate, made in this thread."""
+        """Return the estimate, made in this thread."""
         try:
             if not self._loaded:
                 with self._loading:  # questions that arrive meanwhile wait
@@ -90,7 +90,7 @@ class InProcessEstimator:
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
     def at_once(self, query: Query) -> bool:
-        """Whether the estimate is fast enough to run in the event loop."""
+        """Return whether the estimate is fast enough to run in the event loop."""
         return self._loaded and len(query.text) + sum(map(len, query.earlier[-REACH:])) <= LONG_TEXT
 
     def close(self) -> None:
@@ -239,7 +239,7 @@ class Components:
         return self.alignment.report(prompt_steps(self.settings.prompts, self.settings.gateway.prompts))
 
     def certificate_state(self, decision: Decision, target: Target | None) -> str:
-        """Whether the installed certificate holds for one question; reads a small file once a minute."""
+        """Return whether the installed certificate holds for one question; reads a small file once a minute."""
         assert self.certificate is not None
         own = [f"a target of {target} chose the thresholds"] if target else []
         own += ["the caller chose the path"] if decision.forced else []
@@ -248,7 +248,7 @@ class Components:
         return describe(self.certificate, own + self.certificate_problems())
 
     def certificate_problems(self) -> list[str]:
-        """Why the installed certificate does not hold: other settings, models or prompts, or drift."""
+        """Return why the installed certificate does not hold: other settings, models or prompts, or drift."""
         certificate = self.certificate
         if certificate is None:
             return []

@@ -40,7 +40,7 @@ Layer = dict[KeyPath, tuple[Any, str]]
 
 
 def key_name(path: KeyPath) -> str:
-    """A key as a user writes it in odar.toml.
+    """Return a key as a user writes it in odar.toml.
 
     >>> key_name(("models", "gpt-4.1", "images"))
     'models."gpt-4.1".images'
@@ -50,7 +50,7 @@ def key_name(path: KeyPath) -> str:
 
 
 def parse(text: str, kind: Any) -> Any:
-    """A string from the environment or the command line, read as TOML would read it; plain text if it cannot."""
+    """Parse a string from the environment or the command line as TOML; plain text if it is not valid TOML."""
     if kind is str:
         return text
     if typing.get_origin(kind) is tuple and not text.startswith("["):
@@ -62,7 +62,7 @@ def parse(text: str, kind: Any) -> Any:
 
 
 def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> Any:
-    """The value as the field's type has it.
+    """Return the value as the field's type has it.
 
     Raises:
         SettingsError: it is of another type, or out of bounds; names the key, the value and `origin`.
@@ -106,7 +106,7 @@ def _describe(kind: Any) -> str:
 
 
 def show(value: Any, name: str = "") -> str:
-    """A value for an error message: short, and hidden where its name says that it is a secret."""
+    """Return a value for an error message: short, and hidden where its name says that it is a secret."""
     if is_secret(name):
         return "(hidden)"
     try:
@@ -124,7 +124,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     **overrides: Any,
 ) -> Settings:
-    """The effective settings.
+    """Return the effective settings.
 
     Args:
         profile: a shipped profile or a path to a TOML file; None chooses by what is there.
@@ -156,7 +156,7 @@ def load_settings(
 
 
 def environment_name(path: KeyPath) -> str:
-    """The environment variable of a setting.
+    """Return the environment variable of a setting.
 
     >>> environment_name(("fast", "max_tokens"))
     'ODAR_FAST_MAX_TOKENS'
@@ -165,7 +165,7 @@ def environment_name(path: KeyPath) -> str:
 
 
 def leaves(schema: type = Settings, prefix: KeyPath = ()) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
-    """Every plain setting: its path, its type and its field. Tables of models and providers are left out."""
+    """Yield every plain setting: its path, its type and its field. Tables of models and providers are left out."""
     for field, kind in _fields(schema).values():
         if dataclasses.is_dataclass(kind):
             yield from leaves(typing.cast(type, kind), (*prefix, field.name))
@@ -204,7 +204,7 @@ def _choose_profile(named: str | None, user: Layer, environ: Mapping[str, str]) 
 
 @cache
 def _shipped_layer(package: str, file: str, origin: str) -> Layer:
-    """A file of the package, parsed once."""
+    """Return a file of the package, parsed once."""
     return _toml_layer(resources.files(package).joinpath(file), origin)
 
 
@@ -311,7 +311,7 @@ def _fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
 
 @cache
 def _table_of(kind: Any) -> type | None:
-    """The dataclass that a `Mapping[str, dataclass]` is a table of."""
+    """Return the dataclass that a `Mapping[str, dataclass]` is a table of."""
     arguments = typing.get_args(kind)
     is_table = len(arguments) == 2 and dataclasses.is_dataclass(arguments[1])
     return typing.cast(type, arguments[1]) if is_table else None

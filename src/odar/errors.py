@@ -1,7 +1,7 @@
 """Everything ODAR raises on purpose.
 
     OdarError
-    ├── UsageError                   you can mend it
+    ├── UsageError                   the caller can fix it
     │   ├── SettingsError            a key or value in arguments, ODAR_*, odar.toml or a profile
     │   ├── InputError               the query, an image or a data file
     │   │   └── GradedElsewhere      a benchmark whose own harness grades it: import the results
@@ -9,11 +9,11 @@
     ├── ProviderError                the model's side failed: status, code, retry_after, retryable
     │   ├── ProviderTimeout          no answer within the time given
     │   ├── ProviderUnreachable      no connection, or it broke off
-    │   ├── ProviderProtocolError    an answer came, but not one that makes sense
+    │   ├── ProviderProtocolError    the answer is not valid in its protocol
     │   └── AllAgentsFailed          fast and slow both failed; `causes` holds each
     ├── BudgetExceeded               the next step would pass a limit on calls, money or time
     │   └── DeadlineExceeded         time: the deadline of the question has passed
-    ├── KeyRefused                   an API key may not ask just now: kind, retry_after
+    ├── KeyRefused                   a valid API key is over a limit: kind, retry_after
     ├── StoreError                   the database of traces and keys: its disk, its server, its schema
     └── WeightsError                 a local model's weights cannot be downloaded or verified
 
@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 
 class OdarError(Exception):
-    """The root: catch this to catch everything ODAR raises on purpose.
+    """Base class of all errors that ODAR raises on purpose.
 
     Attributes:
         spend: what had been spent (an `odar.types.Spend`) when a question failed, or None if nothing was started.
@@ -38,7 +38,7 @@ class OdarError(Exception):
 
 
 class UsageError(OdarError):
-    """Something the caller can mend: settings, input, a name."""
+    """An error that the caller can fix: settings, input, a name."""
 
 
 class SettingsError(UsageError):
@@ -54,7 +54,7 @@ class GradedElsewhere(InputError):
 
 
 class UnknownName(UsageError):
-    """A name that no registry, catalogue or profile knows.
+    """A name is not in the registry, catalogue or profile.
 
     >>> str(UnknownName("fusion rule", "majorty", ["fep", "majority"]))
     "unknown fusion rule 'majorty'; did you mean 'majority'? (known: fep, majority)"
@@ -79,7 +79,7 @@ class ProviderError(OdarError):
         may_be_billed: False only where it is certain that no token was generated, as with a refusal.
         body: the upstream's own error body, for a gateway to pass on.
         reached: False only where it is certain that no attempt reached the provider, as with a closed port.
-        retries: how often it was tried again before this.
+        retries: number of retries before this error.
     """
 
     retries = 0
@@ -113,11 +113,11 @@ class ProviderTimeout(ProviderError):
 
 
 class ProviderUnreachable(ProviderError):
-    """No connection to the provider, or it broke off before the answer was whole."""
+    """The connection to the provider failed, or broke off before the answer was complete."""
 
 
 class ProviderProtocolError(ProviderError):
-    """The provider answered with something that is not the protocol it claims to speak."""
+    """The provider's answer is not valid in its protocol."""
 
 
 class AllAgentsFailed(ProviderError):
@@ -146,12 +146,12 @@ class DeadlineExceeded(BudgetExceeded):
 
 
 class KeyRefused(OdarError):
-    """A valid API key, but its rate or its budget is used up.
+    """The API key is valid, but one of its limits is used up.
 
     Attributes:
-        kind: which of the key's limits.
-        retry_after: seconds until it may.
-        rates: its limits a minute and what is left of them, where the store said so.
+        kind: the limit that is used up.
+        retry_after: seconds until the key may be used again.
+        rates: its limits per minute and what remains of them, if the store reported them.
     """
 
     rates: tuple[Any, ...] = ()
@@ -168,8 +168,8 @@ class StoreError(OdarError):
     """The store cannot be opened, read or written.
 
     Attributes:
-        at_fault: "rows" where the database refused what was written (trying again cannot help),
-            "database" where it could not do its work (it may later), "schema" where our tables are not in it.
+        at_fault: "rows" if the database rejected the data (a retry cannot succeed), "database" if it failed
+            (a retry may succeed), "schema" if ODAR's tables are missing.
     """
 
     def __init__(self, message: str, at_fault: Literal["rows", "database", "schema"] = "database") -> None:
@@ -182,13 +182,13 @@ class WeightsError(OdarError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest known name as a hint, or nothing."""
+    """Return a hint with the nearest known name, or an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def one_line(said: object, longest: int | None = None) -> str:
-    r"""A message for a log, a terminal or a table: without line breaks and escape sequences.
+    r"""Return a message for a log, a terminal or a table: without line breaks and escape sequences.
 
     >>> one_line("cannot\n  \x1b[31mconnect"), one_line("no such thing", longest=8)
     ('cannot [31mconnect', 'no such…')

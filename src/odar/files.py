@@ -11,7 +11,7 @@ from odar.errors import InputError, SettingsError
 
 
 def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
-    """The path with `~` and `~user` expanded. Every path that a user names comes through here.
+    """Return the path with `~` and `~user` expanded. Every path that a user names comes through here.
 
     Raises:
         InputError: there is no such user; SettingsError if the path is from a `setting`, which it names.
@@ -31,7 +31,7 @@ def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder for files that can be downloaded again: `ODAR_CACHE_DIR`, or the user's cache directory."""
+    """Return the folder for files that can be downloaded again: `ODAR_CACHE_DIR`, or the user's cache directory."""
     import platformdirs
 
     root = os.environ.get("ODAR_CACHE_DIR") or platformdirs.user_cache_dir("odar")

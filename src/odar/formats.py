@@ -78,7 +78,7 @@ def _finite(value: Any) -> Any:
 
 
 def deeper_than(limit: int, value: Any) -> bool:
-    """Whether objects and lists lie more than this many deep in each other."""
+    """Return whether objects and lists lie more than this many deep in each other."""
     level = [value]
     for _ in range(limit + 1):
         level = [each for each in level if isinstance(each, dict | list)]

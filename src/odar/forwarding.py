@@ -72,7 +72,7 @@ def select_fields(
     priced: bool = False,
     efforts: Sequence[str] = (),
 ) -> tuple[Options, str]:
-    """The options with only what may be sent to this server, and a note about the rest; empty if there is none.
+    """Return the options that may be sent to this server, and a note about the others, or an empty string.
 
     Args:
         options: the client's.
@@ -135,7 +135,7 @@ def select_body(
     dropped: Collection[str] = (),
     priced: bool = False,
 ) -> tuple[dict[str, Any], str]:
-    """The fields of a body that is passed through which may be sent on, and a note about the rest.
+    """Return the fields of a body that is passed through which may be sent on, and a note about the rest.
 
     >>> select_body({"model": "m", "input": "a", "service_tier": "flex", "odar": {}}, "embeddings")
     ({'model': 'm', 'input': 'a'}, 'fields of the request were not sent on: service_tier')

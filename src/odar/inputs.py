@@ -45,7 +45,7 @@ def check_length(query: Query, contexts: Mapping[str, int]) -> None:
 
 
 def load_image(path: str | Path) -> Image:
-    """An image file as part of a query.
+    """Return an image file as part of a query.
 
     Raises:
         InputError: it is missing, too large, or no PNG, JPEG, GIF or WebP.
@@ -61,7 +61,7 @@ def load_image(path: str | Path) -> Image:
 
 
 def recognise(data: bytes, what: str) -> Image:
-    """The bytes of a picture as part of a query; `what` names it in the error.
+    """Return the bytes of a picture as part of a query; `what` names it in the error.
 
     Raises:
         InputError: it is no PNG, JPEG, GIF or WebP.

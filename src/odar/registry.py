@@ -38,7 +38,7 @@ class Registry(Generic[T]):
         self._things[name] = thing
 
     def names(self) -> set[str]:
-        """Every name that can be asked for, entry points of other packages included."""
+        """Return every name that can be asked for, entry points of other packages included."""
         return {*self._places, *self._things, *self._entry_points()}
 
     def __getitem__(self, name: str) -> T:

@@ -30,7 +30,7 @@ def setting(
     le: float = math.inf,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field with documentation and bounds; with `choices`, one of these words."""
+    """Return a dataclass field with documentation and bounds; with `choices`, one of these words."""
     metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le, "choices": choices}
     if default is _REQUIRED:
         return field(metadata=metadata)
@@ -293,11 +293,11 @@ class Settings:
         return {card.id: card.context for card in cards if card.context}
 
     def agent(self, role: Role) -> AgentSettings:
-        """The settings of one agent."""
+        """Return the settings of one agent."""
         return self.fast if role is Role.FAST else self.slow
 
     def models_of(self, role: Role) -> tuple[str, ...]:
-        """The models one agent may use, its default first and its fallbacks last."""
+        """Return the models one agent may use, its default first and its fallbacks last."""
         agent = self.agent(role)
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 

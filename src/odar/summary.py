@@ -12,7 +12,7 @@ from odar.types import Answer, Candidate, Look
 
 
 def summary(answer: Answer) -> dict[str, Any]:
-    """The answer and its trace as one JSON-ready object; unknown is null."""
+    """Return the answer and its trace as one JSON-ready object; unknown is null."""
     trace, decision, spend = answer.trace, answer.trace.decision, answer.trace.spend
     groups = Fusion().groups(trace.candidates)
     return {

@@ -59,7 +59,7 @@ class Query:
 
     @classmethod
     def of(cls, turns: tuple[Message, ...], options: Options | None = None) -> Query:
-        """The query that a conversation puts.
+        """Return the query that a conversation puts.
 
         >>> Query.of((Message("system", "Be brief."), Message("user", "Hello"), Message("assistant", "Hi"))).text
         'Hello'
@@ -158,7 +158,7 @@ class Estimate:
         return self.difficulty if self.exact is None else self.exact
 
     def crosses(self, thresholds: Iterable[float]) -> bool:
-        """Whether only a parse can tell on which side of a threshold d lies."""
+        """Return whether only a parse can tell on which side of a threshold d lies."""
         if self.interval is None or self.exact is not None:
             return False
         low, high = self.interval

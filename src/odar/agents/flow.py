@@ -1,4 +1,4 @@
-"""The calls of one question in time: the fast answer asked ahead, slow samples in waves, text that was streamed."""
+"""Timing of the calls of one question: an early fast answer, slow samples in waves, streamed text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odar.types import Candidate, Decision, Path
 
 T = TypeVar("T")
 PROGRESS = Wire("odar", {})
-"""Marks thinking that is ODAR's own: no model wrote it as such, and no provider has signed it."""
+"""Marks thinking that ODAR wrote itself; no provider has signed it."""
 
 
 class FastAnswer:
@@ -28,8 +28,8 @@ class FastAnswer:
 
     Args:
         team: the agents.
-        ahead: whether to ask now, before the path is known, so that the estimate costs no time. It is not asked
-            ahead if another agent cannot work at all: the answer would be paid for nothing.
+        ahead: whether to ask now, before the path is known, so that the estimate takes no extra time. It is not
+            asked ahead if another agent cannot be used: the question will fail, and the call would be wasted.
         second_opinion: whether to buy a second sample, to see whether it agrees (SPEC 5.11).
 
     Leaving the block cancels what is still running.
@@ -109,12 +109,12 @@ class StreamedAnswer:
         return None if self._progress is None else lambda delta: self.progress(delta.text)
 
     def progress(self, text: str) -> None:
-        """Say what is being done, in place of the answer that does not exist yet."""
+        """Report progress while there is no answer yet."""
         if text and self._progress is not None:
             self._progress(Delta(thinking=text, wire=PROGRESS))
 
     def announce(self, decision: Decision) -> None:
-        """Say what the path that was chosen does; nothing on the Simple path."""
+        """Report the steps of the chosen path; nothing on the Simple path."""
         fast, slow = decision.assignment.fast, decision.assignment.slow
         work = f"{fast} drafts an answer, {slow} checks it."
         if decision.path is Path.HARD:
@@ -144,7 +144,7 @@ class Sampler:
     fusion: Fusion
 
     async def sample(self, team: Team, samples: int) -> list[Candidate]:
-        """Return at most so many answers of the slow agent."""
+        """Return at most `samples` answers of the slow agent."""
         candidates: list[Candidate] = []
         asked = 0
 

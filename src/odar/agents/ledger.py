@@ -30,7 +30,7 @@ class Limits:
     calls: int | None = None
     cost_usd: float | None = None
     retries: int = 6
-    """Of all calls together."""
+    """Retries of all calls together."""
     configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
     """The operator's, where the request has a shorter one of its own."""
 
@@ -88,7 +88,7 @@ class Ledger:
         return self.clock() - self._started
 
     def time_left(self) -> float:
-        """Seconds until the deadline, never below 0."""
+        """Return seconds until the deadline, never below 0."""
         return max(0.0, self.limits.deadline_s - self.seconds())
 
     def call_timeout(self, wanted_s: float) -> tuple[float, bool]:
@@ -104,12 +104,12 @@ class Ledger:
         return left, self.limits.deadline_s < configured or left < min(wanted_s, configured) / 2
 
     def take_retry(self) -> bool:
-        """Whether a call may be tried again; each time counts for all calls of the question."""
+        """Return whether a call may be tried again; each time counts for all calls of the question."""
         self._retries += 1
         return self._retries <= self.limits.retries
 
     def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, wanted: int) -> int:
-        """How many of the wanted samples fit into what is left.
+        """Return how many of the wanted samples fit into what is left.
 
         Raises:
             BudgetExceeded: not one of them does.
@@ -137,7 +137,7 @@ class Ledger:
     def reserve(
         self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, samples: int
     ) -> CallReservation:
-        """Hold back what these samples may cost at the most. Ask `affordable` first."""
+        """Reserve the most that these samples can cost. Call `affordable` first."""
         limited = self.limits.cost_usd is not None
         cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
         reservation = CallReservation(samples, cost)
@@ -206,7 +206,7 @@ class Ledger:
         return reply
 
     def spend(self) -> Spend:
-        """The sums so far."""
+        """Return the sums so far."""
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)
         costs = [call.cost_usd for call in self.calls if call.cost_usd is not None]
         cost = math.fsum(costs) if len(costs) == len(self.calls) else None
@@ -220,7 +220,7 @@ class Ledger:
 
     @staticmethod
     def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None) -> float:
-        """The most one sample can cost: an answer has at most max_tokens."""
+        """Return the most one sample can cost: an answer has at most max_tokens."""
         if max_tokens is None:
             raise BudgetExceeded(f"max_cost cannot be kept without max_tokens; set how long {card.name} may answer")
         if card.price is None:
@@ -251,7 +251,7 @@ _ELSEWHERE = frozenset({"file_id", "file_url"})
 
 
 def most_tokens(messages: Iterable[Message]) -> int:
-    """A token is at least one byte, so the bytes bound the tokens; images count by number.
+    """Return an upper bound of the tokens: a token has at least one byte, and images count by number.
 
     A turn that is sent as the client wrote it counts with all it holds, not only with what we understood of it.
 
@@ -270,7 +270,7 @@ def most_tokens(messages: Iterable[Message]) -> int:
 
 
 def writes_cache(messages: Iterable[Message]) -> bool:
-    """Whether the client asks the provider to keep a part of the conversation in its cache."""
+    """Return whether the client asks the provider to keep a part of the conversation in its cache."""
     return any(message.wire is not None and _mentions(message.wire.value, "cache_control") for message in messages)
 
 

@@ -1,4 +1,4 @@
-"""Candidates → verdict: free energies measured, by a surrogate if there are no log-probs, and fused (SPEC 5).
+"""Candidates → verdict: measure free energies, with a surrogate if there are no log-probs, and fuse (SPEC 5).
 
 A surrogate scores all candidates that may win or none: energies of one scorer are never compared with another's.
 For free text on the Hard path, a model can be the judge: it names the best candidate, or writes one (SPEC 5.15).
@@ -41,7 +41,7 @@ class EnergyScorer:
     """μ and σ by source."""
 
     def score(self, candidate: Candidate, team: Team, scorer: str = "") -> Candidate:
-        """The candidate with its energy; `scorer` is the surrogate where its tokens are that one's."""
+        """Return the candidate with its energy; `scorer` names the surrogate that produced its tokens, if any."""
         source = self._source(candidate.step, team, scorer, candidate.model)
         known = None if source is None else self.alignment.find(source)
         energy = measure(candidate.tokens, self.varentropy_weight, known.alignment if known else None)
@@ -52,7 +52,7 @@ class EnergyScorer:
         return replace(candidate, energy=energy)
 
     def observe(self, candidates: Iterable[Candidate], team: Team) -> None:
-        """Count the energies of what is about to be served; not of a model name that the client made up."""
+        """Count the energies of served candidates, except for models that are not in the settings."""
         if team.plain and any(card.name not in team.settings.models for card in team.cards.values()):
             return
         for candidate in candidates:
@@ -62,7 +62,7 @@ class EnergyScorer:
                 self.alignment.observe(source, energy.free_energy)
 
     def tables(self, team: Team) -> tuple[QuantileTables | None, str]:
-        """Return quantiles of the fast agent's signals on the terms of this query, and where they come from."""
+        """Return quantiles of the fast agent's signals for this query's sampling, and where they come from."""
         source = self._source(Step.ANSWER, team)
         return (None, SHIPPED) if source is None else self.alignment.tables(source)
 
@@ -73,7 +73,7 @@ class EnergyScorer:
             self.alignment.observe_signals(source, answer)
 
     def _source(self, step: Step, team: Team, scorer: str = "", model: str = "") -> Source | None:
-        """Where a step's answers come from on the terms of this query; None where the server sets some of them."""
+        """Return the source of a step's answers with this query's sampling; None if the server sets part of it."""
         terms = team.terms(step.role).sampling
         if terms.temperature is None or terms.top_p is None or terms.max_tokens is None:
             return None
@@ -81,8 +81,8 @@ class EnergyScorer:
         return Source(model, md5, terms.temperature, terms.top_p, terms.max_tokens, self.varentropy_weight, scorer)
 
 
-WRITES = 1
-"""Tokens a server writes after the text it scores; vLLM cannot write fewer."""
+SCORING_TOKENS = 1
+"""Tokens that a server generates after the text it scores; vLLM cannot generate fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +96,18 @@ class Surrogate:
 
     @classmethod
     def of(cls, settings: Settings, scorer: EnergyScorer, fusion: Fusion) -> Surrogate | None:
-        """The one that the settings name; it gets as much time for each text as the slow agent for an answer."""
+        """Return the surrogate of the settings; its timeout for a text is the slow agent's for an answer."""
         name = settings.fusion.surrogate
         return cls(settings.card(name), scorer, fusion, settings.slow.timeout_s) if name else None
 
     def needed(self, candidates: Sequence[Candidate], team: Team) -> bool:
-        """Whether free energy could not decide without it, and can with it."""
+        """Return whether free energy can decide only with the surrogate."""
         texts_only = all(candidate.text.strip() and not candidate.tool_calls for candidate in candidates)
         sees = self.card.images or not team.query.images
         return texts_only and sees and self.fusion.needs_surrogate(candidates)
 
     async def score(self, candidates: Sequence[Candidate], team: Team) -> list[Candidate]:
-        """The candidates with the surrogate's tokens and energies.
+        """Return the candidates with the surrogate's tokens and energies.
 
         Raises:
             OdarError: one of them could not be scored, or all of them do not fit the limits.
@@ -115,7 +115,7 @@ class Surrogate:
         conversation = team.query.messages
         each = [(*conversation, Message("assistant", candidate.text)) for candidate in candidates]
         longest = max(each, key=lambda messages: len(messages[-1].text))
-        if team.ledger.affordable(self.card, longest, WRITES, len(candidates)) < len(candidates):
+        if team.ledger.affordable(self.card, longest, SCORING_TOKENS, len(candidates)) < len(candidates):
             raise BudgetExceeded(f"scoring {len(candidates)} answers does not fit the limits")
         try:
             async with asyncio.TaskGroup() as group:
@@ -130,7 +130,7 @@ class Surrogate:
         request = Request(
             card.id,
             team.query.messages,
-            Sampling(0.0, None, WRITES),
+            Sampling(0.0, None, SCORING_TOKENS),
             timeout_s=self.timeout_s,
             quirks=Quirks(card.max_tokens_field, card.drop, card.extra),
         )
@@ -150,7 +150,7 @@ class Surrogate:
 
 
 MAX_CANDIDATES = 8
-"""Distinct candidates that a judge reads at most, those of the largest weight."""
+"""Maximum number of distinct candidates that a judge reads; those with the largest weight are chosen."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -158,7 +158,7 @@ _NUMBER = re.compile(r"\d+")
 class LLMJudge:
     """The slow model, asked which of the distinct candidates is best: one counted call under the question's limits.
 
-    If it fails, the choice by similarity stands, and the trace says so.
+    If it fails, the choice by similarity is kept, and the trace records the failure.
     """
 
     fusion: Fusion
@@ -177,7 +177,7 @@ class LLMJudge:
     async def decide(
         self, candidates: Sequence[Candidate], verdict: Verdict, team: Team
     ) -> tuple[list[Candidate], Verdict]:
-        """Return the candidates, with a new one if it wrote one, and the verdict; unchanged if it is not needed."""
+        """Return the candidates, including a new one if the judge wrote it, and the verdict."""
         shown = self.distinct(candidates, verdict, team.query.text)
         if len(shown) < 2:
             return list(candidates), verdict
@@ -192,9 +192,9 @@ class LLMJudge:
                 energies = (*verdict.energies, math.nan) if verdict.energies else ()
                 won = Verdict(len(candidates), name, reason, (*verdict.weights, 0.0), energies)
                 return [*candidates, written], won
-            place = named_place(completion.text, len(shown))
-            reason = f"{verdict.reason}; the slow model chose number {place + 1} of {len(shown)} in random order"
-            return list(candidates), replace(verdict, winner=shown[place], scorer=name, reason=reason)
+            index = named_index(completion.text, len(shown))
+            reason = f"{verdict.reason}; the slow model chose number {index + 1} of {len(shown)} in random order"
+            return list(candidates), replace(verdict, winner=shown[index], scorer=name, reason=reason)
         except OdarError as error:
             team.failures.append(Failure(Role.SLOW, error, name))
             return list(candidates), verdict
@@ -218,7 +218,7 @@ class LLMJudge:
         """Show the answers in this order and return the reply; a counted call within the limits."""
         card, terms = team.cards[Role.SLOW], team.terms(Role.SLOW)
         sampling = terms.sampling if self.writes else replace(terms.sampling, temperature=0.0)
-        messages = self.prompt.messages(team.query, "", listed(answers))
+        messages = self.prompt.messages(team.query, "", numbered(answers))
         request = replace(terms, messages=messages, sampling=sampling, logprobs=self.writes and terms.logprobs)
         read, provider = team.read(messages), team.providers[card.provider]
         team.ledger.affordable(card, read, sampling.max_tokens, 1)
@@ -235,15 +235,15 @@ class LLMJudge:
         return Candidate(Step.SOLVE, model, text, answer, completion.tokens, finish=completion.finish)
 
 
-def listed(answers: Sequence[str]) -> str:
+def numbered(answers: Sequence[str]) -> str:
     """Return the answers as a judge reads them, numbered from 1."""
     return "\n\n".join(f"<reply number={n}>\n{text}\n</reply>" for n, text in enumerate(answers, 1))
 
 
-def named_place(text: str, count: int) -> int:
-    """Return the place that a reply names, from 0; raises ProviderProtocolError if it names none.
+def named_index(text: str, count: int) -> int:
+    """Return the index that a reply names, from 0; raises ProviderProtocolError if it names no candidate.
 
-    >>> named_place("Reply 2 is best.", 3)
+    >>> named_index("Reply 2 is best.", 3)
     1
     """
     numbers = [int(digits) for digits in _NUMBER.findall(text[:10_000]) if len(digits) < 4]
@@ -254,7 +254,7 @@ def named_place(text: str, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """How an engine decides between candidates."""
+    """Decides between the candidates of a question."""
 
     fusion: Fusion
     scorer: EnergyScorer
@@ -265,26 +265,26 @@ class Judge:
     async def decide(
         self, candidates: Sequence[Candidate], team: Team, path: Path | None = None
     ) -> tuple[list[Candidate], Verdict]:
-        """The candidates with their energies, and which of them wins.
+        """Return the candidates with their energies, and which of them wins.
 
-        A surrogate that fails leaves the decision to the next rung of the ladder, and the team with a failure.
+        If the surrogate fails, the failure is added to the team and fusion decides without energies.
         """
-        weighed = [self.scorer.score(candidate, team) for candidate in candidates]
-        seen, able = list(weighed), eligible(weighed)
-        if self.surrogate is not None and self.surrogate.needed([weighed[i] for i in able], team):
+        measured = [self.scorer.score(candidate, team) for candidate in candidates]
+        compared, able = list(measured), eligible(measured)
+        if self.surrogate is not None and self.surrogate.needed([measured[i] for i in able], team):
             try:
-                scored = await self.surrogate.score([weighed[i] for i in able], team)
+                scored = await self.surrogate.score([measured[i] for i in able], team)
                 for i, candidate in zip(able, scored, strict=True):
-                    seen[i] = candidate
+                    compared[i] = candidate
             except OdarError as error:
                 team.failures.append(Failure(Role.SLOW, error, f"surrogate {self.surrogate.card.name}"))
-        verdict = await run_fusion(self.fusion, partial(self.fusion.choose, seen, team.query.text))
-        # A candidate keeps the tokens its own model reported, and has the energy that was decided by.
-        weighed = [
+        verdict = await run_fusion(self.fusion, partial(self.fusion.choose, compared, team.query.text))
+        # A candidate keeps the tokens of its own model and gets the energy that was compared.
+        measured = [
             own if own.energy is view.energy else replace(own, energy=view.energy)
-            for own, view in zip(weighed, seen, strict=True)
+            for own, view in zip(measured, compared, strict=True)
         ]
-        self.scorer.observe(weighed, team)
+        self.scorer.observe(measured, team)
         if self.llm is not None and path is Path.HARD and not team.plain and team.query.options.n == 1:
-            return await self.llm.decide(weighed, verdict, team)
-        return weighed, verdict
+            return await self.llm.decide(measured, verdict, team)
+        return measured, verdict

@@ -42,7 +42,7 @@ _GO_ON = (
     "was asked for."
 )
 Enough = Callable[[list[Candidate]], Awaitable[bool]]
-"""Looks at the answers so far and says whether they settle the question."""
+"""Receives the answers so far and returns whether they settle the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Failure:
     role: Role
     error: OdarError
     who: str = ""
-    """Whose error it is, if not the agent's."""
+    """Name of the component that failed, if it is not the agent."""
 
     def __str__(self) -> str:
         # Settings hold paths and names of the operator; traces are shown to clients too.
@@ -73,29 +73,29 @@ class Team:
     ledger: Ledger
     seed: int | None = None
     plain: bool = False
-    """Ask as the client asks, with none of the agents' own settings: for a model that the client named itself."""
+    """Send the client's own options only: used for a model that the client named itself."""
     continues: bool = False
     """Continue an answer once that was cut off before it stated its answer (SPEC 3.6)."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was done otherwise than asked, though nothing failed."""
+    """Deviations from the request that are not failures."""
     extra_prompts: dict[str, str] = field(default_factory=dict)
     """MD5 of prompts that were used besides those of the steps, by name."""
     known_terms: dict[tuple[Role, str], Request] = field(default_factory=dict)
-    """Terms by role and model; teams share them where the client asks for nothing in particular."""
+    """Cached `terms` by role and model; teams share them if the client sets no options."""
 
     async def answer(self, on_delta: OnDelta | None = None, samples: int = 1) -> list[Candidate]:
-        """The fast agent's answer, or several."""
+        """Return the fast agent's answer, or several."""
         return await self._run(Step.ANSWER, samples, on_delta=on_delta)
 
     async def verify(self, proposal: Candidate, samples: int = 1) -> list[Candidate]:
-        """The slow agent's judgment of a proposal, and its own answer."""
+        """Return the slow agent's judgment of a proposal, and its own answer."""
         return await self._run(Step.VERIFY, samples, proposal)
 
     async def solve(
         self, samples: int, on_delta: OnDelta | None = None, *, first: int = 0, enough: Enough | None = None
     ) -> list[Candidate]:
-        """Independent answers of the slow agent, sampled concurrently; what is in flight is cancelled at `enough`.
+        """Return independent answers of the slow agent, sampled concurrently; `enough` cancels calls in flight.
 
         `first` is the number of the first sample, so that with a seed none is drawn twice.
         """
@@ -118,7 +118,7 @@ class Team:
         self.ledger.exclude(self.ledger.clock() - started)
 
     def terms(self, role: Role, card: ModelCard | None = None) -> Request:
-        """Return this agent's requests without their conversation, for its own model or another."""
+        """Return a request of this agent without its conversation, for its own model or another."""
         card = card or self.cards[role]
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
@@ -135,11 +135,11 @@ class Team:
         return {role: card.price for role, card in self.cards.items()}
 
     def token_limits(self) -> dict[Role, int | None]:
-        """The longest answer of each agent, in tokens."""
+        """Return the longest answer of each agent, in tokens."""
         return {role: self.terms(role).sampling.max_tokens for role in self.cards}
 
     def models(self, role: Role) -> Iterator[ModelCard]:
-        """The agent's model, then its fallbacks."""
+        """Yield the agent's model, then its fallbacks."""
         yield self.cards[role]
         for name in () if self.plain else self.settings.models_of(role):
             if name == self.cards[role].name:
@@ -147,7 +147,7 @@ class Team:
             card = self.settings.card(name)
             if self.query.images and not card.images:
                 continue
-            with suppress(OdarError):  # a provider without its key is no help
+            with suppress(OdarError):  # skip a provider without its key
                 _ = self.providers[card.provider]
                 yield card
 
@@ -199,7 +199,7 @@ class Team:
         on_delta: OnDelta | None,
         enough: Enough | None,
     ) -> list[Candidate]:
-        """Answers of one model, as many of `request.n` as fit the limits, until there are `enough`."""
+        """Return answers of one model, as many of `request.n` as fit the limits, until there are `enough`."""
         wanted = request.n
         try:
             count = self.ledger.affordable(card, self.read(request.messages), request.sampling.max_tokens, wanted)
@@ -218,14 +218,14 @@ class Team:
         return [candidates[index] for index in sorted(candidates)]
 
     def read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Everything the model is billed for reading: descriptions of tools are part of the prompt."""
+        """Return all messages billed as input; descriptions of tools are part of the prompt."""
         options = self.query.options
         told = [f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools]
         told += [str(options.format.schema)] if options.format and options.format.schema else []
         return (*messages, Message("system", "\n".join(told))) if told else messages
 
     def _options(self, card: ModelCard, quirks: Quirks) -> Options:
-        """The client's options as this model's provider may get them; what is left out is noted."""
+        """Return the client's options as this model's provider may get them; what is left out is noted."""
         options = self.query.options
         if options is NO_OPTIONS:
             return options
@@ -277,7 +277,7 @@ class Team:
     async def _call(
         self, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None = None
     ) -> list[Completion]:
-        """The usable completions of one request on the ledger. A failure is recorded, not raised."""
+        """Return the usable completions of one request on the ledger. A failure is recorded, not raised."""
         provider = self.providers[card.provider]
         try:
             reply = await self.ledger.bill(
@@ -303,7 +303,7 @@ class Team:
     async def _continued(
         self, completion: Completion, step: Step, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
-        """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
+        """Return the completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
         stated = self._candidate(step, card, completion, "").stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
@@ -327,7 +327,7 @@ class Team:
         return Completion(text, tokens, rest.finish, rest.tool_calls)
 
     def _candidate(self, step: Step, card: ModelCard, completion: Completion, proposal: str) -> Candidate:
-        """The answer in a completion, the verdict of a verifier, and whether the answer was stated as asked."""
+        """Return the candidate in a completion: the answer, a verifier's judgment, and whether it was stated."""
         text, calls, prompt = completion.text, completion.tool_calls, self.prompts[step]
         judgment = extract_judgment(text) if step is Step.VERIFY and prompt.judges else None
         if calls:
@@ -360,7 +360,7 @@ _TOO_LONG = frozenset({"context_length_exceeded", "request_too_large", "exceed_c
 
 
 def _another_may_answer(error: OdarError) -> bool:
-    """Whether another model may answer what this one could not: 429, a failure, or a conversation that is too long.
+    """Return whether another model may succeed: after 429, a failure, or a conversation that is too long.
 
     >>> [_another_may_answer(ProviderError("", status=status)) for status in (400, 429, 503)]
     [False, True, True]
@@ -373,13 +373,13 @@ def _another_may_answer(error: OdarError) -> bool:
 
 
 def _draft(candidate: Candidate) -> str:
-    """The whole of a candidate, for a verifier to read."""
+    """Return the whole of a candidate, for a verifier to read."""
     calls = "\n".join(f"(calls the tool {call})" for call in candidate.tool_calls)
     return "\n".join(part for part in (candidate.text.strip(), calls) if part)
 
 
 def _seeded(sampling: Sampling, index: int) -> Sampling:
-    """The sampling of one sample among several: with a seed, each gets its own, or all would be the same."""
+    """Return the sampling for one of several samples; each gets its own seed, so that they differ."""
     return sampling if sampling.seed is None or index == 0 else replace(sampling, seed=sampling.seed + index)
 
 
@@ -387,7 +387,7 @@ T = TypeVar("T")
 
 
 def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
-    """The client's options, else the agent's settings; log-probabilities if the model has them (SPEC 5)."""
+    """Return the client's options, else the agent's settings; log-probabilities if the model has them (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
     longest = min(agent.max_tokens, max(1, card.context // 2)) if card.context else agent.max_tokens
     sampling = Sampling(
@@ -402,9 +402,9 @@ def agent_terms(agent: AgentSettings, card: ModelCard, options: Options, seed: i
 
 
 def plain_terms(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
-    """The client's options alone, without what the model refuses; the server chooses the rest.
+    """Return the client's options alone, without what the model refuses; the server chooses the rest.
 
-    Where money is limited (`priced`) the length limit goes by the name that this model is known to respect.
+    If money is limited (`priced`), the length limit uses the field name that this model is known to support.
     """
     sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
     field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field

@@ -33,13 +33,13 @@ class Interval(NamedTuple):
         return f"{self.value:.3f}" if np.isnan(self.low) else "{:.3f} [{:.3f}, {:.3f}]".format(*self)
 
     def signed(self, digits: int = 3) -> str:
-        """A difference, with its signs."""
+        """Return a difference, with its signs."""
         value, low, high = (f"{each:+.{digits}f}" for each in self)
         return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
 
 
 def plain(value: Any) -> Any:
-    """A result as plain data: intervals with their ends, dataclasses as objects."""
+    """Return a result as plain data: intervals with their ends, dataclasses as objects."""
     if isinstance(value, Interval):
         return {name: round(number, 6) for name, number in value._asdict().items()}
     if is_dataclass(value):
@@ -85,7 +85,7 @@ def _wilson(successes: int, n: int) -> Interval:
 def resampled_means(
     values: NDArray[np.float64], seed: int, resamples: int, strata: Sequence[Hashable] | None = None
 ) -> NDArray[np.float64]:
-    """Return the means of so many stratified samples with replacement.
+    """Return the means of `resamples` stratified samples with replacement.
 
     A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and Wu,
     1988). Strata with fewer than `LEAST_STRATUM` values are pooled.

@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Any)
 
 
 def select(whole: T, index: Bools | Ints) -> T:
-    """Some of the items of a dataclass of arrays; its other values stay."""
+    """Return some of the items of a dataclass of arrays; its other values stay."""
     values = {each.name: getattr(whole, each.name) for each in fields(whole)}
     parts = {name: value[index] for name, value in values.items() if isinstance(value, np.ndarray)}
     parts |= {name: value.rows(index) for name, value in values.items() if hasattr(value, "rows")}
@@ -57,7 +57,7 @@ class FastAnswers:
         return d_star(self.wrong, self.effort)
 
     def rows(self, index: Bools | Ints) -> FastAnswers:
-        """Some of the items."""
+        """Return some of the items."""
         return select(self, index)
 
 
@@ -79,7 +79,7 @@ class Evidence:
         return len(self.fast)
 
     def rows(self, index: Bools | Ints) -> Evidence:
-        """Some of the items."""
+        """Return some of the items."""
         return select(self, index)
 
 

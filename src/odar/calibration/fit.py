@@ -134,7 +134,7 @@ def fit(evidence: Evidence, today: Incumbents, seed: int = 42, goal: Goal = BALA
 
 
 def fit_setup(evidence: Evidence, today: Incumbents, seed: int, goal: Goal = BALANCED) -> tuple[Setup, Parts]:
-    """A setup for these items, and how its estimators did on folds of them; today's own where no other will do."""
+    """Return a setup for these items, or the current one if none is better, and how its parts were fitted."""
     measured = replace(today.setup, statistics=fit_statistics(evidence), surrogate=fit_scores(evidence))
     rules = [_fit_fusion(measured.votes(evidence), today.setup.fusion, goal), today.setup.fusion]
     fast = evidence.fast

@@ -70,7 +70,7 @@ def _right(votes: Votes, rule: FusionFit) -> int:
 
 
 def plain_rule(votes: Votes) -> FusionFit:
-    """The better of majority voting and "always the best source" on these questions."""
+    """Return the better of majority voting and "always the best source" on these questions."""
     plain = [FusionFit(0.0, gamma, skill_weights(votes, gamma)) for gamma in (0.0, max(GAMMAS))]
     return max(plain, key=lambda rule: _right(votes, rule))
 
@@ -93,7 +93,7 @@ _FLOOR = 1e-6
 
 
 def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
-    """The log-probability that a rule gives to what is right, for each question; 0 where no candidate is.
+    """Return the log-probability that a rule gives to what is right, for each question; 0 where no candidate is.
 
     An answer's probability is proportional to its mass to the power κ. κ does not change what a rule chooses, so it
     is fitted for each rule.

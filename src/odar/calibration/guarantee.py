@@ -76,7 +76,7 @@ class Certificate:
     """How t moves the thresholds; every t from 1 down to this one was certified."""
 
     def document(self) -> dict[str, Any]:
-        """The certificate as a calibration file holds it."""
+        """Return the certificate as a calibration file holds it."""
         names = ("t", "loss", "accuracy", "calls", "reference_calls", "more_items")
         return {
             **asdict(self.promise),
@@ -150,7 +150,7 @@ def certify(
 
 
 def choose_bet(loss: Array, allowed: float) -> float:
-    """The bet that would have grown capital fastest on these losses; cautious where there are few.
+    """Return the bet that would have grown capital fastest on these losses; cautious where there are few.
 
     >>> choose_bet(np.zeros(200), 0.05) > choose_bet(np.array([0.0] * 18 + [1.0, 1.0]), 0.05)
     True

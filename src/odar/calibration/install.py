@@ -68,7 +68,7 @@ def statistics_alone(
 def to_calibration(
     odar: Odar, fitted: Fitted, made: dict[str, Any], certificate: Certificate | None = None
 ) -> Calibration:
-    """Everything that was fitted, with its evidence, ready to be written."""
+    """Return everything that was fitted, with its evidence, ready to be written."""
     calibration = calibration_of(odar, fitted.setup, choose_mode=fitted.looks_first)
     made = made_of(made)
     if certificate is not None:
@@ -78,7 +78,7 @@ def to_calibration(
 
 
 def calibration_of(odar: Odar, setup: Setup, *, choose_mode: bool) -> Calibration:
-    """The calibration that makes the engine decide as a setup; `choose_mode` includes `routing.mode`."""
+    """Return the calibration that makes the engine decide as a setup; `choose_mode` includes `routing.mode`."""
     settings: dict[str, float | str | dict[str, float]] = {
         "routing.tau1": setup.thresholds.tau1,
         "routing.tau2": setup.thresholds.tau2,
@@ -116,25 +116,25 @@ def table(
 
 
 def source_list(odar: Odar, surrogate: str = "") -> list[Source]:
-    """Where the answers of each step come from; with a surrogate, scored by it."""
+    """Return where the answers of each step come from; with a surrogate, scored by it."""
     scorer = odar.settings.card(surrogate).name if surrogate else ""
     return [odar.source(odar.cards[step.role][0].name, step, scorer) for step in STEPS]
 
 
 def posterior_document(odar: Odar, posterior: PosteriorDifficulty | None) -> Any:
-    """What the file holds for these coefficients; None for the shipped ones."""
+    """Return what the file holds for these coefficients; None for the shipped ones."""
     if posterior is None or posterior is odar.posterior:
         return odar.calibration.posterior
     return posterior.document()
 
 
 def made_of(made: dict[str, Any]) -> dict[str, Any]:
-    """How a calibration came about, with date and version."""
+    """Return how a calibration came about, with date and version."""
     return {**made, "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
 
 
 def report(fitted: Fitted) -> dict[str, Any]:
-    """The evidence as plain data."""
+    """Return the evidence as plain data."""
     names = ("before", "after", "accuracy_gain", "calls_gain", "cost_usd_gain", "moved", "baselines")
     found = {name: plain(getattr(fitted, name)) for name in names}
     return {**found, "tolerance": TOLERANCE, "parts": [part.report() for part in fitted.parts]}

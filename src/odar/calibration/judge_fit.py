@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from odar.agents.ledger import most_tokens
-from odar.agents.scoring import LLMJudge, listed, named_place
+from odar.agents.scoring import LLMJudge, named_index, numbered
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.evidence import Evidence, columns_of
 from odar.calibration.routing_fit import rejection_reason
@@ -89,7 +89,7 @@ def judge_items(odar: Odar, items: Sequence[RecordedItem], evidence: Evidence, s
             continue
         random.Random(item.key.seed).shuffle(shown)  # noqa: S311 - an order, not a secret
         choice = Choice(query, tuple(candidates[i].answer for i in shown), tuple(read[i] for i in shown))
-        messages = judge.prompt.messages(query, "", listed(choice.answers))
+        messages = judge.prompt.messages(query, "", numbered(choice.answers))
         needs = {card.provider: Amount(ORDERS, ORDERS * (most_tokens(messages) + longest))}
         digest = digest_of(query, choice.answers, judge.prompt.md5)
         found.append(Item(row_id(item.key), choice, digest, needs, worst_cost(card, messages, longest, ORDERS)))
@@ -169,7 +169,7 @@ def judge_trial(
 
 def _named(text: str, count: int) -> int | None:
     try:
-        return named_place(text, count)
+        return named_index(text, count)
     except OdarError:
         return None
 

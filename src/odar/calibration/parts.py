@@ -59,18 +59,18 @@ class Part(Generic[M]):
         return self.gain is not None and self.gain.low > 0
 
     def report(self) -> dict[str, Any]:
-        """The evidence as plain data."""
+        """Return the evidence as plain data."""
         found = {"part": self.name, "measure": self.measure, "gain": plain(self.gain)}
         return {**found, "better": self.better, "note": self.note}
 
 
 def compare(errors: Array, errors_in_use: Array) -> Interval:
-    """The gain of one model over another, paired by item."""
+    """Return the gain of one model over another, paired by item."""
     return bootstrap_mean(errors_in_use - errors, shares=False)
 
 
 def folds(count: int, seed: int, number: int = 5) -> Ints:
-    """A fold for each item."""
+    """Return a fold for each item."""
     return np.random.default_rng(seed).permutation(count) % number
 
 
@@ -134,7 +134,7 @@ def fit_posterior_part(
 
 
 def misplaced(difficulty: Array, gain: Array) -> Array:
-    """The error of an order by item: gains that are asked for late. A better order has a lower mean.
+    """Return the error of an order by item: gains that are asked for late. A better order has a lower mean.
 
     >>> misplaced(np.array([0.1, 0.9]), np.array([1.0, 1.0])).tolist()
     [0.25, -0.25]
@@ -183,7 +183,7 @@ def fit_weights(
 
 
 def _non_negative(square: Array, product: Array) -> Array:
-    """The minimum of ½·w'Sw − p'w with w ≥ 0, coordinate by coordinate."""
+    """Return the minimum of ½·w'Sw − p'w with w ≥ 0, coordinate by coordinate."""
     found = np.zeros(len(product))
     diagonal = np.maximum(np.diag(square), 1e-12)
     for _ in range(2000):
@@ -198,7 +198,7 @@ def _non_negative(square: Array, product: Array) -> Array:
 
 
 def _centred(values: Array, weight: Array, group: Ints) -> Array:
-    """Each column without its mean in the group; what is unknown counts as average."""
+    """Return each column without its mean in the group; what is unknown counts as average."""
     out = np.zeros_like(values)
     for number in np.unique(group):
         rows = group == number

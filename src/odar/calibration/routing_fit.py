@@ -32,7 +32,7 @@ FINE_SHARES = tuple(round(0.05 * i, 2) for i in range(20))
 EXPERT_ITEMS = 50
 """Items of an expert before it gets thresholds of its own (SPEC 4.3)."""
 POOLED_ITEMS = 20
-"""Weight of all items in the gain of one expert, as so many of its own."""
+"""Weight of all items in the gain of one expert, in items of its own."""
 MIN_SLOPE = 0.1
 """The least by which the gain of Hard rises from the easiest question to the hardest."""
 REPEATS = 2
@@ -60,13 +60,13 @@ class Goal:
         return self.max_calls is not None or self.max_cost is not None
 
     def allows(self, calls: Array, cost: Array) -> bool:
-        """Whether these questions stay within the limits; an unknown cost is over any limit."""
+        """Return whether these questions stay within the limits; an unknown cost is over any limit."""
         if self.max_calls is not None and not calls.mean() <= self.max_calls:
             return False
         return self.max_cost is None or bool(cost.mean() <= self.max_cost)
 
     def merit(self, right: Array, price: Array) -> tuple[float, float]:
-        """What is maximised, and what breaks ties."""
+        """Return what is maximised, and what breaks ties."""
         if self.kind == "accuracy":
             return float(right.mean()), -float(price.mean())
         if self.kind == "cost":
@@ -90,7 +90,7 @@ class RoutingOption:
     """What each path gives for each item under that fusion rule."""
 
     def rows(self, index: Bools) -> RoutingOption:
-        """Some of the items."""
+        """Return some of the items."""
         return select(self, index)
 
     def under(self, paths: Ints) -> tuple[Array, Array]:
@@ -101,7 +101,7 @@ class RoutingOption:
 def fit_routing(
     variants: Sequence[RoutingOption], thresholds: Thresholds, today: Array, goal: Goal = BALANCED
 ) -> tuple[RoutingOption, Thresholds] | None:
-    """The variant and thresholds that serve the goal best among those that lose nothing against today.
+    """Return the variant and thresholds that serve the goal best among those that lose nothing against today.
 
     Of equals the first variant is taken, and the thresholds in use. None where every choice loses. Under limits, or
     for accuracy, `today` (right or wrong of each item in use) is no standard: it may cost more than they allow.
@@ -123,7 +123,7 @@ def fit_routing(
 def fit_by_gain(
     option: RoutingOption, common: Thresholds, experts: NDArray[np.str_] | None, goal: Goal
 ) -> tuple[Thresholds, dict[str, Thresholds]]:
-    """Thresholds for accuracy within a limit of calls, by expert where it has enough items (SPEC 4.3).
+    """Return thresholds for accuracy within a limit of calls, by expert where it has enough items (SPEC 4.3).
 
     On a few hundred items the best of many thresholds is mostly the luckiest one. So the gain of Medium and Hard
     over Simple is modelled first: by expert, drawn towards the mean of all, and rising with the difficulty. Every
@@ -187,7 +187,7 @@ def choose_within_limit(
 
 
 def _held_out_right(fit: Callable[[Bools], RoutingFit], size: int, experts: NDArray[np.str_] | None) -> Array:
-    """How often each item is right under a fit to other items."""
+    """Return how often each item is right under a fit to other items."""
     right = np.zeros(size)
     for repeat in range(REPEATS):
         fold = folds(size, repeat)
@@ -208,7 +208,7 @@ def standard_error(values: Array) -> float:
 
 
 def _groups(option: RoutingOption, experts: NDArray[np.str_] | None) -> dict[str, Bools]:
-    """The items of each expert that has enough of them; all others under the empty name."""
+    """Return the items of each expert that has enough of them; all others under the empty name."""
     names, counts = np.unique(experts if experts is not None else [], return_counts=True)
     groups = {str(n): np.array(experts) == n for n, c in zip(names, counts, strict=True) if c >= EXPERT_ITEMS}
     rest = np.ones(len(option.difficulty), dtype=bool)
@@ -234,7 +234,7 @@ def _gains(option: RoutingOption, groups: dict[str, Bools]) -> tuple[dict[str, A
 
 
 def _as_thresholds(path: Ints) -> Thresholds:
-    """The thresholds of a path that was chosen for each difficulty of the grid."""
+    """Return the thresholds of a path that was chosen for each difficulty of the grid."""
     edges = [*_GRID, 1.0]
     tau2 = edges[int(np.flatnonzero(path < HARD)[-1]) + 1] if (path < HARD).any() else 0.0
     tau1 = edges[int(np.flatnonzero(path == SIMPLE)[-1]) + 1] if (path == SIMPLE).any() else 0.0
@@ -242,7 +242,7 @@ def _as_thresholds(path: Ints) -> Thresholds:
 
 
 def holds(difference: Array) -> bool:
-    """Whether accuracy is not lost: not on these items, nor by half a point if they were unlucky by one σ.
+    """Return whether accuracy is not lost: not on these items, nor by half a point if they were unlucky by one σ.
 
     Among many cheap points some reach the accuracy of today by luck alone; on other items they would not.
     """
@@ -250,7 +250,7 @@ def holds(difference: Array) -> bool:
 
 
 def points(difficulty: Array, today: Thresholds, below: Sequence[float] = SHARES) -> Iterator[Thresholds]:
-    """What is tried: the thresholds in use, the paper's grid, and shares of the items."""
+    """Yield what is tried: the thresholds in use, the paper's grid, and shares of the items."""
     shares = [*(round(float(each), 3) for each in np.quantile(difficulty, below)), 1.0]
     yield today
     for tau1 in (*GRID_1, *shares):

@@ -74,7 +74,7 @@ from odar.types import Query, Role, Step
 
 SEED = 42
 FEWEST = 30
-"""Fewer items than this say nothing about thresholds."""
+"""Minimum number of items for fitting thresholds."""
 _SHARE = Finite(min=0, max=1)
 
 
@@ -340,7 +340,7 @@ def write_calibration(calibration: Calibration, out: str, *, quiet: bool) -> Non
 
 
 def _cut_off(odar: Odar, items: list[RecordedItem]) -> list[str]:
-    """Which agent has more than 20% of its recorded answers cut off, and how many tokens would do."""
+    """Return which agent has more than 20% of its recorded answers cut off, and how many tokens would do."""
     finishes = [(each.step.role, each.finish) for item in items for each in item.attempts]
     counts = {role: (sum(r is role for r, _ in finishes), finishes.count((role, "length"))) for role in Role}
     return cut_off_warnings(counts, {role: odar.settings.agent(role).max_tokens for role in Role})

@@ -67,7 +67,7 @@ def train_difficulty(data: str, settings: Settings, out: str, *, force: bool, as
 
 
 def _score(d: Array, target: Array, thresholds: tuple[float, float]) -> dict[str, Any]:
-    """How well an estimator predicts the difficulty of questions it was not trained on."""
+    """Return how well an estimator predicts the difficulty of questions it was not trained on."""
     return {
         "r": bootstrap(pearson, d, target, rng=np.random.default_rng(0)),
         "path_accuracy": float((np.digitize(d, thresholds) == np.digitize(target, thresholds)).mean()),

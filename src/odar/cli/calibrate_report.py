@@ -67,7 +67,7 @@ def _fit_facts(odar: Odar, fitted: Fitted) -> Iterator[tuple[str, str]]:
 
 
 def part_text(part: Part[Any], *, taken: bool) -> str:
-    """Whether a part was fitted, and by how much it was better."""
+    """Return whether a part was fitted, and by how much it was better."""
     if part.gain is None:
         return f"kept: {part.note}"
     if not part.better:
@@ -154,7 +154,7 @@ def _traffic_facts(settings: Settings, traffic: Traffic, fitted: TrafficFit) -> 
 
 
 def traffic_report(traffic: Traffic, fitted: TrafficFit) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the same as plain data."""
     return {
         "traces": traffic.traces,
         "with_feedback": traffic.marked,

@@ -61,7 +61,7 @@ def with_long_timeouts(settings: Settings) -> Settings:
 
 
 def copies(settings: Settings) -> int:
-    """How many copies of the local models run at once: one for each core, as far as the memory goes.
+    """Return how many copies of the local models run at once: one for each core, as far as the memory goes.
 
     Copies with one thread each do more than one copy with many threads, and give the same answers.
     """
@@ -72,7 +72,7 @@ def copies(settings: Settings) -> int:
 
 
 def open_copies(settings: Settings) -> Mapping[str, Provider]:
-    """The local providers, each as several copies."""
+    """Return the local providers, each as several copies."""
     from odar.providers.local import LocalProvider
     from odar.providers.pool import LeastBusyProvider
 
@@ -189,7 +189,7 @@ def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> 
 
 
 def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> int:
-    """The most important code: a provider that failed, then a limit, then the input."""
+    """Return the most important code: a provider that failed, then a limit, then the input."""
     codes = {
         next((code for kind, code in EXIT_CODES if issubclass(getattr(errors, name, Exception), kind)), 1)
         for name in {error["type"] for error in failed.values()}

@@ -88,7 +88,7 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
 
 
 def _places(settings: Settings) -> Iterator[Finding]:
-    """The files that odar stores, which remain after `pip uninstall odar`."""
+    """Yield the files that odar stores, which remain after `pip uninstall odar`."""
     url = database_url(settings.store)
     local = url.get_backend_name() == "sqlite"
     store = _size(Path(str(url.database))) if local else masked(url.render_as_string())
@@ -123,7 +123,7 @@ def _traffic(settings: Settings) -> Iterator[Finding]:
 
 
 def _local_models(settings: Settings) -> list[Finding]:
-    """Which weights are present, and whether disk and memory are large enough for those that the agents use."""
+    """Return which weights are present, and whether disk and memory suffice for those that the agents use."""
     found, models, missing = [], local_models(settings), 0
     for weights in catalogue().values():
         state, used = weights_status(weights).state, weights.name in models
@@ -191,7 +191,7 @@ async def _agents(settings: Settings) -> list[Finding]:
 
 
 def _energies(odar: Odar) -> Iterator[Finding]:
-    """Which served energies drift from the calibrated ones."""
+    """Yield which served energies drift from the calibrated ones."""
     rows = odar.alignment_report()
     if moved := [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]:
         text = f"served energies drift from the calibrated ones: {', '.join(moved)}"
@@ -201,7 +201,7 @@ def _energies(odar: Odar) -> Iterator[Finding]:
 
 
 def _certificate(odar: Odar) -> Iterator[Finding]:
-    """Whether the installed certificate holds, and whether thresholds can learn from feedback."""
+    """Yield whether the installed certificate holds, and whether thresholds can learn from feedback."""
     again = "odar calibrate --at-most-worse 0.05"
     if odar.certificate is not None:
         problems = odar.certificate_problems()

@@ -47,7 +47,7 @@ def print_document(document: Mapping[str, Any], facts: Iterable[tuple[str, str]]
 
 
 def text_of(part: Mapping[str, Any], name: str) -> str:
-    """A text of a document, or its length where the text is not stored."""
+    """Return a text of a document, or its length where the text is not stored."""
     return str(part[name]) if name in part else f"({part[f'{name}_characters']:,} characters, not kept)"
 
 
@@ -73,7 +73,7 @@ def _candidates(document: Mapping[str, Any]) -> Table:
 
 
 def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """How the path was chosen, which rule decided, and what it cost."""
+    """Yield how the path was chosen, which rule decided, and what it cost."""
     spend = document["spend"]
     if document["decision"] is None:
         yield "path", document["path"] or "none was chosen"
@@ -92,7 +92,7 @@ def document_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _decision_facts(decision: Decision, path: str) -> Iterator[tuple[str, str]]:
-    """How the path was chosen: difficulty, features, signals of the fast answer, target, expert and models."""
+    """Yield how the path was chosen: difficulty, features, fast-answer signals, target, expert and models."""
     yield "difficulty", describe_difficulty(decision.estimate)
     if shares := sorted(decision.estimate.contributions, key=lambda each: -abs(each[2]))[:_FEATURES]:
         yield "features", ", ".join(f"{name} {value:.3g} ({share:+.2f})" for name, value, share in shares)
@@ -120,7 +120,7 @@ def _decision_facts(decision: Decision, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _verdict_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Which rule decided, and the weight and free energy of each answer, the heaviest first."""
+    """Yield which rule decided, and the weight and free energy of each answer, the heaviest first."""
     verdict, groups = document["verdict"], document["groups"]
     yield "decided by", f"{verdict['scorer']}: {verdict['reason']}"
     if len(groups) < 2 or not verdict["weights"]:
@@ -135,7 +135,7 @@ def _verdict_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _of(values: Sequence[float | None], groups: Sequence[int], group: int) -> list[float]:
-    """The known values of one group's candidates."""
+    """Return the known values of one group's candidates."""
     return [value for value, each in zip(values, groups, strict=False) if each == group and value is not None]
 
 
@@ -147,7 +147,7 @@ def _tokens(usage: Mapping[str, Any]) -> str:
 
 
 def describe_difficulty(estimate: Estimate) -> str:
-    """The difficulty, which estimator gave it, and whether the question was parsed for it."""
+    """Return the difficulty, which estimator gave it, and whether the question was parsed for it."""
     shown = f"{estimate.exact_or_middle:.3f} by {estimate.estimator}"
     if estimate.interval is None:
         return shown

@@ -44,7 +44,7 @@ def _rate(context: click.Context, option: click.Parameter, text: str | None) -> 
 
 
 def _names(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
-    """The names in a comma-separated list."""
+    """Return the names in a comma-separated list."""
     names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
     if text is not None and not names:
         raise InputError(f"--{option.name} {text!r} names nothing; leave it out for all")

@@ -31,7 +31,7 @@ def local_models(settings: Settings, *names: str) -> list[str]:
 
 
 def uses_local_model(settings: Settings) -> bool:
-    """Whether one of the agents, or the surrogate, runs in this process."""
+    """Return whether one of the agents, or the surrogate, runs in this process."""
     return bool(local_models(settings))
 
 
@@ -79,7 +79,7 @@ def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
 
 
 def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
-    """The path of a model's verified weights; downloads them, with a progress bar on standard error."""
+    """Return the path of a model's verified weights; downloads them, with a progress bar on standard error."""
     if model.startswith(GGUF):
         return gguf_path(model)
     weights = find_weights(model)
@@ -172,7 +172,7 @@ def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
 
 
 def _models(name: str) -> list[str]:
-    """The models that a name of a model or a profile stands for."""
+    """Return the models that a name of a model or a profile stands for."""
     if name in catalogue():
         return [name]
     profiles = [profile for profile in PROFILES if profile != "custom"]

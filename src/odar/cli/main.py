@@ -75,11 +75,11 @@ class LazyGroup(click.Group):
         self._sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, by name."""
+        """Return every command, by name."""
         return list(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
+        """Return the command of this name."""
         if cmd_name not in self._places:
             return None
         module, _, attribute = self._places[cmd_name].partition(":")

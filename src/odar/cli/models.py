@@ -61,7 +61,7 @@ def _show_local(settings: Settings, *, as_json: bool) -> None:
 
 
 def _with_role(model: str, settings: Settings) -> str:
-    """The name, and the roles in which it is in use."""
+    """Return the name, and the roles in which it is in use."""
     agents = {"fast": settings.fast.model, "slow": settings.slow.model}
     roles = ", ".join(role for role, name in agents.items() if name == model)
     return f"{model} ({roles})" if roles else model

@@ -27,7 +27,7 @@ class UserPath(click.Path):
     """A file or folder that a user names, with `~` expanded."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path with ~ expanded."""
+        """Return the path with ~ expanded."""
         return super().convert(str(user_path(value)) if str(value).startswith("~") else value, param, ctx)
 
 
@@ -35,7 +35,7 @@ class Finite(click.FloatRange):
     """A finite number within bounds; click's own type accepts nan and inf."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number; nan and inf are refused."""
+        """Return the number; nan and inf are refused."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -115,5 +115,5 @@ def announce_profile(settings: Settings) -> None:
 
 
 def command_line() -> str:
-    """The command line, to be stored in a file; passwords in addresses are masked."""
+    """Return the command line, to be stored in a file; passwords in addresses are masked."""
     return shlex.join(["odar", *map(masked, sys.argv[1:])])

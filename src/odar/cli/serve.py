@@ -87,7 +87,7 @@ def command(settings: Settings) -> None:
 
 
 def _news(bound: socket.socket, access: AccessPolicy) -> Iterator[str]:
-    """Where it listens, and who can connect."""
+    """Yield where it listens, and who can connect."""
     address, number = bound.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     yield f"listening on http://{shown}:{number} (open it in a browser for the dashboard)"

@@ -64,7 +64,7 @@ def print_table(table: Table) -> None:
 
 
 def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
-    """A table with these columns; `right` names those aligned to the right, `options` are those of every column."""
+    """Return a table with these columns; `right` are aligned to the right, `options` apply to every column."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")

@@ -153,7 +153,7 @@ def export(wanted: Filter, out: str, settings: Settings) -> None:
 
 
 def parse_time(text: str, now: datetime | None = None) -> str:
-    """A time as ISO 8601; "36h" is 36 hours ago.
+    """Return a time as ISO 8601; "36h" is 36 hours ago.
 
     >>> parse_time("36h", datetime(2026, 11, 15, 12, tzinfo=UTC))
     '2026-11-14T00:00:00+00:00'

@@ -34,7 +34,7 @@ class Estimator(Protocol):
         ...
 
     def estimate(self, query: Query) -> Estimate:
-        """How hard the query looks."""
+        """Return how hard the query looks."""
         ...
 
 
@@ -42,11 +42,11 @@ class LazyEstimator(Estimator, Protocol):
     """An estimator that can give bounds for d first, and the exact value at a higher cost."""
 
     def unparsed(self, query: Query) -> Estimate:
-        """An estimate with an interval."""
+        """Return an estimate with an interval."""
         ...
 
     def parsed(self, query: Query, estimate: Estimate) -> Estimate:
-        """The same estimate with the exact value."""
+        """Return the same estimate with the exact value."""
         ...
 
 
@@ -63,7 +63,7 @@ ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
 
 
 def open_estimator(name: str, calibrated: Mapping[str, Any] | None = None, origin: str = "") -> Estimator:
-    """An estimator by its registered name, or the file that `odar calibrate --difficulty` wrote.
+    """Return an estimator by its registered name, or the file that `odar calibrate --difficulty` wrote.
 
     The learned one has the weights that the calibration `origin` found, where there are any.
     """
@@ -87,7 +87,7 @@ class ConstantEstimator:
         self.difficulty = difficulty
 
     def estimate(self, query: Query) -> Estimate:
-        """The constant."""
+        """Return the constant."""
         return Estimate(self.difficulty, self.name)
 
 
@@ -103,14 +103,14 @@ class LengthEstimator:
     name = "length"
 
     def estimate(self, query: Query) -> Estimate:
-        """The share of words in words + scale."""
+        """Return the share of words in words + scale."""
         words = lengths(query.text).words
         difficulty = words / (words + 40)
         return Estimate(difficulty, self.name, (("word_count", float(words), difficulty),))
 
 
 def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float] | None = None) -> Estimate:
-    """The difficulty of a query's last user turn, given the earlier ones.
+    """Return the difficulty of a query's last user turn, given the earlier ones.
 
     With `thresholds`, the dependency parse is made only where d could lie on either side of one of them.
     """
@@ -128,13 +128,13 @@ def estimate_turn(estimator: Estimator, query: Query, thresholds: Sequence[float
 
 
 def turns(query: Query) -> list[Query]:
-    """What has to be estimated: the query itself, then the earlier turns that it may lean on."""
+    """Return what has to be estimated: the query itself, then the earlier turns that it may lean on."""
     leans = query.earlier and inheritance(_words(query.text)) > 0
     return [query, *map(Query, query.earlier[-REACH:] if leans else ())]
 
 
 def combine_turns(query: Query, estimates: Sequence[Estimate]) -> Estimate:
-    """The query's estimate, raised by those of its earlier `turns` where it follows on from them."""
+    """Return the query's estimate, raised by those of its earlier `turns` where it follows on from them."""
     own, *earlier = estimates
     if not earlier:
         return own
@@ -156,16 +156,16 @@ def combine_turns(query: Query, estimates: Sequence[Estimate]) -> Estimate:
 
 
 def sticky(own: float, weight: float, earlier: Sequence[float]) -> float:
-    """The difficulty of a turn that follows on others, the oldest first."""
+    """Return the difficulty of a turn that follows on others, the oldest first."""
     inherited = [DECAY**k * d for k, d in enumerate(reversed(earlier), start=1)]
     return max(own, weight * max(inherited, default=0.0))
 
 
 def inheritance(words: int) -> float:
-    """How much a turn of so many words leans on what came before it."""
+    """Return how much a turn of so many words leans on what came before it."""
     return min(1.0, max(0.0, (LONG_WORDS - words) / (LONG_WORDS - SHORT_WORDS)))
 
 
 def _words(text: str) -> int:
-    """Words of a text, as far as `inheritance` can tell the difference."""
+    """Return words of a text, as far as `inheritance` can tell the difference."""
     return len(text[:READ_LIMIT].split(None, LONG_WORDS))

@@ -56,7 +56,7 @@ class LinearDomainClassifier:
         return cast("NDArray[np.float64]", odds / np.add.reduce(odds))
 
     def classify(self, query: Query) -> str:
-        """The likeliest domain."""
+        """Return the likeliest domain."""
         return DOMAINS[int(self.probabilities(query).argmax())]
 
     @classmethod
@@ -102,5 +102,5 @@ _HASHES = WordTable(_crc)
 
 @cache
 def default_classifier() -> LinearDomainClassifier:
-    """The shipped classifier, read once."""
+    """Return the shipped classifier, read once."""
     return LinearDomainClassifier.load()

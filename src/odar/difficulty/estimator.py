@@ -174,7 +174,7 @@ class LearnedEstimator:
         return self._mapped(self.scaling_(np.asarray(x, float)) @ self.weights_ + self.bias_)
 
     def crossing(self, x: ArrayLike, thresholds: Sequence[float]) -> NDArray[np.bool_]:
-        """Which rows of features would be parsed, because the bounds of d have a threshold between them."""
+        """Return which rows of features would be parsed, because the bounds of d have a threshold between them."""
         features = np.array(x, float)
         features[:, PARSED] = self._unit().middle
         logit = self.scaling_(features) @ self.weights_ + self.bias_
@@ -187,7 +187,7 @@ class LearnedEstimator:
         return self.parsed(query, self.unparsed(query))
 
     def unparsed(self, query: Query) -> Estimate:
-        """An interval for d from the 21 features that need no parse and the bounds of the other three."""
+        """Return an interval for d from the 21 features that need no parse and the bounds of the other three."""
         unit, x = self._unit(), self.unparsed_features(query)
         for place, value in zip(PARSED, unit.middle, strict=True):
             x[place] = value
@@ -201,7 +201,7 @@ class LearnedEstimator:
         )
 
     def parsed(self, query: Query, estimate: Estimate) -> Estimate:
-        """The estimate of `unparsed` after the parse: with the exact d and the shares of all 24 features."""
+        """Return the estimate of `unparsed` after the parse: with the exact d and the shares of all 24 features."""
         known = [value for _, value, _ in estimate.contributions]
         x = self.parsed_features(query, known)
         shares = self._shares(x)
@@ -232,7 +232,7 @@ class LearnedEstimator:
         ]
 
     def _unit(self) -> _Linear:
-        """The weights as plain numbers, made once."""
+        """Return the weights as plain numbers, made once."""
         if self._linear is None:
             scaling = self.scaling_
             columns = (_IS_COUNT, scaling.low, scaling.high, scaling.mean, scaling.scale, self.weights_)
@@ -339,7 +339,7 @@ def _logarithmic(x: Array) -> Array:
 
 
 def _knots(raw: Any, name: str) -> Knots:
-    """A map as a file holds it; one that is not strictly increasing from 0 to 1 is refused."""
+    """Return a map as a file holds it; one that is not strictly increasing from 0 to 1 is refused."""
     knots = tuple((float(x), float(y)) for x, y in raw)
     rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(knots))
     if len(knots) < 2 or not rising or (*knots[0], *knots[-1]) != (0.0, 0.0, 1.0, 1.0):
@@ -359,12 +359,12 @@ def _vector(values: Mapping[str, float], where: str) -> Array:
 
 @cache
 def shipped_estimator() -> LearnedEstimator:
-    """The estimator that comes with ODAR; loaded once."""
+    """Return the estimator that comes with ODAR; loaded once."""
     return LearnedEstimator.load()
 
 
 def calibrated_estimator(document: Mapping[str, Any], origin: str) -> LearnedEstimator:
-    """The estimator that a calibration holds; traces tell it from the shipped one by its name."""
+    """Return the estimator that a calibration holds; traces tell it from the shipped one by its name."""
     model = LearnedEstimator.from_document(document, f"the estimator of {origin}")
     model.name = "calibrated/1"
     return model

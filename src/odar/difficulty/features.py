@@ -111,7 +111,7 @@ _COMMON_RANK = 200
 
 
 def word_rarity(word: str) -> float:
-    """How rare a word is, from 0.05 ("the") to 1: by the rank of its cl100k_base token, which falls with frequency.
+    """Return how rare a word is, from 0.05 ("the") to 1, by the rank of its cl100k_base token.
 
     A word of several tokens is rare. It approximates the inverse document frequency in a large corpus.
 
@@ -164,7 +164,7 @@ def has_math_symbol(text: str) -> float:
 
 
 def _syllables(word: str) -> int:
-    """How many syllables, 0 for no word."""
+    """Return how many syllables, 0 for no word."""
     if not _has_letter(word):
         return 0
     # hyphenation patterns need no more than the beginning: a 100 kB "word" is not one
@@ -265,13 +265,13 @@ def vocabularies() -> dict[str, dict[str, float]]:
 
 @cache
 def field_terms() -> frozenset[str]:
-    """The terms of all vocabularies."""
+    """Return the terms of all vocabularies."""
     return frozenset().union(*vocabularies().values())
 
 
 @cache
 def markers() -> tuple[str, ...]:
-    """The 47 difficulty markers H."""
+    """Return the 47 difficulty markers H."""
     return tuple(line for line in _data("markers.txt").splitlines() if line and not line.startswith("#"))
 
 
@@ -296,7 +296,7 @@ def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
 
 
 def unparsed_features(query: Query) -> list[float]:
-    """The 21 features that need no parse, in their places; NaN in the other three."""
+    """Return the 21 features that need no parse, in their places; NaN in the other three."""
     text = clean(query.text[:READ_LIMIT])
     unknown = math.nan
     structural = [unknown, unknown, text.count("?"), bool(query.images), unknown, logical_connectives(text)]
@@ -304,7 +304,7 @@ def unparsed_features(query: Query) -> list[float]:
 
 
 def parsed_features(query: Query, features: list[float]) -> list[float]:
-    """The features of `unparsed_features` with f9, f10 and f13 filled in."""
+    """Return the features of `unparsed_features` with f9, f10 and f13 filled in."""
     complete = features.copy()
     for place, value in zip(PARSED, analyse(mask_latex(clean(query.text[:READ_LIMIT]))), strict=True):
         complete[place] = value

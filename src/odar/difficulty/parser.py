@@ -82,7 +82,7 @@ class _Maxout:
         self._share = np.float32(1 / self.width)
 
     def activate(self, y: Vectors) -> Vectors:
-        """What follows W·x + b, which is overwritten."""
+        """Return what follows W·x + b, which is overwritten."""
         best = y[:, : self.width]
         for start in range(self.width, y.shape[1], self.width):
             best = np.maximum(best, y[:, start : start + self.width])
@@ -105,7 +105,7 @@ class _Convolution(_Maxout):
         self._size = self.weights.shape[1]
 
     def products(self, x: Vectors, multiply: Callable[[Vectors, Vectors], Vectors] = product) -> Vectors:
-        """What each row adds to the row after it, to itself and to the row before it."""
+        """Return what each row adds to the row after it, to itself and to the row before it."""
         y = multiply(x, self._places)
         y[:, self._size : 2 * self._size] += self.bias
         return y
@@ -142,7 +142,7 @@ class TokenVectors:
         self._edge, self.row_bytes = zero * (1 + len(self._later)), len(zero)
 
     def embed(self, attributes: NDArray[np.uint64]) -> bytes:
-        """The rows of so many word forms, given norm, prefix, suffix and shape of each: `row_bytes` a row."""
+        """Return a row of `row_bytes` for each word form, given its norm, prefix, suffix and shape."""
         hashes = np.array([table_rows(*column) for column in zip(attributes.T.copy(), self._seeds, strict=True)])
         hashes %= self._sizes
         hashes += self._above
@@ -162,7 +162,7 @@ class TokenVectors:
         return x
 
     def _rows(self, embedded: Vectors) -> Vectors:
-        """Each form's embedding, and what it gives to its neighbours and itself in the first convolution.
+        """Return each form's embedding, and what it gives to its neighbours and itself in the first convolution.
 
         One by one, because BLAS's last digit depends on where in a matrix a row stands: a form has one row, always.
         """
@@ -185,14 +185,14 @@ class ChunkTable:
         self._lock = Lock()
 
     def __call__(self, text: str) -> TextRows:
-        """The rows of all tokens."""
+        """Return the rows of all tokens."""
         chunks = cut(text)
         found = list(map(self._known.get, chunks))
         rows = self._learn(chunks, found) if None in found else cast("list[bytes]", found)
         return TextRows(rows, self._line_starts(chunks, rows) if "\n" in text else [])
 
     def _learn(self, chunks: Sequence[str], found: Sequence[bytes | None]) -> list[bytes]:
-        """The rows of these chunks, some of which are known; new ones are kept."""
+        """Return the rows of these chunks, some of which are known; new ones are kept."""
         new = list(dict.fromkeys(chunk for chunk, rows in zip(chunks, found, strict=True) if rows is None))
         learned = dict(zip(new, self._embed(new), strict=True))
         with self._lock:
@@ -209,13 +209,13 @@ class ChunkTable:
         return (rows[start:end] for start, end in pairwise(ends))
 
     def _line_starts(self, chunks: Sequence[str], rows: Sequence[bytes]) -> list[int]:
-        """A line break is a token, or part of one; the token after it begins a line."""
+        """Return the indices of tokens that begin a line: those after a chunk with a line break."""
         tokens = accumulate(len(row) // self._vectors.row_bytes for row in rows)
         return [end for chunk, end in zip(chunks, tokens, strict=True) if "\n" in chunk]
 
 
 def cut(text: str) -> list[str]:
-    """Words and runs of white space; one blank after a word belongs to it."""
+    """Return words and runs of white space; one blank after a word belongs to it."""
     words = text.split()
     if " ".join(words) == text:  # true of most questions, and five times as fast
         return words
@@ -261,7 +261,7 @@ class GreedyParser:
         self._absent = self._integers(absent[np.newaxis])
 
     def __call__(self, vectors: Vectors, starts: Iterable[int] = ()) -> Parse:
-        """The parse of one text; `starts` are tokens known to begin a sentence."""
+        """Return the parse of one text; `starts` are tokens known to begin a sentence."""
         scores = product(vectors, self._weights)
         scores += self._shift
         rows = self._integers(scores)

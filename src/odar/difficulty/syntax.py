@@ -78,14 +78,14 @@ class Parser:
         self._decode = GreedyParser(arrays)
 
     def __call__(self, text: str) -> Parse:
-        """The trees of a text. A line break ends a sentence, which a treebank of running text cannot teach."""
+        """Return the trees of a text. A line break ends a sentence, which the parser was not trained on."""
         rows, line_starts = self.chunks(text)
         return self._decode(self.vectors(rows), line_starts)
 
 
 @cache
 def shipped_parser() -> Parser:
-    """The parser that comes with ODAR; loaded once."""
+    """Return the parser that comes with ODAR; loaded once."""
     data = resources.files("odar.difficulty").joinpath("data")
     remedy = "make it again with scripts/train_parser.py"
     rules = json.loads(data.joinpath("tokenizer.json").read_text("utf-8"))

@@ -81,19 +81,19 @@ def mask_latex(text: str) -> str:
 
 
 def has_latex(text: str) -> bool:
-    """Whether a LaTeX block or command is in the text."""
+    """Return whether a LaTeX block or command is in the text."""
     if "$" not in text and "\\" not in text:
         return False
     return _LATEX_COMMAND.search(text) is not None or any(True for _ in _latex_blocks(text))
 
 
 def terms(text: str) -> list[str]:
-    """The lower-cased word terms that vocabularies and the domain classifier work on."""
+    """Return the lower-cased word terms that vocabularies and the domain classifier work on."""
     return _TERM.findall(text.lower())
 
 
 def _latex_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Where blocks begin and end. In linear time: a pattern would read on from every opener that nothing closes."""
+    """Yield where blocks begin and end, in linear time; a regular expression would be quadratic."""
     closers: dict[str, int] = {}
     position = 0
     while opener := _OPENER.search(text, position):
@@ -104,7 +104,7 @@ def _latex_blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _block_end(text: str, opener: re.Match[str], closers: dict[str, int]) -> int:
-    """Where the block that is opened here ends, or 0; `closers` remembers where each closer is next."""
+    """Return where the block that is opened here ends, or 0; `closers` remembers where each closer is next."""
     mark, name = opener[0], opener[1]
     if mark == "$":
         inline = _INLINE.match(text, opener.start())

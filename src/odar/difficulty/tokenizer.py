@@ -52,12 +52,12 @@ class Tokenizer:
         self._longest = max(map(len, self._sequences), default=0)
 
     def __call__(self, chunk: str) -> list[Word]:
-        """The tokens of one chunk."""
+        """Return the tokens of one chunk."""
         found = self._exceptions.get(chunk)
         return self._merge(self._split(chunk, self._exceptions) if found is None else found)
 
     def attributes(self, word: Word) -> tuple[int, int, int, int]:
-        """The ids of norm, prefix, suffix and shape."""
+        """Return the ids of norm, prefix, suffix and shape."""
         text = word.text
         return self._id(word.norm), self._id(text[0]), self._id(text[-3:]), self._id(word_shape(text))
 

@@ -132,7 +132,7 @@ class Attacked:
 
 
 def attacked(benchmark: Benchmark, attack: str) -> Attacked:
-    """A benchmark under an attack."""
+    """Return a benchmark under an attack."""
     if attack not in ATTACKS:
         raise UnknownName("attack", attack, ATTACKS)
     name, about = f"{benchmark.name}+{attack}", benchmark.about

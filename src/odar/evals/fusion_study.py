@@ -21,7 +21,7 @@ from odar.recording.schema import RIGHT
 from odar.types import Candidate, Step
 
 FEWEST = 30
-"""Questions; of fewer, a fold says nothing."""
+"""Minimum number of questions for cross-validation."""
 
 Source = tuple[str, Step]
 
@@ -92,7 +92,7 @@ def apply_rules(
 
 
 def oracle(questions: Sequence[FusionItem]) -> float:
-    """The share of questions with a right candidate: no rule can do better."""
+    """Return the share of questions with a right candidate: no rule can do better."""
     return float(np.mean([any(q.correct) for q in questions]))
 
 

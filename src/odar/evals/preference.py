@@ -1,7 +1,7 @@
 """Pairwise preference by an LLM judge: which of two answers to a recorded question is better, and how sure that is.
 
 Every pair is shown in both orders. A judge that prefers the first place says 1 twice, so that its preference comes
-out as a tie; how often that happens is its position bias, which is reported beside the result.
+out as a tie; how often that happens is its position bias, which is reported with the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from odar.agents.prompts import load_prompt
-from odar.agents.scoring import listed, named_place
+from odar.agents.scoring import named_index, numbered
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.conversation import Options
 from odar.engine import Odar
@@ -86,7 +86,7 @@ async def judge_pairs(
     async def verdict(question: str, shown: tuple[str, str]) -> int | None:
         nonlocal calls
         prompt = load_prompt("judge")
-        draft = listed(shown) + (f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else "")
+        draft = numbered(shown) + (f"\n\nJudge by this rubric:\n{rubric.strip()}" if rubric else "")
         messages = prompt.messages(Query(question), "", draft)
         async with gate:
             query = Query.of(messages, Options(temperature=0.0, max_tokens=_MAX_TOKENS))
@@ -97,7 +97,7 @@ async def judge_pairs(
         costs.append(spend.cost_usd)
         on_progress()
         try:
-            return named_place(found[0].text, 2) if found else None
+            return named_index(found[0].text, 2) if found else None
         except ProviderError:
             return None
 

@@ -136,7 +136,7 @@ def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.rand
 
 
 def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
-    """The score of a router that knows the outcomes: strong first where it helps, last where it harms."""
+    """Return the score of a router that knows the outcomes: strong first where it helps, last where it harms."""
     return cast(Array, np.asarray(strong, float) - np.asarray(weak, float))
 
 

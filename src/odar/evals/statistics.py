@@ -57,7 +57,7 @@ class Difference:
 
 
 def fold_interval(values: ArrayLike, folds: ArrayLike) -> Interval:
-    """The mean over folds with its t-based interval; no interval from a single fold.
+    """Return the mean over folds with its t-based interval; no interval from a single fold.
 
     >>> fold_interval([1, 0, 1, 1], [0, 0, 1, 1]).value
     0.75
@@ -223,7 +223,7 @@ def standings(arrays: PanelArrays, outcomes: Sequence[PolicyOutcome], reference:
 def paired(
     first: Array, second: Array, items: Sequence[Hashable], strata: Sequence[Hashable], seed: int = 0
 ) -> Difference:
-    """The difference of two policies; an item that was asked under several seeds counts once, with its mean."""
+    """Return the difference of two policies; an item with several seeds counts once, with its mean."""
     (a, places), (b, _) = by_item(first, items), by_item(second, items)
     return difference(a, b, [strata[i] for i in places], seed)
 
@@ -245,5 +245,5 @@ def label_free(arrays: PanelArrays) -> list[Hashable]:
 
 
 def known_mean(values: Array) -> float | None:
-    """The mean, or None where a part of it is unknown."""
+    """Return the mean, or None where a part of it is unknown."""
     return None if np.isnan(values).any() else float(values.mean())

@@ -51,7 +51,7 @@ class AccessPolicy:
         return self._required
 
     def identify(self, scope: Scope) -> Key | None:
-        """The key of a request, or None where no key is required and the request is from this machine.
+        """Return the key of a request, or None where no key is required and the request is from this machine.
 
         Raises:
             ApiError: 401 without a valid key, 403 where the request is not from this machine.
@@ -98,7 +98,7 @@ class AccessPolicy:
         return key
 
     def _is_scraper(self, scope: Scope) -> bool:
-        """Whether the peer itself, not a client behind a proxy, is in an allowed network."""
+        """Return whether the peer itself, not a client behind a proxy, is in an allowed network."""
         address = _address(_peer(scope))
         if address is None or any(_is_proxy_header(name) for name, _ in scope["headers"]):
             return False
@@ -123,7 +123,7 @@ def check_binding(keys: KeyCache, settings: GatewaySettings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only.
+    """Return whether an address can be reached from this machine only.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.com", "")]
     [True, True, True, False, False, False]
@@ -135,7 +135,7 @@ def is_loopback(host: str) -> bool:
 
 
 def not_local(scope: Scope) -> str | None:
-    """Why a request is not from a program on this machine; None if it is.
+    """Return why a request is not from a program on this machine; None if it is.
 
     The peer's address, `Host` and `Origin` must be this machine's: a web page that a browser here shows has another
     origin, or another host after DNS rebinding. A request that a proxy forwarded comes from somewhere else.

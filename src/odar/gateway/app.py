@@ -48,12 +48,12 @@ def create_app(
     announce: Callable[[str], None] | None = None,
     **engine_options: Any,
 ) -> Starlette:
-    """The gateway as an ASGI application.
+    """Return the gateway as an ASGI application.
 
     Args:
         settings: from `load_settings`.
         store: keys and traces; without one, requests from this machine only, and nothing is kept.
-        logs: where each question gets a line; without one, nowhere.
+        logs: receives a line for each question; None writes none.
         announce: receives lines about the start: which models answer, and when all is ready; without one, no
             server is asked before the first question.
         engine_options: for `Odar`, such as ready-made providers.
@@ -65,7 +65,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        warming = asyncio.create_task(_start(service, announce))  # beside serving: /healthz answers at once
+        warming = asyncio.create_task(
+            _start(service, announce)
+        )  # concurrent with serving: /healthz answers at once
         yield
         warming.cancel()
         await service.close()
@@ -117,7 +119,7 @@ class _PlainRoutes:
         self._started = int(time.time())
 
     async def models(self, request: Request) -> Response:
-        """Every model that this key can use and whose server answers, in a shape that both SDKs read."""
+        """Return every model that this key can use and whose server answers, in a shape that both SDKs read."""
         key = self._service.access.identify(request.scope)
         listed = [self._model(name, owner) for name, owner in await self._service.models(key)]
         ids = [entry["id"] for entry in listed] or [None]
@@ -132,7 +134,7 @@ class _PlainRoutes:
         return json_response(self._model(name, self._service.settings.card(named).provider if named else "odar"))
 
     async def feedback(self, request: Request) -> Response:
-        """An answer marked right or wrong, by the key that asked or an admin's."""
+        """Return an answer marked right or wrong, by the key that asked or an admin's."""
         key = self._service.access.identify(request.scope)
         gateway = self._service.settings.gateway
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES, gateway.body_timeout_s)
@@ -142,7 +144,7 @@ class _PlainRoutes:
         return json_response({"trace_id": mark.trace_id, "recorded": True})
 
     async def healthz(self, request: Request) -> Response:
-        """The process is alive."""
+        """Return 200 while the process is alive."""
         return json_response({"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
@@ -169,7 +171,7 @@ class _PlainRoutes:
 
 
 def _read_countable(body: Any) -> ChatRequest:
-    """A message whose tokens are counted; it needs no `max_tokens`."""
+    """Read a request to count tokens, which needs no `max_tokens`."""
     return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
 
 
@@ -208,7 +210,7 @@ class _Gateway(Starlette):
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
-    """An error in the shape that the client's SDK reads: Anthropic's sends its version with every request."""
+    """Return an error in the shape of the client's SDK; Anthropic's sends its version with every request."""
     if isinstance(error, HTTPException):  # Starlette's own 404 and 405
         what = f"{request.method} {request.url.path}"
         message = f"there is no {what}" if error.status_code == 404 else f"{what}: {error.detail}"

@@ -153,7 +153,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def write_chat(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
-    """A whole chat completion."""
+    """Return a whole chat completion."""
     options = ask.query.options
     return {
         "id": f"chatcmpl-{answer.trace.id}",
@@ -167,7 +167,7 @@ def write_chat(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """Tokens and cost in US dollars of all calls; null if a provider did not report them."""
+    """Return tokens and cost in US dollars of all calls; null if a provider did not report them."""
     usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
@@ -204,7 +204,7 @@ class ChatStream:
         return b""
 
     def piece(self, piece: Delta, index: int = 0) -> bytes:
-        """A piece of the answer, as it is generated."""
+        """Return a piece of the answer, as it is generated."""
         said: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
         delta = {name: value for name, value in (said.get("delta") or {}).items() if name not in SAID and value}
         if piece.thinking and not said:
@@ -226,7 +226,7 @@ class ChatStream:
         return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(said, self._ask.query.options))
 
     def end(self, answer: Answer) -> bytes:
-        """The rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
+        """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
         out = b""
         options, sent = self._ask.query.options, self._started
         chosen = choices(answer, options.n)
@@ -244,7 +244,7 @@ class ChatStream:
         return out + DONE
 
     def error(self, refusal: ApiError) -> bytes:
-        """What went wrong after the stream had begun; without [DONE]."""
+        """Return what went wrong after the stream had begun; without [DONE]."""
         return b"data: " + dump_json(openai_body(refusal)) + b"\n\n"
 
     def _open(self, index: int) -> bytes:
@@ -281,7 +281,7 @@ def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -
 
 
 def _entries(candidate: Candidate, options: Options) -> list[Any] | None:
-    """The log-probabilities of a candidate if they were requested and its provider returned them."""
+    """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
     if options.top_logprobs is None:
         return None
     if (said := wire_value(candidate.wire, PROTOCOL)) is not None:

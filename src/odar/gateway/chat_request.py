@@ -143,7 +143,7 @@ class ChatRequest:
 
     @classmethod
     def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
-        """The request in a body."""
+        """Return the request in a body."""
         return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
 
 
@@ -167,7 +167,7 @@ def with_headers(ask: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> Ch
 
 
 def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The fields of a body that its definition does not have; null counts as left out."""
+    """Return the fields of a body that its definition does not have; null counts as left out."""
     return {name: value for name, value in body.items() if name not in known and value is not None}
 
 
@@ -181,7 +181,7 @@ def to_content(value: Any, where: str) -> Content:
 def read_content(
     content: Content | None, where: str, skip: Collection[str] = ()
 ) -> tuple[str, tuple[Image, ...], tuple[str, ...]]:
-    """The text and the images of a message in any protocol, and the types of parts that are neither."""
+    """Return the text and the images of a message in any protocol, and the types of parts that are neither."""
     if content is None or isinstance(content, str):
         return content or "", (), ()
     texts: list[str] = []
@@ -214,7 +214,7 @@ def _image(part: Part, where: str) -> Image:
 
 
 def read_image(address: str | None, where: str) -> Image:
-    """An image by its address: http(s), or data: with the bytes in it."""
+    """Return an image by its address: http(s), or data: with the bytes in it."""
     url: str = needed(address, where)
     if url.startswith(("http://", "https://")):
         return Image("image/*", url=url)
@@ -248,7 +248,7 @@ def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | N
 
 
 def read_format(form: AnswerFormat, where: str, wire: Wire | None = None) -> Format | None:
-    """A response format, refused where its schema is wrong; None for text."""
+    """Return a response format, refused where its schema is wrong; None for text."""
     kind = needed(form.type, f"{where}.type")
     if kind != "json_schema":
         return Format(wire=wire) if kind == "json_object" else None
@@ -277,7 +277,7 @@ def check_addresses(query: Query, allowed: str) -> None:
 
 
 def is_public(url: str) -> bool:
-    """Whether an address names a host on the public internet, as far as its text can tell.
+    """Return whether an address names a host on the public internet, as far as its text can tell.
 
     >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
     [True, False, False, False]
@@ -300,7 +300,7 @@ def is_public(url: str) -> bool:
 
 
 def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is, in any of the spellings that resolvers take: 127.1, 0x7f000001, 2130706433."""
+    """Return the IP address of a host in any spelling that resolvers accept: 127.1, 0x7f000001, 2130706433."""
     try:
         number = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -320,7 +320,7 @@ def _addresses(query: Query) -> Iterator[str]:
 
 
 def _inside(message: Message) -> Iterator[str]:
-    """Whatever looks like an address in content that is passed on as it stands: videos, files, documents."""
+    """Return everything that looks like a URL in content that is forwarded unchanged: videos, files, documents."""
     waiting: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
     while waiting:
         each = waiting.pop()

@@ -63,7 +63,7 @@ _PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 def dashboard_routes(service: Service) -> list[Route]:
-    """The routes to add to the gateway's."""
+    """Return the routes to add to the gateway's."""
     data = _Data(service)
     return [
         Route("/", _file, name=INDEX),
@@ -88,7 +88,7 @@ class File(NamedTuple):
 
 @cache
 def files() -> dict[str, File]:
-    """Every file by name. A name that is not a key here is not served: no path is ever made from a request.
+    """Return every file by name. A name that is not a key here is not served: no path is ever made from a request.
 
     >>> files()["index.html"].media_type
     'text/html; charset=utf-8'
@@ -103,7 +103,7 @@ def files() -> dict[str, File]:
 
 
 async def _file(request: Request) -> Response:
-    """A file of the dashboard; 304 if the browser has it already."""
+    """Return a file of the dashboard; 304 if the browser has it already."""
     name = request.path_params.get("name", INDEX)
     file = files().get(name)
     if file is None:
@@ -121,7 +121,7 @@ class _Data:
         self._service = service
 
     async def session(self, request: Request) -> Response:
-        """The key of the request, and the settings of this server."""
+        """Return the key of the request, and the settings of this server."""
         key, settings = self._service.access.identify(request.scope), self._service.settings
         return _private(
             {
@@ -155,7 +155,7 @@ class _Data:
         )
 
     async def page(self, request: Request) -> Response:
-        """A list of traces, newest first, and the cursor of the next."""
+        """Return a list of traces, newest first, and the cursor of the next."""
         traces, wanted, query = self._scope(request)
         page = await _read(traces.page(wanted, query.cursor(), query.limit))
         return _private({"traces": page.traces, "next": None if page.next is None else str(page.next)})
@@ -170,7 +170,7 @@ class _Data:
         return _private(found)
 
     async def export(self, request: Request) -> Response:
-        """Every trace that matches, as JSONL, read while it is sent."""
+        """Return every trace that matches, as JSONL, read while it is sent."""
         traces, wanted, _ = self._scope(request)
         lines = (dump_json(trace) + b"\n" for trace in traces.export(wanted))
         first = await _read(asyncio.to_thread(next, lines, b""))  # an error is reported before the response starts
@@ -178,12 +178,12 @@ class _Data:
         return StreamingResponse(chain([first], lines), headers=headers, media_type="application/jsonl")
 
     async def models(self, request: Request) -> Response:
-        """Every configured model."""
+        """Return every configured model."""
         self._service.access.identify(request.scope)
         return _private(await asyncio.to_thread(report_models, self._service))  # it may wait for a file's lock
 
     def _scope(self, request: Request) -> tuple[Store, Filter, TraceQuery]:
-        """The store, a filter of the traces that may be read, and the other parameters."""
+        """Return the store, a filter of the traces that may be read, and the other parameters."""
         key = self._service.access.identify(request.scope)
         if self._service.store is None:
             raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
@@ -208,7 +208,7 @@ def _unknown(trace_id: str) -> ApiError:
 
 
 def _private(value: Any) -> Response:
-    """A JSON response that must not be cached."""
+    """Return a JSON response that must not be cached."""
     return json_response(value, headers=_PRIVATE)
 
 
@@ -246,12 +246,12 @@ class TraceQuery(Struct):
         return convert({name: value for name, value in params.items() if value}, cls, strict=False)
 
     def filter(self, key_id: str | None = None) -> Filter:
-        """Which traces; `key_id` limits them to those of one key."""
+        """Return the filter for traces; `key_id` limits it to those of one key."""
         wanted = Filter(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Filter)})
         return wanted if key_id is None else dataclasses.replace(wanted, key=key_id)
 
     def cursor(self) -> Cursor | None:
-        """Where the page begins."""
+        """Return where the page begins."""
         try:
             return None if self.after is None else Cursor.parse(self.after)
         except InputError as error:
@@ -264,7 +264,7 @@ _CARD_FIELDS = (
 
 
 def report_models(service: Service) -> dict[str, Any]:
-    """Every model of the catalogue and every one an agent uses, agents' models first."""
+    """Return every model of the catalogue and every one an agent uses, agents' models first."""
     settings = service.settings
     agents: dict[str, list[dict[str, Any]]] = {}
     for role in Role:
@@ -326,7 +326,7 @@ def read_question(body: Any) -> ChatRequest:
 
 
 def write_document(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
-    """The trace in the form of a stored one with its texts, for the page that shows stored traces."""
+    """Return the trace in the form of a stored one with its texts, for the page that shows stored traces."""
     return {"id": answer.trace.id, "document": to_document(Record(ask.query, answer), content=True)}
 
 

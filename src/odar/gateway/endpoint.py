@@ -88,12 +88,12 @@ class Endpoint:
 
     @property
     def observer(self) -> Observer | None:
-        """Whoever watches the engine sees requests too."""
+        """The engine's observer, which also receives requests."""
         return self._service.odar.observer
 
     @observed("request", outermost=True)
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, whatever it is."""
+        """Answer one request."""
         trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
         # the server gives each request a context of its own
@@ -152,11 +152,11 @@ class Endpoint:
         return options
 
     async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
-        """The request in a body; a large one is read in a thread, and others are answered meanwhile."""
+        """Return the request in a body; a large one is read in a thread, and others are answered meanwhile."""
         return self._read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(self._read, body)
 
     def _read(self, body: bytes) -> ChatRequest:
-        """The request in a body; refused where it is not one, or holds too much."""
+        """Return the request in a body; refused where it is not one, or holds too much."""
         check_values(body)
         return self._checked(read_json(body))
 
@@ -282,7 +282,7 @@ class StoredResponses(Endpoint):
         return dataclasses.replace(ask, echo={**ask.echo, "previous_response_id": previous})
 
     async def _before(self, previous: Any, state: RequestState, size: int) -> list[Any]:
-        """The conversation up to a response of the same key; whether another key has it cannot be told."""
+        """Return the conversation up to a response of the same key; whether another key has it cannot be told."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
         text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id or "")

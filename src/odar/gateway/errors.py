@@ -41,7 +41,7 @@ from odar.gateway.logs import CURRENT
 
 LOG = logging.getLogger("odar.gateway")
 INTERNAL = "internal_error"
-"""The code of what nobody foresaw."""
+"""The error code of an unexpected exception."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -89,12 +89,12 @@ CUT_OFF = ApiError(503, "the gateway shut down before the answer was whole", "sh
 
 
 def bad_field(param: str, message: str) -> ApiError:
-    """A 400 that names the field."""
+    """Return a 400 that names the field."""
     return ApiError(400, one_line(f"{param}: {message}"), "invalid_value", param)
 
 
 def api_error_of(error: BaseException) -> ApiError:
-    """What a client is told about an error; anything unforeseen is a 500 that gives nothing away."""
+    """Return what a client is told about an error; anything unforeseen is a 500 that gives nothing away."""
     match error:
         case ApiError():
             return error
@@ -114,7 +114,7 @@ def api_error_of(error: BaseException) -> ApiError:
 
 
 def operator_fault(error: OdarError) -> ApiError:
-    """A fault that only the operator can mend: the client gets a reference, the log has the text."""
+    """Return a fault that only the operator can mend: the client gets a reference, the log has the text."""
     reference = (CURRENT.get() or {}).get("trace_id") or uuid.uuid4().hex
     LOG.error("reference %s: %s: %s", reference, type(error).__name__, one_line(error))
     message = f"the gateway is not able to answer this; tell its operator the reference {reference}"
@@ -122,13 +122,13 @@ def operator_fault(error: OdarError) -> ApiError:
 
 
 def openai_body(refusal: ApiError) -> dict[str, Any]:
-    """An error in OpenAI's shape; an upstream's own fields stay as they were."""
+    """Return an error in OpenAI's shape; an upstream's own fields stay as they were."""
     error = {"message": refusal.message, "type": refusal.type, "param": refusal.param, "code": refusal.code}
     return {"error": error | {name: value for name, value in refusal.upstream.items() if value is not None}}
 
 
 def anthropic_body(refusal: ApiError) -> dict[str, Any]:
-    """An error in Anthropic's shape."""
+    """Return an error in Anthropic's shape."""
     error = {"type": refusal.type, "message": refusal.message} | refusal.upstream
     error = {name: value for name, value in error.items() if value is not None}
     if error["type"] not in _TYPES.values():
@@ -137,7 +137,7 @@ def anthropic_body(refusal: ApiError) -> dict[str, Any]:
 
 
 def _all_failed(error: AllAgentsFailed) -> ApiError:
-    """What both agents met: the first upstream's own words where it had any, else the kind that all share."""
+    """Return the error for two failed agents: the first upstream's own error if any, else their common kind."""
     causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
     if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
         return ApiError(504, one_line(error), "timeout")
@@ -161,7 +161,7 @@ def _provider(error: ProviderError) -> ApiError:
 
 
 def _upstream(body: str | None, provider: str) -> dict[str, Any]:
-    """The error object inside an upstream's body; a body of another kind is kept whole under its own name."""
+    """Return the error object in an upstream's body; another kind of body is kept whole under its own name."""
     if not body:
         return {"provider": provider} if provider else {}
     try:

@@ -27,7 +27,7 @@ EVENTS: Headers = (
 
 
 class ClientLeft(Exception):
-    """Nobody is waiting for the answer any more."""
+    """The client has disconnected."""
 
 
 class Exchange:
@@ -48,7 +48,7 @@ class Exchange:
         self._send = send
 
     async def body(self, limit: int, timeout_s: float) -> bytes:
-        """The request's body."""
+        """Return the request's body."""
         return await read_body(self.headers, self._receive, limit, timeout_s)
 
     async def gone(self) -> None:
@@ -57,7 +57,7 @@ class Exchange:
             pass
 
     def abort(self) -> None:
-        """Close the connection without sending what waits; to whoever uses it, the client has left."""
+        """Close the connection without sending buffered data; its users see `ClientLeft`."""
         self.aborted = True
         own = self._scope.get("extensions", {}).get("odar")  # of `LimitedProtocol`
         if own is not None:
@@ -116,7 +116,7 @@ class Listening:
 
 
 async def read_body(headers: Headers, receive: Receive, limit: int, timeout_s: float) -> bytes:
-    """A request's body, refused as soon as it is known to be too large or too slow."""
+    """Return a request's body, refused as soon as it is known to be too large or too slow."""
     length = next((value for name, value in headers if name == b"content-length"), b"0")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)

@@ -85,7 +85,7 @@ def _schema_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _schema_at(kind: Any, path: str) -> dict[str, Any]:
-    """The JSON schema at a path such as `.messages[0].role`; empty if a client made the path up."""
+    """Return the JSON schema at a path such as `.messages[0].role`; empty if a client made the path up."""
     schema, parts = _schema_of(kind)
     for step in ["", *re.findall(r"\w+", path)]:
         if step:
@@ -212,5 +212,5 @@ def estimated_tokens(query: Query) -> int:
 
 
 def _tokens(text: str) -> float:
-    """Tokens of a text, extrapolated from its beginning if it is long."""
+    """Return tokens of a text, extrapolated from its beginning if it is long."""
     return token_count(text[:_COUNTED]) * max(1.0, len(text) / _COUNTED)

@@ -40,7 +40,7 @@ _OURS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} 
 
 
 def request_id(sent: bytes | None, made: str) -> str:
-    """The client's id of its request if it can be logged, else `made`.
+    """Return the client's id of its request if it can be logged, else `made`.
 
     >>> request_id(b"req-1", "made"), request_id(b"a b\\n", "made"), request_id(None, "made")
     ('req-1', 'made', 'made')
@@ -49,7 +49,7 @@ def request_id(sent: bytes | None, made: str) -> str:
 
 
 def request_line(entry: Entry) -> Line:
-    """The line of one question."""
+    """Return the line of one question."""
     line: dict[str, Any] = {
         "time": time.time(),
         "level": "info" if entry.status < 500 else "error",
@@ -81,7 +81,7 @@ def request_line(entry: Entry) -> Line:
 
 
 def record_line(record: logging.LogRecord) -> Line:
-    """A line for a record of the logging module."""
+    """Return a line for a record of the logging module."""
     line: dict[str, Any] = {
         "time": record.created,
         "level": record.levelname.lower(),
@@ -104,7 +104,7 @@ def _exception(error: BaseException) -> str:
 
 
 def as_json(line: Line) -> str:
-    """The line as a JSON object."""
+    """Return the line as a JSON object."""
     return json.dumps({**line, "time": _clock(line["time"])}, ensure_ascii=False, default=str) + "\n"
 
 

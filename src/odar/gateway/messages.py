@@ -185,7 +185,7 @@ _STOP = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "re
 
 
 def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
-    """A whole message."""
+    """Return a whole message."""
     (winner,) = choices(answer, 1)
     return {
         "id": f"msg_{answer.trace.id}",
@@ -200,14 +200,14 @@ def write_message(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
 
 
 def _stop(candidate: Candidate) -> dict[str, Any]:
-    """Why it ended, in an Anthropic server's own words if it came from one."""
+    """Return why it ended, in an Anthropic server's own words if it came from one."""
     said = wire_value(candidate.wire, PROTOCOL) or {}
     reason = said.get("stop_reason") or _STOP.get(candidate.finish, "end_turn")
     return {"stop_reason": reason, "stop_sequence": said.get("stop_sequence")}
 
 
 def usage_of(spend: Spend) -> dict[str, Any]:
-    """Tokens and cost in US dollars of all calls; null if a provider did not report them."""
+    """Return tokens and cost in US dollars of all calls; null if a provider did not report them."""
     usage = spend.usage
     fresh = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
     return {
@@ -236,14 +236,14 @@ class MessageStream:
         self._shows_thinking = _shows_thinking(ask)
 
     def begin(self) -> bytes:
-        """The empty message; nothing has been counted yet."""
+        """Return the empty message; nothing has been counted yet."""
         usage = {"input_tokens": 0, "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
         head = {"id": self._id, "type": "message", "role": "assistant", "model": self._ask.model}
         return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
 
     def piece(self, piece: Delta) -> bytes:
-        """A piece of the answer, as it is generated."""
+        """Return a piece of the answer, as it is generated."""
         out = self._thinking(piece)
         if piece.text:
             out += self._enter("text", {"type": "text", "text": ""})
@@ -256,7 +256,7 @@ class MessageStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """The rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
+        """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
         (winner,) = choices(answer, 1)
         out = b""
         if not self._answered:
@@ -269,7 +269,7 @@ class MessageStream:
         return out + _event("message_stop")
 
     def error(self, refusal: ApiError) -> bytes:
-        """What went wrong after the stream had begun."""
+        """Return what went wrong after the stream had begun."""
         return b"event: error\ndata: " + dump_json(anthropic_body(refusal)) + b"\n\n"
 
     def _thinking(self, piece: Delta) -> bytes:
@@ -306,7 +306,7 @@ class MessageStream:
 
 
 def _blocks(candidate: Candidate, trace_id: str, ask: ChatRequest) -> list[dict[str, Any]]:
-    """The content as an Anthropic server sent it; from other servers text, calls, and thinking if requested."""
+    """Return the content of an Anthropic server unchanged; of others text, calls, and thinking if requested."""
     if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
         return list(content)
     said = candidate.wire.value.get("message") or {} if candidate.wire is not None else {}
@@ -317,7 +317,7 @@ def _blocks(candidate: Candidate, trace_id: str, ask: ChatRequest) -> list[dict[
 
 
 def _shows_thinking(ask: ChatRequest) -> bool:
-    """Whether the client asked for thinking, so that it can show thinking of any model."""
+    """Return whether the client asked for thinking, so that it can show thinking of any model."""
     wanted = ask.query.options.extra.get("thinking")
     return isinstance(wanted, dict) and wanted.get("type") != "disabled"
 

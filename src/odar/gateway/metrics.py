@@ -102,17 +102,17 @@ class Metrics(Collector):
         values[labels] = values.get(labels, 0.0) + amount
 
     async def render(self) -> bytes:
-        """Everything in Prometheus' text format; in a thread, because a figure may wait for the lock of a file."""
+        """Return all metrics in Prometheus' text format, made in a thread: a metric may wait for a file lock."""
         async with self._rendering:
             self._tasks = len(asyncio.all_tasks())
             return await asyncio.to_thread(self.text)
 
     def text(self) -> bytes:
-        """The same at once, for callers that may wait."""
+        """Return the same at once, for callers that may wait."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The figures of this moment."""
+        """Yield the figures of this moment."""
         for name, (text, labels) in _COUNTERS.items():
             yield _counter(name, text, self._counts[name].copy(), *labels)
         yield _gauge("odar_in_flight", "Requests being answered.", self._gate.in_flight)
@@ -146,7 +146,7 @@ def target_metrics(report: Callable[[], list[TargetReport]]) -> Iterator[Metric]
 
 
 def certificate_metrics(problems: Callable[[], list[str]]) -> Iterator[Metric]:
-    """Whether the installed certificate holds."""
+    """Yield whether the installed certificate holds."""
     yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", not problems())
 
 
@@ -172,7 +172,7 @@ def drift_metrics(report: Callable[[], list[AlignmentRow]]) -> Iterator[Metric]:
 
 
 def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
-    """The writer's queue, what it wrote, and what it had to give up."""
+    """Yield the writer's queue, what it wrote, and what it had to give up."""
     now = health()
     yield _gauge("odar_store_up", "1 while the database takes what is written.", now.ok)
     yield _gauge("odar_store_queue", "Traces that wait to be written.", now.queued)
@@ -182,7 +182,7 @@ def store_metrics(health: Callable[[], Health]) -> Iterator[Metric]:
 
 
 def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:
-    """What routing saved since this gateway started; what is unknown is left out."""
+    """Yield what routing saved since this gateway started; what is unknown is left out."""
     found = savings(totals)
     for name, text, key in (
         ("odar_saved_calls", "Calls saved, net of ODAR's own.", "calls_saved"),

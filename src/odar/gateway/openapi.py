@@ -61,7 +61,7 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
 
 @cache
 def description() -> Schema:
-    """The whole description."""
+    """Return the whole description."""
     kinds = [body for _, body in _POSTS.values()]
     _, schemas = msgspec.json.schema_components([*kinds, Extras, TargetField], ref_template=_REF)
     limits = schemas["Extras"]["properties"] | schemas["TargetField"]["properties"]

@@ -77,7 +77,7 @@ def _query(texts: list[str], max_tokens: int, samples: int) -> Query:
 
 
 def _texts(given: Texts, name: str) -> list[str]:
-    """The texts; tokens become text."""
+    """Return the texts; tokens become text."""
     if isinstance(given, str):
         return [given]
     if all(isinstance(token, int) for token in given):
@@ -141,7 +141,7 @@ class PassThrough(Endpoint):
         await self._respond(state, ask, reply, note)
 
     def _read_body(self, raw: bytes) -> tuple[Mapping[str, Any], ChatRequest]:
-        """The body, and the request as a query."""
+        """Return the body, and the request as a query."""
         check_values(raw)
         body = read_json(raw)
         return body, self._protocol.read(body)

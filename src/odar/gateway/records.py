@@ -11,7 +11,7 @@ from odar.types import Answer, Call, Decision, Query, Spend, Trace
 CLIENT_LEFT = 499
 """The status of a request whose client left before it was answered."""
 OTHER = "other"
-"""In place of a model's name that no setting holds: a client chose it."""
+"""Label for a model name that is not in the settings: clients can choose any name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Entry:
     """Whether its key has paid for it already."""
 
     def record(self, profile: str) -> Record:
-        """Return it as the store keeps it; a request without an answer as far as it came."""
+        """Return it as the store keeps it; a request without an answer has what is known of it."""
         extra = {"endpoint": self.endpoint, "asked": self.model, "status": self.status, "stream": self.stream}
         outcome: Answer | Unanswered
         if self.trace is not None:

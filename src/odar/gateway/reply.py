@@ -21,7 +21,7 @@ _PIECE_CHARACTERS = 24
 
 
 def choices(answer: Answer, n: int) -> list[Candidate]:
-    """The n best candidates, the winner first; fewer where there are no more."""
+    """Return the n best candidates, the winner first; fewer where there are no more."""
     candidates = answer.trace.candidates
     if n == 1:
         return [candidates[answer.trace.verdict.winner]]
@@ -29,20 +29,20 @@ def choices(answer: Answer, n: int) -> list[Candidate]:
 
 
 def calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
-    """The tool calls, each with an id that is the same in a stream, a whole answer and a stored one."""
+    """Return the tool calls, each with an id that is the same in a stream, a whole answer and a stored one."""
     calls = enumerate(candidate.tool_calls)
     return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
 
 def thinking_of(candidate: Candidate) -> str:
-    """What an Anthropic model thought before it answered, as far as its server shows it."""
+    """Return what an Anthropic model thought before it answered, as far as its server shows it."""
     blocks = candidate.wire.value.get("content") if candidate.wire is not None else None
     thoughts = (b.get("thinking") for b in blocks or () if isinstance(b, dict) and b.get("type") == "thinking")
     return "".join(thought for thought in thoughts if isinstance(thought, str))
 
 
 def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
-    """A finished answer as a stream: its text in pieces of a few words, then its tool calls."""
+    """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
     held = ""
     for match in _PIECE.finditer(candidate.text):
         held += match.group()
@@ -56,7 +56,7 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
 
 
 def extras_of(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
-    """The `odar` object of a response; with `explain`, everything."""
+    """Return the `odar` object of a response; with `explain`, everything."""
     trace = answer.trace
     short: dict[str, Any] = {
         "trace_id": trace.id,
@@ -112,16 +112,16 @@ class EventWriter(Protocol):
         """What is sent while there is nothing else to send."""
 
     def begin(self) -> bytes:
-        """What comes before any text."""
+        """Return what comes before any text."""
 
     def piece(self, piece: Delta) -> bytes:
-        """A piece of the answer, as it is generated."""
+        """Return a piece of the answer, as it is generated."""
 
     def end(self, answer: Answer) -> bytes:
-        """The rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
+        """Return the rest: the whole answer where nothing has been sent, then how it ended and what it cost."""
 
     def error(self, refusal: ApiError) -> bytes:
-        """What went wrong after the stream had begun."""
+        """Return what went wrong after the stream had begun."""
 
 
 class AlreadyReported(Exception):

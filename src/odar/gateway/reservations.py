@@ -25,7 +25,7 @@ _DRAFT_BYTES = 4
 
 
 def bill(odar: Odar, ask: ChatRequest, reserved_usd: float | None = None) -> Ledger:
-    """The bill of a request, under its own limits and what is reserved for it."""
+    """Return the bill of a request, under its own limits and what is reserved for it."""
     costs = [cost for cost in (ask.extras.max_cost, reserved_usd) if cost is not None]
     return odar.ledger(ask.extras.max_calls, min(costs, default=None), ask.extras.deadline_s)
 
@@ -73,7 +73,7 @@ def settle(budgets: Budgets, held: Reservation, key: Key, ledger: Ledger) -> Non
 
 
 def with_length(request: ChatRequest, max_tokens: int) -> ChatRequest:
-    """The request with a longest answer; without one nothing bounds what it costs."""
+    """Return the request with a longest answer; without one nothing bounds what it costs."""
     if request.query.options.max_tokens is not None:
         return request
     options = dataclasses.replace(request.query.options, max_tokens=max_tokens)
@@ -81,7 +81,7 @@ def with_length(request: ChatRequest, max_tokens: int) -> ChatRequest:
 
 
 def needs_of(odar: Odar, query: Query, options: dict[str, Any], *, priced: bool) -> list[tuple[Path | None, Need]]:
-    """What each path that may be taken can need at the most, the dearest first; `priced` if money is limited.
+    """Return the most that each allowed path can need, the most expensive first; `priced` if money is limited.
 
     Raises:
         ApiError: 403, a price that must be known is not.
@@ -100,7 +100,7 @@ def needs_of(odar: Odar, query: Query, options: dict[str, Any], *, priced: bool)
 
 
 def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
-    """A key's limits a minute in the headers that OpenAI's clients read.
+    """Return a key's limits a minute in the headers that OpenAI's clients read.
 
     >>> rate_headers([RateLimit("requests", 60, 59)])[2]
     (b'x-ratelimit-reset-requests', b'1.000s')
@@ -129,7 +129,7 @@ def _path_need(team: Team, path: Path, samples: int, priced: bool) -> Need:
 
 
 def _need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
-    """One call of a step; a judge reads so many drafts besides."""
+    """Return the need of one call of a step; a judge also reads this many drafts."""
     card, *fallbacks = team.models(step.role)
     max_tokens = team.terms(step.role).sampling.max_tokens
     messages = team.prompts[step].messages(team.query, "", "")

@@ -190,7 +190,7 @@ def _message(role: str, content: Content | None, where: str, call_id: str | None
 
 
 def _call(item: Item, where: str) -> ToolCall:
-    """A call that the model made before, as the function that it was offered."""
+    """Return a call that the model made before, as the function that it was offered."""
     call_id = needed(item.call_id or item.id, f"{where}.call_id")
     name = needed(item.name, f"{where}.name")
     if item.type == "custom_tool_call":
@@ -237,7 +237,7 @@ def _tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | None:
 
 
 def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
-    """A whole response."""
+    """Return a whole response."""
     (winner,) = choices(answer, 1)
     trace_id, thought = answer.trace.id, thinking_of(winner)
     output = [
@@ -249,7 +249,7 @@ def write_response(answer: Answer, ask: ChatRequest) -> dict[str, Any]:
 
 
 def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """Tokens and cost in US dollars of all calls; null if a provider did not report them."""
+    """Return tokens and cost in US dollars of all calls; null if a provider did not report them."""
     usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
@@ -281,7 +281,7 @@ class ResponseStream:
         self._text = ""
 
     def begin(self) -> bytes:
-        """The empty response; `keepalive` follows."""
+        """Return the empty response; `keepalive` follows."""
         return self._event("response.created", response=_response(self._ask, self._id, [], self._created))
 
     @property
@@ -291,7 +291,7 @@ class ResponseStream:
         return self._event("response.in_progress", response=response)
 
     def piece(self, piece: Delta) -> bytes:
-        """A piece of the answer, as it is generated."""
+        """Return a piece of the answer, as it is generated."""
         out = b""
         if piece.thinking:
             if self._open != "thinking":
@@ -317,7 +317,7 @@ class ResponseStream:
         return out
 
     def end(self, answer: Answer) -> bytes:
-        """The rest: the whole answer where nothing has been sent, then the finished response."""
+        """Return the rest: the whole answer where nothing has been sent, then the finished response."""
         (winner,) = choices(answer, 1)
         out = b""
         if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._done):
@@ -327,7 +327,7 @@ class ResponseStream:
         return out + self._event(f"response.{response['status']}", response=response)
 
     def error(self, refusal: ApiError) -> bytes:
-        """What went wrong after the stream had begun."""
+        """Return what went wrong after the stream had begun."""
         error = openai_body(refusal)["error"]
         failed = _response(self._ask, self._id, self._done, self._created) | {
             "status": "failed",
@@ -364,7 +364,7 @@ class ResponseStream:
         return out
 
     def _about(self, kind: str, **fields: Any) -> bytes:
-        """An event about the open item, or about its only part."""
+        """Return an event about the open item, or about its only part."""
         place = {"thinking": {"summary_index": 0}, "text": {"content_index": 0}}.get(str(self._open), {})
         return self._event(kind, item_id=self._item["id"], output_index=len(self._done), **place, **fields)
 
@@ -419,7 +419,7 @@ def _text_part(text: str) -> dict[str, Any]:
 
 
 def _call_item(call: ToolCall, ask: ChatRequest, status: str) -> dict[str, Any]:
-    """A call in the form of the tool that the client offered: function, namespace or custom."""
+    """Return a call in the form of the tool that the client offered: function, namespace or custom."""
     head = {"call_id": call.id, "status": status, "name": call.name}
     offered = (wire_value(tool.wire, PROTOCOL) for tool in ask.query.options.tools if tool.name == call.name)
     known = next(filter(None, offered), None)
@@ -430,7 +430,7 @@ def _call_item(call: ToolCall, ask: ChatRequest, status: str) -> dict[str, Any]:
 
 
 def _input(arguments: str) -> Any:
-    """The text that a custom tool gets; all of the arguments if they are not the object that was asked for."""
+    """Return the input text of a custom tool; the whole arguments if they are not the requested object."""
     try:
         value = load_json(arguments or "{}")
     except ValueError:

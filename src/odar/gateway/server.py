@@ -348,7 +348,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
-    """A server for an application of `create_app`."""
+    """Return a server for an application of `create_app`."""
     protocol: Any = partial(LimitedProtocol, app.state.service.connections)  # uvicorn only calls it
     config = uvicorn.Config(
         app,

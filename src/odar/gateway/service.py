@@ -62,7 +62,7 @@ class Service:
     Args:
         settings: the user's own; agents get room for long answers, and prompts that leave their form alone.
         store: keys, and where requests are recorded; without one only this machine may ask.
-        logs: where each question gets a line; without one, nowhere.
+        logs: receives a line for each question; None writes none.
         engine_options: for `Odar`, such as ready-made providers.
     """
 
@@ -96,7 +96,7 @@ class Service:
         self._checked_at = -math.inf
 
     async def models(self, key: Key | None = None) -> list[tuple[str, str]]:
-        """Every name that this key can ask for, and who is behind it; not those whose server does not answer."""
+        """Return every model name that this key can use and its owner, except if its server does not answer."""
         await self._check_providers()
         paths = key.limits.paths if key is not None else None
         found = [(ADAPTIVE, "odar")]
@@ -139,7 +139,7 @@ class Service:
         self._unreachable = frozenset(name for name, there in zip(names, found, strict=True) if not there)
 
     def route(self, ask: ChatRequest, key: Key | None) -> dict[str, Any]:
-        """How the engine is to be asked; refused where the key or the name does not allow it."""
+        """Return the engine's options for a request; raises ApiError if key or model name do not allow it."""
         options: dict[str, Any] = {}
         if key is not None:
             if key.limits.models is not None and ask.model not in key.limits.models:
@@ -193,7 +193,7 @@ class Service:
         return True
 
     def usable(self, name: str) -> bool:
-        """Whether a model of the catalogue can be asked: its provider is configured and has its key."""
+        """Return whether a model of the catalogue can be asked: its provider is configured and has its key."""
         card = self.settings.card(name)
         provider = self.settings.providers.get(card.provider)
         if provider is None or card.provider not in self._configured:
@@ -226,7 +226,7 @@ class Service:
 
 
 def scoped_target(wanted: Target | None, key: Key | None) -> tuple[Target | None, str]:
-    """The target of a request, and whose questions meet it together.
+    """Return the target of a request, and whose questions meet it together.
 
     A key's target is a limit: its requests can ask for less of the same kind, not for more.
     """
@@ -238,7 +238,7 @@ def scoped_target(wanted: Target | None, key: Key | None) -> tuple[Target | None
 
 
 def configured_providers(settings: Settings) -> set[str]:
-    """The providers that clients may reach: those that the operator configured, not all that the catalogue knows.
+    """Return the providers that clients may use: the configured ones, not all of the catalogue.
 
     That is: the settings name it, define a model of it or use it for an agent, or its key is set.
     """
@@ -263,7 +263,7 @@ def _has_key(name: str, provider: ProviderSettings) -> bool:
 
 
 def for_chat(settings: Settings) -> Settings:
-    """The settings for conversations: a client's answers may be long, and have the form the client wants.
+    """Return the settings for conversations: a client's answers may be long, and have the form the client wants.
 
     The agents' stop strings are part of ODAR's own answer format, and would cut a client's answers short.
     """

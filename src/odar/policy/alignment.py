@@ -65,11 +65,11 @@ class StatisticsTable:
         self.entries = dict(entries)
 
     def find(self, source: Source) -> Statistics | None:
-        """The statistics of this very source, or None: such a source is uncalibrated."""
+        """Return the statistics of this very source, or None: such a source is uncalibrated."""
         return self.entries.get(source)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """The table as JSON-ready rows."""
+        """Return the table as JSON-ready rows."""
         return [{**asdict(source), **asdict(statistics)} for source, statistics in self.entries.items()]
 
     @classmethod
@@ -95,7 +95,7 @@ _FEWEST = 1e-3
 
 
 def bin_of(energy: float) -> int:
-    """The bin an energy falls into; an infinite one falls into the last, and NaN has none."""
+    """Return the bin an energy falls into; an infinite one falls into the last, and NaN has none."""
     return round(math.log(min(max(energy, _LOWEST), _HIGHEST)) / math.log(RATIO))
 
 
@@ -134,13 +134,13 @@ class Running:
         return Running(bins, day, self.seen + other.seen)
 
     def faded(self, day: float, half_life: float) -> Running:
-        """The same counts as they weigh on a later day."""
+        """Return the same counts as they weigh on a later day."""
         left = 0.5 ** (max(0.0, day - self.day) / half_life)
         bins = {number: weight * left for number, weight in self.bins.items() if weight * left > _FEWEST}
         return Running(bins, max(day, self.day), self.seen)
 
     def quantiles(self, levels: ArrayLike = GRID) -> Array:
-        """The smallest values that these shares of the weight do not exceed; by default those of a table."""
+        """Return the smallest values that these shares of the weight do not exceed; by default those of a table."""
         values, weights = self._sorted()
         reached = np.cumsum(weights)
         at = np.searchsorted(reached, np.asarray(levels) * reached[-1] * (1 - 1e-12))

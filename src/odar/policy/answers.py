@@ -1,4 +1,4 @@
-"""Final answers: found in whatever a model wrote, and told apart (SPEC 3.1). Total: any string in, no exception."""
+"""Final answers: extraction from a model's text, and comparison (SPEC 3.1). No input raises an exception."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FENCE = "```"
 
 
 def extract_answer(text: str) -> str:
-    """The final answer in a model's text; the text itself where nothing marks one.
+    """Return the final answer in a model's text; the text itself where nothing marks one.
 
     >>> extract_answer("2 + 2 = 4.\\n**Answer:** 4")
     '4'
@@ -35,7 +35,7 @@ def extract_answer(text: str) -> str:
 
 
 def find_answer(text: str) -> str | None:
-    """The marked final answer, or None.
+    """Return the marked final answer, or None.
 
     The last `Answer:` wins, however it is written; without one, the last `\\boxed{}`, then a closing `#### 42` as
     GSM8K has it, then "the answer is …". Where a model copied `Answer: <response>` from its instructions, the line
@@ -82,7 +82,7 @@ def is_bare_answer(text: str) -> bool:
 
 
 def extract_judgment(text: str) -> bool | None:
-    """A verifier's verdict: True for CORRECT, False for INCORRECT, None where it gave none.
+    """Return a verifier's verdict: True for CORRECT, False for INCORRECT, None where it gave none.
 
     An explicit `Judgment:` line counts for more than the bare word, and the last one counts.
 
@@ -102,7 +102,7 @@ def extract_judgment(text: str) -> bool | None:
 
 
 def _first_block(text: str) -> str:
-    """What follows a marker: to the first blank line, or to the end of a code block that opens before it."""
+    """Return what follows a marker: to the first blank line, or to the end of a code block that opens before it."""
     text = text.strip()
     blank = re.search(r"\n\s*\n", text)
     fence = text.find(_FENCE)
@@ -126,7 +126,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]+))"
 
 
 def last_boxed(text: str, *, bare: bool = False) -> str | None:
-    """The content of the last \\boxed{…} or \\fbox{…}, braces balanced.
+    """Return the content of the last \\boxed{…} or \\fbox{…}, braces balanced.
 
     A box that is never closed, as in a response that was cut off, does not count; then the one before it does.
 
@@ -149,7 +149,7 @@ def last_boxed(text: str, *, bare: bool = False) -> str | None:
 
 
 def _pairs(text: str) -> dict[int, int]:
-    """Where each opening brace is closed."""
+    """Return where each opening brace is closed."""
     pairs: dict[int, int] = {}
     waiting: list[int] = []
     for match in re.finditer(r"(?<!\\)[{}]", text):
@@ -169,7 +169,7 @@ _TAIL = 2_000
 
 
 def conclusion(text: str) -> str | None:
-    """The last number of the last sentence of prose; None where there is none, or the text is no prose.
+    """Return the last number of the last sentence of prose; None where there is none, or the text is no prose.
 
     >>> conclusion("She has 16 - 7 = 9 eggs left. So she makes 9 * $2 = $18 every day.")
     '$18'

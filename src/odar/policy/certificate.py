@@ -65,7 +65,7 @@ class InstalledCertificate:
         return f"{worse}, {self.confidence:.0%} confidence"
 
     def thresholds(self, t: float) -> Thresholds:
-        """The certified thresholds at t; between two certified settings, those of the more expensive one."""
+        """Return the certified thresholds at t; between two certified settings, those of the more expensive one."""
         steps = math.ceil(max(t, self.t) * _GRID - 1e-9) / _GRID
         tau1, tau2 = self.path.thresholds(min(1.0, steps))
         return Thresholds(round(tau1, 9), round(tau2, 9))
@@ -77,7 +77,7 @@ class InstalledCertificate:
         sources: Iterable[Mapping[str, Any]],
         experts: bool,
     ) -> list[str]:
-        """Why the certificate does not hold for these settings; empty where it does.
+        """Return why the certificate does not hold for these settings; empty where it does.
 
         Args:
             fitted: settings of the calibration file by key.
@@ -109,7 +109,7 @@ HOLDS = "holds"
 
 
 def describe(certificate: InstalledCertificate, problems: Iterable[str]) -> str:
-    """The state of a certificate in the words of a trace."""
+    """Return the state of a certificate in the words of a trace."""
     reasons = list(problems)
     return f"removed: {'; '.join(reasons)}" if reasons else f"{HOLDS}: {certificate}"
 

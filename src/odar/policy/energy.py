@@ -42,9 +42,9 @@ class Alignment:
 
 
 def measure(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
-    """The free energy of a candidate's tokens, or None where there is nothing to measure.
+    """Return the free energy of a candidate's tokens, or None if there are no characters to measure.
 
-    E = −Σ ℓ_t / characters (SPEC 5.1). Control tokens count for nothing; format scaffolding counts for E but not
+    E = −Σ ℓ_t / characters (SPEC 5.1). Control tokens are ignored; format scaffolding counts for E but not
     for V (SPEC 5.4). A token without a log-probability is left out together with its characters.
     """
     characters = 0

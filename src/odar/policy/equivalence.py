@@ -59,7 +59,7 @@ _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 
 def canonical(answer: str) -> Form:
-    """The form in which equal answers are equal.
+    """Return the form in which equal answers are equal.
 
     >>> canonical("1,000") == canonical("1000.0") == canonical("10^3")
     True
@@ -72,7 +72,7 @@ def canonical(answer: str) -> Form:
 
 
 def _canonical(answer: str, levels: int) -> Form:
-    """The form; a collection may hold collections for so many levels more, and is text beyond them."""
+    """Return the canonical form; collections nested deeper than `levels` are text."""
     if len(answer) > LONGEST:
         return Form("text", " ".join(answer.split()))
     text = _clean(answer)
@@ -81,7 +81,7 @@ def _canonical(answer: str, levels: int) -> Form:
 
 
 def group(answers: Sequence[str]) -> list[int]:
-    """A number per answer; equal answers share it. A bare number joins the only unit its value appears with.
+    """Return a number per answer; equal answers share it. A bare number joins the only unit its value appears with.
 
     Where one of the answers is a number, the question asks for one: prose then counts as the number it comes to.
 
@@ -110,7 +110,7 @@ def group(answers: Sequence[str]) -> list[int]:
 
 
 def _concluded(form: Form, answer: str) -> Form:
-    """The number that prose comes to, where it comes to one; everything else as it is."""
+    """Return the number that prose comes to, where it comes to one; everything else as it is."""
     if form.kind not in ("text", "formula"):
         return form
     last = conclusion(answer)
@@ -119,7 +119,7 @@ def _concluded(form: Form, answer: str) -> Form:
 
 
 def equivalent(a: str, b: str) -> bool:
-    """Whether two answers are the same one."""
+    """Return whether two answers are the same one."""
     return len(set(group([a, b]))) == 1
 
 
@@ -241,7 +241,7 @@ class Quantity:
 
 
 def parse_quantity(text: str) -> Quantity | None:
-    """The number that a whole text stands for, or None where it is no number; case-folded text expected.
+    """Return the number that a whole text stands for, or None where it is no number; case-folded text expected.
 
     >>> parse_quantity("1,000"), parse_quantity("-3/4")
     (Quantity(value=Fraction(1000, 1), unit=''), Quantity(value=Fraction(-3, 4), unit=''))
@@ -278,13 +278,13 @@ def parse_quantity(text: str) -> Quantity | None:
 
 
 def _is_unit(word: str) -> bool:
-    """Whether a word we have no name for may be one: m^2, km/h and apples, while 4x, 4x^2 and 3y/2 are algebra."""
+    """Return whether an unknown word may be a unit: m^2, km/h, apples, but not the algebra in 4x, 4x^2, 3y/2."""
     stem = _STEM.match(word)
     return stem is not None and (stem[0] in _UNIT_OF or len(stem[0]) >= _SHORTEST_UNKNOWN_UNIT)
 
 
 def _leading_number(text: str) -> tuple[Fraction, int] | None:
-    """The longest number at the start of a text, and where it ends."""
+    """Return the longest number at the start of a text, and where it ends."""
     best: tuple[Fraction, int] | None = None
     for pattern, read in ((_FRAC, _ratio), (_RATIO, _ratio), (_POWER, _power), (_PLAIN, _plain)):
         match = pattern.match(text)
@@ -316,7 +316,7 @@ def _decimal(text: str) -> Fraction:
 
 
 def depends_on_others(answers: Sequence[str]) -> bool:
-    """Whether groups depend on which answers are present.
+    """Return whether groups depend on which answers are present.
 
     They do if a number comes with prose that ends in one, or with the same number and a unit.
     """

@@ -39,7 +39,7 @@ class Routed:
 
 
 def route_expert(query: Query) -> Routed:
-    """The expert for a query.
+    """Return the expert for a query.
 
     >>> route_expert(Query("Solve the equation x + 2 = 5 for x.")).expert
     <Expert.MATH: 'math'>
@@ -88,7 +88,7 @@ class Keywords:
         self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
 
     def found(self, text: str, words: set[str]) -> set[str]:
-        """The keywords in a lower-case text, of which `words` are the words."""
+        """Return the keywords in a lower-case text, of which `words` are the words."""
         hits = words & self._words
         if any(map(text.__contains__, self._phrases)):
             hits.update(self._pattern.findall(text))
@@ -103,7 +103,7 @@ class _Rules:
     other_senses: re.Pattern[str]
     """Phrases in which a keyword means something else: "integral role" is no mathematics."""
     ambiguous: Mapping[Expert, tuple[frozenset[str], re.Pattern[str]]]
-    """Keywords that are everyday words too, and what must stand beside them if there are no others."""
+    """Keywords that are everyday words too, and what must stand next to them if there are no others."""
 
     def other_meaning(self, expert: Expert, found: set[str], text: str) -> bool:
         """Return whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
@@ -168,7 +168,7 @@ class Dispatcher:
     fallbacks: Collection[str] = ()
 
     def assign(self, query: Query) -> Assignment:
-        """The expert and the pair of models for a query."""
+        """Return the expert and the pair of models for a query."""
         routed = route_expert(query) if self.by_expert else Routed(Expert.GENERAL, "switched off")
         images, tokens, pair = bool(query.images), query.estimated_tokens, {}
         for role, cards in self.cards.items():

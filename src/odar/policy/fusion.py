@@ -1,6 +1,7 @@
-"""Candidates → one answer: the rule asked for if log-probabilities allow it, else a ladder down (SPEC 5.6).
+"""Candidates → one answer: the configured rule if log-probabilities allow it, else fallbacks (SPEC 5.6).
 
-free energy → agreement among slow samples → the verifier's judgment → the slow answer. The verdict names the rung.
+The order is free energy, agreement among slow samples, the verifier's judgment, the slow answer; the verdict
+names the one that decided.
 `Fusion.choose` decides about one question. `Fusion.choose_rows` decides about recorded questions as arrays;
 tests/policy/test_agreement.py holds the two equal.
 """
@@ -45,7 +46,7 @@ MISSING_LIMIT = 0.2
 _WINDOW = 32
 """Tokens over which DeepConf-style confidence is averaged."""
 _CHARACTERS_PER_TOKEN = 4
-"""Estimates the tokens of a candidate whose provider lists none."""
+"""Used to estimate the tokens of a candidate if its provider lists none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Fusion:
 
         Raises:
             ValueError: there is no candidate.
-            UnknownName: nobody registered the rule.
+            UnknownName: the rule is not registered.
         """
         if not candidates:
             raise ValueError("no candidate to choose from")
@@ -101,7 +102,7 @@ class Fusion:
         return [numbers[i] for i in range(len(candidates))]
 
     def overlap(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
-        """Return s between eligible candidates if they are free text (SPEC 5.15); None: they are equal or not."""
+        """Return s between eligible candidates if they are free text (SPEC 5.15), None if they are exact."""
         if self.similarity == EXACT_ONLY or len(candidates) < 2 or asks_for_choice(question):
             return None
         forms = [
@@ -153,10 +154,10 @@ class Fusion:
         return f"; free text, compared by {self.similarity} similarity (mean {others.mean():.2f})"
 
     def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
-        """Descend the ladder below free energy: agreement, judgment, the slow answer (SPEC 5.6)."""
+        """Decide without free energy: by agreement, the judgment, or the slow answer (SPEC 5.6)."""
         slow = np.array([candidate.role is Role.SLOW for candidate in candidates])
         pool = slow if slow.any() else ~slow
-        # Whether they are free text is decided by all of them, as everywhere; only the pool votes.
+        # All candidates decide whether the answers are free text; only the pool votes.
         similarity = self.overlap(candidates, question)
         groups, none = np.where(pool, self.groups(candidates), -1), np.zeros(len(candidates))
         keys = majority(Ballot(none, none, none, none, groups, none, similarity=similarity))
@@ -286,7 +287,7 @@ def token_counts(candidate: Candidate) -> tuple[int, int]:
 def confidences(candidate: Candidate) -> tuple[float, float, float]:
     """Return mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
     known = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
-    # numpy's mean is five layers of Python over this
+    # faster than numpy's mean, which is five layers of Python over this
     return np.add.reduce(known) / known.size, np.add.reduce(np.exp(known)) / known.size, _lowest_window(known)
 
 
@@ -377,7 +378,7 @@ class CandidateArrays:
         return len(self.present)
 
     def rows(self, index: Ints | Bools) -> CandidateArrays:
-        """Some of the questions."""
+        """Return the questions at these indices."""
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
         answers = parts.pop("answers").rows(index)
         return CandidateArrays(**{name: part[index] for name, part in parts.items()}, answers=answers)

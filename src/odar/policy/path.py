@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PATHS = tuple(Path)
 _NEVER = 2.0
-"""A difficulty that no question has."""
+"""A threshold above every difficulty, so that it is never reached."""
 SIMPLE, MEDIUM, HARD = range(3)
 """Numbers of the paths in arrays: indices into PATHS."""
 
@@ -75,7 +75,7 @@ class Thresholds:
 def thresholds_by_expert(
     common: Thresholds, tau1: Mapping[str, float], tau2: Mapping[str, float]
 ) -> dict[str, Thresholds]:
-    """Thresholds of the experts that have their own; what one of them lacks is the common one."""
+    """Return the thresholds of experts that have their own; a threshold that one lacks is the common one."""
     experts = sorted({*tau1, *tau2})
     return {e: Thresholds(tau1.get(e, common.tau1), tau2.get(e, common.tau2), e) for e in experts}
 
@@ -100,8 +100,8 @@ class Routing:
         thresholds: τ1 and τ2.
         samples: slow samples of the Hard path.
         looks: whether the fast answer is looked at before the path is chosen (`routing.mode = "posterior"`).
-        clearly_hard: from this prior on the fast answer is not waited for.
-        enabled: off, every question takes Medium: the paper's "rules only" (SPEC 4.4).
+        clearly_hard: if the prior is at least this, the path is chosen without the fast answer.
+        enabled: if False, every question takes Medium: the paper's "rules only" (SPEC 4.4).
         by_expert: thresholds of single experts, in place of the common ones (SPEC 4.3).
 
     >>> Routing(Thresholds(0.3, 0.7), 5).decide(Estimate(0.12, "length")).path
@@ -223,7 +223,7 @@ def restrict_path(
 
     Args:
         decision: the path that is due.
-        seeing: the agents that can see the images of the question; one that sees alone answers alone.
+        seeing: the agents that can see the images of the question; if there is only one, it answers alone.
         max_path: the most expensive path that the budget allows.
     """
     notes = []

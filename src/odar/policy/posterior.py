@@ -128,7 +128,7 @@ class PosteriorDifficulty:
         return np.column_stack(columns)
 
     def score(self, kind: AnswerKind, terms: Array) -> Array:
-        """The weighted mean of the terms that are known; NaN where the answer shows nothing."""
+        """Return the weighted mean of the terms that are known; NaN where the answer shows nothing."""
         weights = np.array([self.weights[kind.value].get(term, 0.0) for term in TERMS])
         known = ~np.isnan(terms)
         total = known @ weights
@@ -141,11 +141,11 @@ class PosteriorDifficulty:
         return (0.0, *self.knots[kind.value], 1.0), (0.0, *PAPER_THRESHOLDS, MAX_DIFFICULTY)
 
     def with_weights(self, kind: AnswerKind, weights: Mapping[str, float]) -> PosteriorDifficulty:
-        """The same with other weights for one kind of answer."""
+        """Return the same with other weights for one kind of answer."""
         return replace(self, weights={**self.weights, kind.value: dict(weights)})
 
     def document(self) -> dict[str, Any]:
-        """What a saved file holds."""
+        """Return what a saved file holds."""
         return {
             "format": FORMAT,
             "weights": {kind: {t: round(w, 6) for t, w in row.items()} for kind, row in self.weights.items()},
@@ -177,12 +177,12 @@ class PosteriorDifficulty:
 
     @classmethod
     def fitted(cls, document: Any = None, name: str = "") -> PosteriorDifficulty:
-        """The weights that a calibration of this name found, or else the shipped ones."""
+        """Return the weights that a calibration of this name found, or else the shipped ones."""
         return cls.load() if document is None else cls.from_document(document, f"the posterior of {name}")
 
     @classmethod
     def load(cls) -> PosteriorDifficulty:
-        """The shipped weights and tables."""
+        """Return the shipped weights and tables."""
         return _shipped()
 
 

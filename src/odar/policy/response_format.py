@@ -19,7 +19,7 @@ _SHOWN = 120
 
 
 def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
-    """What the client's tools or response format forbid about an answer; empty where nothing.
+    """Return what the client's tools or response format forbid about an answer; empty where nothing.
 
     >>> fault_of("no JSON", (), Options(format=Format()))
     'the text is not JSON'
@@ -35,7 +35,7 @@ def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
 
 
 def schema_fault(schema: Mapping[str, Any]) -> str:
-    """What is wrong with a schema itself; empty where nothing."""
+    """Return what is wrong with a schema itself; empty where nothing."""
     from jsonschema_rs import ReferencingError, ValidationError
 
     try:
@@ -46,7 +46,7 @@ def schema_fault(schema: Mapping[str, Any]) -> str:
 
 
 def call_key(calls: Sequence[ToolCall]) -> str:
-    """A form in which equal tool calls are equal: names and canonical arguments, in any order.
+    """Return a form in which equal tool calls are equal: names and canonical arguments, in any order.
 
     >>> call_key([ToolCall("1", "f", '{"b": 1, "a": 2}')]) == call_key([ToolCall("2", "f", '{"a":2,"b":1.0}')])
     True

@@ -103,18 +103,18 @@ def answer_energies(ballot: Ballot) -> Array:
 
 
 def majority(ballot: Ballot) -> tuple[Array, ...]:
-    """The answer most candidates gave, or the most similar to the others; ties by the lowest free energy."""
+    """Return the answer most candidates gave, or the most similar to the others; ties by the lowest free energy."""
     return _votes(np.ones(ballot.groups.shape), ballot), ballot.own
 
 
 def max_confidence(ballot: Ballot) -> tuple[Array, ...]:
-    """The candidate with the highest mean token probability."""
+    """Return the candidate with the highest mean token probability."""
     weights = np.where(ballot.present, ballot.mean_probability, 0.0)
     return (np.asarray(weights / weights.sum(axis=-1, keepdims=True)),)
 
 
 def mean_logprob(ballot: Ballot) -> tuple[Array, ...]:
-    """The candidate with the highest mean token log-probability."""
+    """Return the candidate with the highest mean token log-probability."""
     return (_softmax(ballot.mean_logprob, ballot),)
 
 
@@ -138,7 +138,7 @@ RULES: Registry[Rule] = Registry(
 
 
 def winners(keys: Sequence[Array], present: Bools) -> Ints:
-    """The candidate of each question that is highest by the first key, then by the next; at last the first one."""
+    """Return the best candidate of each question by the keys in turn; if all are equal, the first one."""
     for key in keys:
         values = np.where(present, key, -np.inf)
         present = present & (values >= values.max(axis=-1, keepdims=True))
@@ -171,7 +171,7 @@ def _sums(s: Array, weights: Array) -> Array:
 
 
 def _votes(weights: Array, ballot: Ballot) -> Array:
-    """The share of weight that each candidate's answer carries, given the candidates' own weights."""
+    """Return the share of weight that each candidate's answer carries, given the candidates' own weights."""
     s = _overlaps(ballot)
     sums = _sums(s, np.where(ballot.present, weights, 0.0))
     most = sums.max(axis=-1, keepdims=True)
@@ -207,13 +207,13 @@ class Votes:
         return len(self.groups)
 
     def rows(self, index: Ints | Bools | slice) -> Votes:
-        """Some of the questions."""
+        """Return some of the questions."""
         similarity = None if self.similarity is None else self.similarity[index]
         return Votes(self.energy[index], self.groups[index], self.correct[index], self.sources, similarity)
 
     @classmethod
     def join(cls, parts: Sequence[Votes], sources: tuple[int, ...]) -> Votes:
-        """The questions of several parts, in order."""
+        """Return the questions of several parts, in order."""
         energy, groups, correct = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("energy", "groups", "correct")
         )
@@ -231,13 +231,13 @@ class Votes:
         return self.groups >= 0
 
     def ballot(self, beta: float, skills: Array) -> Ballot:
-        """What `free_energy_rule` sees; skills are those of each source, or of each candidate."""
+        """Return what `free_energy_rule` sees; skills are those of each source, or of each candidate."""
         unknown, each = self.energy, np.broadcast_to(skills, self.groups.shape)
         return Ballot(self.energy, unknown, unknown, unknown, self.groups, each, beta, self.similarity)
 
 
 def fuse(votes: Votes, beta: float, skills: Array) -> Ints:
-    """The winning column of each question by answer free energy (SPEC 5.10).
+    """Return the winning column of each question by answer free energy (SPEC 5.10).
 
     >>> votes = Votes(np.array([[-2.0, 0.0, 0.1]]), np.array([[0, 1, 1]]), np.array([[False, True, True]]))
     >>> fuse(votes, beta=np.inf, skills=np.ones(3)).tolist(), fuse(votes, beta=0.0, skills=np.ones(3)).tolist()

@@ -245,11 +245,11 @@ def _cost(price: Price, tokens: int, cached: int, output: float) -> float:
 
 
 def _fresh(price: Price) -> float:
-    """The price of a token that is not cached yet."""
+    """Return the price of a token that is not cached yet."""
     return price.input if price.written is None else price.written
 
 
 def _usable(prices: Mapping[Role, Price | None]) -> Mapping[Role, Price]:
-    """The prices, or nominal ones where they cannot be compared."""
+    """Return the prices, or nominal ones where they cannot be compared."""
     known = {role: price for role, price in prices.items() if price is not None and not price.free}
     return known if len(known) == len(Role) else _NOMINAL

@@ -98,11 +98,11 @@ class SignalArrays:
 
     @classmethod
     def join(cls, parts: Sequence[SignalArrays]) -> SignalArrays:
-        """The answers of several parts, in order."""
+        """Return the answers of several parts, in order."""
         return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
 
     def rows(self, index: Any) -> SignalArrays:
-        """Some of the answers."""
+        """Return some of the answers."""
         return SignalArrays(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
@@ -136,7 +136,7 @@ class QuantileTables:
         )
 
     def rank(self, kind: str, signal: str, values: ArrayLike) -> Array:
-        """The rank of each value in (0, 1); NaN where the value or the table is missing.
+        """Return the rank of each value in (0, 1); NaN where the value or the table is missing.
 
         Beyond the ends of the table ranks continue to rise, more slowly, so that extreme values are not tied.
         """
@@ -173,7 +173,7 @@ class QuantileTables:
         return self._merged[1]
 
     def document(self) -> dict[str, dict[str, list[float]]]:
-        """The tables as JSON."""
+        """Return the tables as JSON."""
         out: dict[str, dict[str, list[float]]] = {}
         for (kind, signal), table in self.tables.items():
             out.setdefault(kind, {})[signal] = [float(f"{value:.5g}") for value in table]
@@ -216,7 +216,7 @@ def _curve(table: Array) -> tuple[list[float], list[float], float]:
 
 
 def signals_of(candidate: Candidate, prior: float, agreement: float | None = None) -> AnswerSignals:
-    """The signals of a fast answer."""
+    """Return the signals of a fast answer."""
     logprobs = [t.logprob for t in candidate.tokens if t.logprob is not None and not t.control]
     kind = answer_kind(candidate.text, candidate.answer, candidate.stated)
     # a client may cut free text short on purpose; reasoning that was cut off has not come to its answer
@@ -277,7 +277,7 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
 
 
 def _last_place(text: str, answer: str) -> int:
-    """The last place of an answer in a text, as whole words where it occurs so; −1 where it does not occur.
+    """Return the last place of an answer in a text, as whole words where it occurs so; −1 where it does not occur.
 
     >>> _last_place("Answer: B (Brussels)", "B"), _last_place("Answer: 4kg", "4"), _last_place("none", "5")
     (8, 8, -1)
@@ -293,7 +293,7 @@ def _last_place(text: str, answer: str) -> int:
 
 
 def agreement_of(samples: Sequence[Candidate]) -> float | None:
-    """How far two samples of a model agree, from 0 to 1; None where there is only one.
+    """Return how far two samples of a model agree, from 0 to 1; None where there is only one.
 
     Answers of an exact form are the same or not; free text agrees as far as its words are the same (SPEC 5.15).
     """

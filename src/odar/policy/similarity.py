@@ -38,7 +38,7 @@ SIMILARITIES: Registry[Similarity] = Registry(
 FLOOR = 0.2
 """Less word overlap than this counts as none: answers to the same question share some words by chance."""
 SENTENCE_WORDS = 6
-"""A text of at least so many words has no exact form: two models would not phrase it alike."""
+"""A text of at least this many words has no exact form: two models would not phrase it alike."""
 CODE_WORDS = 20
 """The same for what looks like a formula, if it is on one line."""
 
@@ -124,7 +124,7 @@ def word_overlap(first: str, second: str) -> float:
 
 
 def _read(text: str) -> tuple[str, Mapping[str, Any]]:
-    """What an answer consists of, JSON fields, code or words, prepared for comparison with several others."""
+    """Split an answer into JSON fields, code or words, ready for comparison with several others."""
     if (fields := _fields(text)) is not None:
         return "fields", fields
     if (code := _code(text)) is not None:
@@ -143,7 +143,7 @@ def weighted_words(text: str) -> dict[str, float]:
 
 
 def _weight(word: str) -> float:
-    """A negation is common but decides what a sentence says, so it weighs as much as a rare word."""
+    """Return a negation is common but decides what a sentence says, so it weighs as much as a rare word."""
     return 1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word)
 
 
@@ -255,11 +255,11 @@ class AnswerRows:
         return cls(groups, forms, {i: row for i, row in enumerate(rows) if depends_on_others(row)}, matrices)
 
     def exact(self) -> AnswerRows:
-        """The same without similarities: answers are equal or not."""
+        """Return the same without similarities: answers are equal or not."""
         return replace(self, matrices={})
 
     def rows(self, index: Ints | Bools) -> AnswerRows:
-        """Some of the questions."""
+        """Return some of the questions."""
         places = list(enumerate(np.arange(len(self.groups))[index].tolist()))
         open_rows = {new: self.open[old] for new, old in places if old in self.open}
         matrices = {new: self.matrices[old] for new, old in places if old in self.matrices}

@@ -1,7 +1,7 @@
 """The three paths over recorded questions, as arrays: which candidates are asked for, and which of them wins.
 
-`Odar.aask` does the same with one question and real models. Calibration and replay both call `simulate`; what
-decides is in `path`, `stopping` and `fusion`.
+`Odar.aask` does the same for one question with real models. Calibration and replay both call `simulate`; the
+decisions are made in `path`, `stopping` and `fusion`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from odar.policy.stopping import Stopping
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What happened to every question."""
+    """The simulated outcome of every question."""
 
     path: Ints
     """SIMPLE, MEDIUM or HARD; −1 for a method without paths."""
     asked: Bools
-    """(N, M) recorded candidates that were asked for, and so paid."""
+    """(N, M) recorded candidates that were requested, and therefore paid."""
     read: Bools
-    """(N, M) those among which the winner was chosen: sampling that stops early leaves some unread."""
+    """(N, M) candidates among which the winner was chosen: if sampling stops early, some are not read."""
     scored: Bools
-    """(N, M) those that a surrogate scored, each by a call of its own."""
+    """(N, M) candidates that a surrogate scored, with one call each."""
     winner: Ints
     """The column that won."""
     waves: Ints
     """Requests for slow samples, if one request gives several."""
     calls: Ints
-    """Model invocations (SPEC 6.1), those that failed and the surrogate's among them."""
+    """Model invocations (SPEC 6.1), including failed ones and those of the surrogate."""
 
 
 def simulate(
@@ -68,7 +68,7 @@ def sample(candidates: CandidateArrays, stopping: Stopping, samples: int) -> tup
     def settled() -> Bools:
         return stopping.settled_rows(candidates.votes(read), samples - read.sum(axis=1))
 
-    # the agent that gave nothing in the first wave is not asked again
+    # an agent without any answer in the first wave is not asked again
     goes_on = read.any(axis=1) & ~settled() if first < samples else np.zeros(len(read), dtype=bool)
     asked = np.where(goes_on, samples, first)
     for each in range(SOLVE + first, min(SOLVE + samples, len(solves))):

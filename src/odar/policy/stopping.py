@@ -18,7 +18,7 @@ from odar.policy.rules import TIE, Array, Bools, Ints
 
 @cache
 def lead_is_real(leader: int, runner_up: int) -> float:
-    """P(p₁ > p₂) for two answers with so many votes each, under a uniform prior.
+    """P(p₁ > p₂) for two answers with these numbers of votes, under a uniform prior.
 
     Given that a sample gives one of the two, the leader's share is Beta(v₁ + 1, v₂ + 1), and the probability that
     it exceeds one half is a binomial sum.
@@ -45,11 +45,11 @@ class Stopping:
     first_wave: int = 3
 
     def settled(self, votes: Array, remaining: int) -> bool:
-        """Return whether votes, (n, n) s between the answers, settle it with so many samples still to come."""
+        """Return whether votes, (n, n) s between the answers, settle it with this many samples still to come."""
         return bool(self.settled_rows(votes[None], np.array([remaining]))[0])
 
     def first_size(self, samples: int) -> int:
-        """Return the size of the first wave, of so many samples in all."""
+        """Return the size of the first wave out of `samples` in all."""
         return samples if self.confidence is None else min(self.first_wave, samples)
 
     def settled_rows(self, s: Array, remaining: Ints) -> Bools:

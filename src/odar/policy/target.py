@@ -2,7 +2,7 @@
 
 t = 0 is always Simple, t = 1 always Hard; between them the thresholds follow a fixed path through those of the
 settings or of a calibration. t follows the distribution of recent difficulties, so that it fits the traffic without
-labels, and what was really spent: a surplus or deficit is worked off over the next questions.
+labels, and the actual spending: a surplus or deficit is compensated over the next questions.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from odar.types import Path
 Array = NDArray[np.float64]
 KINDS = ("calls", "cost_usd")
 BINS = 200
-"""Of the histogram of difficulties."""
+"""Number of bins in the histogram of difficulties."""
 MEMORY = 100.0
-"""Questions after which a difficulty counts for 1/e."""
+"""Number of questions after which the weight of a difficulty has fallen to 1/e."""
 HORIZON = 12.0
-"""Questions over which a surplus or deficit is worked off."""
+"""Number of questions over which a surplus or deficit is compensated."""
 MAX_DEBT = 20.0
-"""A target out of reach must not pile up a debt: it is limited to this many questions' worth of the widest path."""
+"""Limit of the debt, in questions: a target that cannot be met must not accumulate debt without end."""
 SECOND_OPINION_CALLS = 3.0
-"""Mean calls from which on a second fast sample is bought: one for each sample, and one for the slow model."""
+"""Smallest target at which a second fast sample is bought: two fast calls and one slow call."""
 _STEPS = 201
-_LEFT = math.exp(-1 / MEMORY)
-_START = 20.0
-"""Weight of the assumed distribution before the first question: the paper's path mix at 0.3 and 0.7."""
+"""Grid points of t."""
+_DECAY = math.exp(-1 / MEMORY)
+"""Factor by which older observations are multiplied at each question."""
+_PRIOR_WEIGHT = 20.0
+"""Weight of the assumed distribution before the first question, in questions: the paper's path mix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Target:
 
     @classmethod
     def of(cls, *, calls: float | None = None, cost_usd: float | None = None) -> Target | None:
-        """The one of the two that is given; None where neither is."""
+        """Return the target that is given; None if neither is."""
         if calls is not None and cost_usd is not None:
             raise InputError("a target is either calls or cost_usd, not both")
         if calls is not None:
@@ -90,7 +92,7 @@ class ThresholdPath:
 
     @classmethod
     def through(cls, *points: tuple[float, float]) -> ThresholdPath:
-        """The path from always Simple through these thresholds, highest first, to always Hard."""
+        """Return the path from always Simple through these thresholds, highest first, to always Hard."""
         knots = ((1.0, 1.0), *points, (0.0, 0.0))
         for (a1, a2), (b1, b2) in pairwise(knots):
             if not (b1 <= a1 and b2 <= a2 and b1 <= b2):
@@ -101,7 +103,7 @@ class ThresholdPath:
 
     @classmethod
     def medium_first(cls, tau1: float, tau2: float) -> ThresholdPath:
-        """The path on which questions leave Simple for Medium before any of them takes Hard.
+        """Return the path on which questions leave Simple for Medium before any of them takes Hard.
 
         A verification is one call and brings most of what the Hard path gains, so it is paid for first.
 
@@ -118,7 +120,7 @@ class ThresholdPath:
         return tau1, tau2
 
     def positions(self, difficulty: ArrayLike) -> tuple[Array, Array]:
-        """The least t at which each difficulty is no longer Simple, and at which it is Hard."""
+        """Return the least t at which each difficulty is no longer Simple, and at which it is Hard."""
         d = np.asarray(difficulty, dtype=np.float64)
         steps = np.linspace(0, 1, len(self.knots))[::-1]
         found = [np.interp(d, [knot[i] for knot in self.knots[::-1]], steps) for i in (0, 1)]
@@ -127,19 +129,20 @@ class ThresholdPath:
 
 @dataclass(slots=True)
 class TargetState:
-    """What a target has seen: recent difficulties, what each path costs, and the surplus to work off."""
+    """Observations of a target: recent difficulties, the cost of each path, and the surplus to compensate."""
 
     histogram: Array = field(default_factory=lambda: np.zeros(BINS))
     """Weight of recent difficulties by bin."""
     spent: Array = field(default_factory=lambda: np.zeros(3))
     """Weighted spending on Simple, Medium and Hard."""
     taken: Array = field(default_factory=lambda: np.zeros(3))
-    """Weighted number of questions behind each."""
+    """Weighted number of questions on Simple, Medium and Hard."""
     debt: float = 0.0
-    """Spent above target so far, less what has been worked off."""
+    """Spending above the target so far, less what has been compensated."""
     questions: int = 0
+    """Number of questions under this target."""
     total: float = 0.0
-    """Questions under this target, and what they cost in all."""
+    """Total cost of these questions."""
 
     def count(self, difficulty: float, path: Path, spent: float) -> None:
         """Count one question with its path and what it cost."""
@@ -148,20 +151,20 @@ class TargetState:
 
     def observe(self, difficulty: float) -> None:
         """Count a difficulty."""
-        self.histogram *= _LEFT
+        self.histogram *= _DECAY
         self.histogram[min(BINS - 1, max(0, int(difficulty * BINS)))] += 1.0
 
     def pay(self, path: Path, spent: float) -> None:
         """Count what a question on a path cost."""
-        self.spent *= _LEFT
-        self.taken *= _LEFT
+        self.spent *= _DECAY
+        self.taken *= _DECAY
         self.spent[PATHS.index(path)] += spent
         self.taken[PATHS.index(path)] += 1.0
         self.questions += 1
         self.total += spent
 
     def added(self, other: TargetState) -> TargetState:
-        """This state followed by what another process saw since."""
+        """Return this state followed by the later observations of another process."""
         left = math.exp(-other.questions / MEMORY)
         histogram, spent, taken = self.histogram * left, self.spent * left, self.taken * left
         both = histogram + other.histogram, spent + other.spent, taken + other.taken
@@ -175,14 +178,14 @@ class TargetState:
         return self.total / self.questions if self.questions else None
 
     def document(self) -> dict[str, Any]:
-        """The state as JSON: bins that hold something, and figures."""
+        """Return the state as JSON: bins that hold something, and figures."""
         bins = {str(i): round(float(w), 5) for i, w in enumerate(self.histogram) if w > 1e-4}
         rest = {"debt": self.debt, "questions": self.questions, "total": self.total}
         return {"bins": bins, "spent": self.spent.tolist(), "taken": self.taken.tolist(), **rest}
 
     @classmethod
     def from_document(cls, raw: Mapping[str, Any]) -> TargetState:
-        """Read what `document` wrote; raises KeyError, TypeError or ValueError where it is not such a state."""
+        """Read what `document` wrote; raises KeyError, TypeError or ValueError if it is invalid."""
         histogram = np.zeros(BINS)
         for number, weight in raw["bins"].items():
             histogram[int(number) % BINS] = float(weight)
@@ -199,12 +202,12 @@ class TargetChoice(NamedTuple):
 
 
 class TargetController:
-    """Chooses thresholds question by question. Not thread-safe; its owner is.
+    """Chooses thresholds question by question. Not thread-safe: its owner must lock.
 
     Args:
         target: the mean to meet.
         path: how t moves the thresholds.
-        calls: calls on Simple, Medium and Hard before any was seen; for dollars their ratio.
+        calls: assumed calls on Simple, Medium and Hard before any question; for dollars only their ratio counts.
     """
 
     def __init__(self, target: Target, path: ThresholdPath, calls: Sequence[float] = (1.0, 2.0, 6.0)) -> None:
@@ -216,8 +219,8 @@ class TargetController:
         self._age = 0
 
     def choose(self) -> TargetChoice:
-        """The thresholds for the next question."""
-        curve = self._expected()
+        """Return the thresholds for the next question."""
+        curve = self._expected_spending()
         wanted = self.target.value - self.state.debt / HORIZON
         t = float(np.interp(wanted, curve, np.linspace(0, 1, _STEPS)))
         return TargetChoice(t, *self.path.thresholds(t))
@@ -226,33 +229,33 @@ class TargetController:
         """Count a question that takes this path; returns the spending that was assumed, for `settle`."""
         self.state.observe(difficulty)
         assumed = float(self._spending()[PATHS.index(path)])
-        self._owe(assumed - self.target.value)
+        self._add_debt(assumed - self.target.value)
         self._age += 1
         if self._age >= 10:
             self._curve = None
         return assumed
 
     def settle(self, path: Path, assumed: float, actual: float) -> None:
-        """Correct what was assumed by what a question really cost."""
+        """Replace the assumed spending of a question by its actual cost."""
         self.state.pay(path, actual)
-        self._owe(actual - assumed)
+        self._add_debt(actual - assumed)
 
     def cancel(self, assumed: float) -> None:
-        """Take back a question that cost nothing known: it failed."""
-        self._owe(self.target.value - assumed)
+        """Undo `book` for a question that failed and has no known cost."""
+        self._add_debt(self.target.value - assumed)
 
     def restore(self, state: TargetState, debt: float) -> None:
-        """Go on from what all processes saw, with this one's own debt."""
+        """Continue from the observations of all processes, with this process's own debt."""
         self.state = state
         self.state.debt = debt
         self._curve = None
 
-    def _owe(self, amount: float) -> None:
+    def _add_debt(self, amount: float) -> None:
         most = MAX_DEBT * float(np.ptp(self._spending()))
         self.state.debt = float(np.clip(self.state.debt + amount, -most, most))
 
     def _spending(self) -> Array:
-        """What a question on each path costs: as seen, and in proportion to its calls where none was seen."""
+        """Return the mean cost of each path: as observed, or in proportion to its calls if none was observed."""
         state = self.state
         scale = 1.0
         if self.target.kind != "calls":
@@ -262,11 +265,13 @@ class TargetController:
         found = (state.spent + scale * self._calls) / (state.taken + 1.0)
         return np.maximum.accumulate(found)
 
-    def _expected(self) -> Array:
-        """The mean spending at each step of t, by the recent difficulties."""
+    def _expected_spending(self) -> Array:
+        """Return the mean spending at each step of t, by the recent difficulties."""
         if self._curve is None:
             centres = (np.arange(BINS) + 0.5) / BINS
-            weights = self.state.histogram + _START * _assumed(centres) * math.exp(-self.state.questions / MEMORY)
+            weights = self.state.histogram + _PRIOR_WEIGHT * _prior_density(centres) * math.exp(
+                -self.state.questions / MEMORY
+            )
             weights = weights / weights.sum()
             spending = self._spending()
             steps = np.linspace(0, 1, _STEPS)
@@ -281,7 +286,7 @@ class TargetController:
         return self._curve
 
 
-def _assumed(centres: Array) -> Array:
-    """The distribution before anything was seen: the paper's mix, even within each path."""
+def _prior_density(centres: Array) -> Array:
+    """Return the density before the first question: the paper's mix, uniform within each path."""
     density = np.select([centres < 0.3, centres < 0.7], [0.41 / 0.3, 0.35 / 0.4], 0.24 / 0.3)
     return np.asarray(density / density.sum())

@@ -67,11 +67,11 @@ class AnthropicProvider(HttpProvider):
         self._betas = [value for header, value in self._headers.items() if header == "anthropic-beta"]
 
     def auth(self, key: str) -> dict[str, str]:
-        """The headers that identify us."""
+        """Return the headers that identify us."""
         return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request with one sample, whatever `n` is; with `on_delta`, hand over the text as it comes."""
+        """Answer with one sample, whatever `n` is; `on_delta` receives the text while it is generated."""
         return await self.refusals.ask(request, lambda request: self._send(request, on_delta))
 
     async def _send(self, request: Request, on_delta: OnDelta | None) -> Reply:
@@ -143,7 +143,7 @@ def messages_body(request: Request, *, stream: bool = False, thoughts: Thoughts 
 
 
 def read_message(payload: Mapping[str, Any]) -> Reply:
-    """A whole Messages reply.
+    """Return a whole Messages reply.
 
     >>> read_message({"content": [{"type": "text", "text": "4"}], "stop_reason": "max_tokens"}).completions
     (Completion(text='4', tokens=(), finish='length', tool_calls=()),)
@@ -194,7 +194,7 @@ class StreamedMessage:
         return Delta()
 
     def reply(self) -> Reply:
-        """The whole reply."""
+        """Return the whole reply."""
         if "content" not in self._message:
             raise ValueError("no message_start")
         blocks, calls = list[Mapping[str, Any]](), list[ToolCall]()
@@ -277,7 +277,7 @@ def _is_thinking(block: Mapping[str, Any]) -> bool:
 
 
 def _system(messages: Iterable[Message], form: Format | None) -> Any:
-    """The system prompt: text, or blocks where the client wrote blocks."""
+    """Return the system prompt: text, or blocks where the client wrote blocks."""
     turns = [message for message in messages if message.role == "system" and not _in_place(message)]
     if form is not None and form.schema is None:
         turns.append(Message("system", JSON_ONLY))
@@ -289,12 +289,12 @@ def _system(messages: Iterable[Message], form: Format | None) -> Any:
 
 
 def _in_place(message: Message) -> bool:
-    """Whether a system turn came between other turns in this protocol, where it stays."""
+    """Return whether a system turn came between other turns in this protocol, where it stays."""
     return "role" in (wire_value(message.wire, PROTOCOL) or ())
 
 
 def _turns(messages: Iterable[Message], thoughts: Thoughts) -> list[dict[str, Any]]:
-    """The conversation; results of tools, and what the user adds to them, share one turn as the API wants it."""
+    """Return the conversation; tool results and the user's text after them share one turn, as the API requires."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system" and not _in_place(message):
@@ -325,7 +325,7 @@ def _turn(message: Message) -> dict[str, Any]:
 
 
 def _with_thinking(turn: dict[str, Any], message: Message, thoughts: Thoughts) -> dict[str, Any]:
-    """An assistant's turn with what it thought before its tool calls, and without unsigned thinking.
+    """Return an assistant's turn with what it thought before its tool calls, and without unsigned thinking.
 
     ODAR shows other models' thinking to clients of this protocol; the API refuses it in return.
     """
@@ -339,14 +339,14 @@ def _with_thinking(turn: dict[str, Any], message: Message, thoughts: Thoughts) -
 
 
 def _calls_without_thinking(turns: list[dict[str, Any]]) -> bool:
-    """Whether the last turns are a tool loop whose calls came without thinking."""
+    """Return whether the last turns are a tool loop whose calls came without thinking."""
     last = next((turn["content"] for turn in reversed(turns) if turn["role"] == "assistant"), None)
     loop = bool(turns) and _has_result(turns[-1])
     return loop and isinstance(last, list) and bool(last) and not _is_thinking(last[0])
 
 
 def tool_use(call: ToolCall) -> dict[str, Any]:
-    """The block of a tool call; arguments that are no JSON object are kept under the name `arguments`.
+    """Return the block of a tool call; arguments that are no JSON object are kept under the name `arguments`.
 
     >>> tool_use(ToolCall("t1", "weather", '{"city": "Rome"}'))
     {'type': 'tool_use', 'id': 't1', 'name': 'weather', 'input': {'city': 'Rome'}}

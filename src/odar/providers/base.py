@@ -119,7 +119,7 @@ class Reply:
 
 
 def wire_value(wire: Wire | None, protocol: str) -> Any:
-    """What was said in this protocol, as it was said; None if it was said in another."""
+    """Return what was said in this protocol, as it was said; None if it was said in another."""
     return wire.value if wire is not None and wire.protocol == protocol else None
 
 

@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class Breaker:
-    """The state of one upstream: so many failures in a row open it, at first for `cooldown_s`.
+    """The state of one upstream: `failures` in a row open it, at first for `cooldown_s`.
 
     >>> now = 0.0
     >>> breaker = Breaker(failures=1, cooldown_s=10, clock=lambda: now)
@@ -129,7 +129,7 @@ class GuardedProvider(ProviderWrapper):
 
 
 def is_down(error: ProviderError) -> bool:
-    """Whether this failure is one of the upstream, and not of a single request.
+    """Return whether this failure is one of the upstream, and not of a single request.
 
     >>> is_down(ProviderError("", status=429)), is_down(ProviderError("", status=503)), is_down(ProviderTimeout(""))
     (False, True, True)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 KEPT_S = 15.0
-"""An idle connection is kept so long; servers close theirs after some time, and tell nobody before."""
+"""How long an idle connection is kept; servers close theirs after some time without notice."""
 _MAX_HEADER_BYTES = 64 * 2**10
-"""Of one answer: its head, what is said before it with a status of 1xx, and its trailers."""
+"""Limit for one response: its headers, those of 1xx responses before it, and its trailers."""
 _MAX_HEADERS = 256
-"""Of one answer likewise."""
+"""Limit for the number of headers of one response, counted in the same way."""
 _ENOUGH_BYTES = 2**18
 """Unread so far: then the server has to wait."""
 _MAX_TUNNEL_HEAD = 16 * 2**10
@@ -50,7 +50,7 @@ class Broken(Exception):
 
 
 class NotHttp(Exception):
-    """What came is no HTTP answer, or has more headers than an answer may have."""
+    """The response is not valid HTTP, or has too many headers."""
 
 
 class Connection(asyncio.Protocol):
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
             await self._news()
 
     async def read(self) -> bytes:
-        """What has come of the body since the last time; nothing at its end.
+        """Return what has come of the body since the last time; nothing at its end.
 
         Raises:
             Broken: its end will not come.
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def all(self, limit: int | None = None) -> bytes:
-        """The rest of the body; no more than the limit, where there is one."""
+        """Return the rest of the body; no more than the limit, where there is one."""
         body = bytearray()
         while (limit is None or len(body) < limit) and (piece := await self.read()):
             body += piece
@@ -244,7 +244,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """An http(s) address taken apart.
+        """Return an http(s) address taken apart.
 
         Raises:
             ValueError: it is none.
@@ -274,7 +274,7 @@ class Address(NamedTuple):
         )
 
     def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-        r"""A whole request. Its headers must hold no line breaks.
+        r"""Return a whole request. Its headers must hold no line breaks.
 
         >>> Address.parse("http://h:1/v1").request("POST", "/chat", {"x-a": "b"}, b"{}")
         b'POST /v1/chat HTTP/1.1\r\nhost: h:1\r\nx-a: b\r\ncontent-length: 2\r\n\r\n{}'
@@ -296,7 +296,7 @@ def _quoted(path: str) -> str:
 
 @cache
 def default_tls() -> SSLContext:
-    """The system's CAs and no client certificate; OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR."""
+    """Return the system's CAs and no client certificate; OpenSSL reads SSL_CERT_FILE and SSL_CERT_DIR."""
     import ssl
 
     return ssl.create_default_context()
@@ -423,7 +423,7 @@ class Connections:
         except SSLError:
             remedy = "name its CA in SSL_CERT_FILE or in the provider's ca_file"
             raise Unconnected(f"no trusted TLS connection to {server}; {remedy}", retryable=False) from None
-        except (OSError, UnicodeError) as error:  # UnicodeError: a name that is none
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             why = getattr(error, "strerror", None) or type(error).__name__
             what = f"the proxy {host}:{port}" if self.proxy else server
             check = "the proxy variables" if self.proxy else "base_url"

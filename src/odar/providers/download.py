@@ -120,7 +120,7 @@ def _from_hub(weights: Weights, folder: Path, on_progress: OnProgress, on_messag
 
 
 def _open(request: urllib.request.Request) -> Any:
-    """The response; TimeoutError if its headers do not arrive in time."""
+    """Return the response; TimeoutError if its headers do not arrive in time."""
     answer: Future[Any] = Future()
 
     def run() -> None:

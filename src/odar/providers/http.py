@@ -57,7 +57,7 @@ class RetryPolicy:
     rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
     def wait_s(self, retry: int, retry_after: float | None) -> float:
-        """Seconds before retry number `retry`, counted from 0."""
+        """Return seconds before retry number `retry`, counted from 0."""
         # What the server asks for is the least; the jitter on top of it keeps callers that were
         # refused together from coming back together.
         jitter = self.rng.uniform(0.0, min(self.max_s, self.base_s * 2.0**retry))
@@ -106,11 +106,11 @@ class HttpProvider:
         self._connections: Connections | None = None
 
     def auth(self, key: str) -> dict[str, str]:
-        """The headers that identify us."""
+        """Return the headers that identify us."""
         return {"authorization": f"Bearer {key}"} if key else {}
 
     async def check(self, model: str = "") -> str:
-        """How many models the server lists; ProviderError if this one is not among them.
+        """Return how many models the server lists; ProviderError if this one is not among them.
 
         A dated or tagged form of the name counts.
         """
@@ -176,7 +176,7 @@ class HttpProvider:
     async def _retrying(
         self, request: Request, attempt: Callable[[], Awaitable[T]], may_retry: Callable[[], bool] = lambda: True
     ) -> tuple[T, list[ProviderError]]:
-        """The result of the first attempt that succeeds within the timeout, and the errors of those before."""
+        """Return the first result within the timeout, and the errors of earlier attempts."""
         loop, retry = asyncio.get_running_loop(), self._retry
         deadline = loop.time() + request.timeout_s
         failed: list[ProviderError] = []
@@ -242,7 +242,7 @@ class HttpProvider:
             raise fail.error(ProviderProtocolError, "the answer is not HTTP; check base_url") from None
 
     def _connected(self) -> Connections:
-        """The connections of this event loop."""
+        """Return the connections of this event loop."""
         if self._connections is None or self._connections.loop is not asyncio.get_running_loop():
             try:
                 address = Address.parse(self._base_url)
@@ -278,7 +278,7 @@ class Refusals:
 
 
 def _own_parameters(request: Request) -> frozenset[str]:
-    """What ODAR asks for although the client did not."""
+    """Return what ODAR asks for although the client did not."""
     options = request.options
     own = {"logprobs": options.top_logprobs, "temperature": options.temperature, "top_p": options.top_p}
     own["seed"] = options.seed

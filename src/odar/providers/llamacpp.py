@@ -116,7 +116,7 @@ def usable_cores() -> int:
 
 
 def threads_for(idle: float, size: int = 0) -> int:
-    """Threads for so many idle cores and weights of `size` bytes; a core that is three quarters idle counts.
+    """Threads for this many idle cores and weights of `size` bytes; a core that is three quarters idle counts.
 
     More than four threads do not help 100 MB of weights, more than eight do not help a gigabyte.
 
@@ -141,7 +141,7 @@ def idle_cores() -> float:
 
 
 def _cpu_ticks() -> list[int]:
-    """The first line of /proc/stat without guest time, which is part of user time."""
+    """Return the first line of /proc/stat without guest time, which is part of user time."""
     return [int(field) for field in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
 
 
@@ -151,7 +151,7 @@ _turn = threading.Lock()
 
 @contextmanager
 def reserved_cores(threads: int, cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Hold cores for so many threads: those of all models in this process never outnumber them.
+    """Hold cores for this many threads: those of all models in this process never outnumber them.
 
     Raises:
         StoppedError: `cancelled` became true while waiting.
@@ -312,7 +312,7 @@ class Engine:
         return (*pieces, rest)
 
     def tokenize(self, text: str) -> list[Mapping[str, Any]]:
-        """The tokens of a plain text, each with its id and its piece. Call on the engine's thread."""
+        """Return the tokens of a plain text, each with its id and its piece. Call on the engine's thread."""
         return self._tokens(text, with_pieces=True, parse_special=False, add_special=False)
 
     def _ids(self, text: str, special: bool, first: bool) -> tuple[int, ...]:
@@ -378,7 +378,7 @@ def force(engine: Engine, prompt: Sequence[int], text: str, stop: threading.Even
 
 
 def _write(engine: Engine, prompt: list[int], ids: list[int], stop: threading.Event) -> tuple[list[float], int]:
-    """The log-probabilities of these tokens after this prompt, and how many tokens were read from the cache."""
+    """Return the log-probabilities of the tokens after the prompt, and the number of cached tokens."""
     found: list[tuple[int, float]] = []
     cached = 0
 
@@ -417,7 +417,7 @@ _engines_lock = threading.Lock()
 
 
 def acquire_engine(settings: EngineSettings) -> Engine:
-    """The engine of this process with these settings, made if there is none yet: providers share loaded models."""
+    """Return the shared engine of this process with these settings; it is made at the first call."""
     with _engines_lock:
         if settings not in _engines:
             _engines[settings] = Engine(settings)

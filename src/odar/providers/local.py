@@ -110,7 +110,7 @@ class LocalProvider:
         return await self._run(request, cancelled, generate)
 
     async def score(self, request: Request, text: str) -> Reply:
-        """The text with its log-probabilities as the next turn; one decoding step a token."""
+        """Return the text with its log-probabilities as the next turn; one decoding step a token."""
 
         def score(engine: Engine, prompt: list[int]) -> Reply:
             tokens, cached = force(engine, prompt, text, cancelled)
@@ -294,7 +294,7 @@ class _Sample:
         self.usage = usage or self.usage
 
     def completion(self, logprobs: bool) -> Completion:
-        """The finished sample."""
+        """Return the finished sample."""
         if not logprobs:
             return Completion("".join(self.texts), (), self.finish)
         # Where a character takes several tokens, llama.cpp reports only the last of them, with the text of
@@ -306,7 +306,7 @@ class _Sample:
 
 
 def _usage(samples: list[_Sample]) -> Usage:
-    """The prompt counts once, as it is evaluated once; each sample reports its own output."""
+    """Return the prompt counts once, as it is evaluated once; each sample reports its own output."""
     if not samples:
         return NO_USAGE
     first = samples[0].usage

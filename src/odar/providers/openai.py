@@ -73,7 +73,7 @@ class OpenAIProvider(HttpProvider):
         return await self.refusals.ask(request, send)
 
     async def score(self, request: Request, text: str) -> Reply:
-        """The text with its log-probabilities as the next turn; vLLM can do it, and few others."""
+        """Return the text with its log-probabilities as the next turn; vLLM can do it, and few others."""
         body = score_body(request, text)
         interpret = partial(read_scores, text=text)
         return await self.post("/chat/completions", body, request, interpret, StreamedReply, None)
@@ -84,7 +84,7 @@ class OpenAIProvider(HttpProvider):
 
 
 def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
-    """The body of a chat-completions request.
+    """Return the body of a chat-completions request.
 
     >>> body = chat_body(Request("m", (Message("user", "2 + 2?"),), logprobs=False))
     >>> body["messages"], body["max_tokens"], "n" in body
@@ -122,7 +122,7 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
 
 
 def read_reply(payload: Mapping[str, Any]) -> Reply:
-    """A whole chat-completions reply.
+    """Return a whole chat-completions reply.
 
     >>> reply = read_reply({"choices": [{"message": {"content": "<think>hm</think>4"}}]})
     >>> reply.completions
@@ -179,7 +179,7 @@ class StreamedReply:
         return Delta()
 
     def reply(self) -> Reply:
-        """The whole reply."""
+        """Return the whole reply."""
         if self._choice is None:
             raise ValueError("no choices")
         return _reply([self._choice], self._last, [None])
@@ -199,7 +199,7 @@ class Thinking:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """The part of this text that belongs to the answer, as far as is known by now."""
+        """Return the part of this text that belongs to the answer, as far as is known by now."""
         if self._answering:
             return text
         self._held += text
@@ -217,7 +217,7 @@ class Thinking:
         return self._held
 
     def end(self) -> str:
-        """What was held back at the end of the text and turned out to be answer."""
+        """Return what was held back at the end of the text and turned out to be answer."""
         held = "" if self._answering or self.seen else self._held
         self._answering = True
         return held
@@ -302,7 +302,7 @@ def _reply(choices: list[_Choice], payload: Mapping[str, Any], parts: Sequence[M
 
 
 def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
-    """What a server says it counted; `reasoned` is whether it was seen to reason."""
+    """Return what a server says it counted; `reasoned` is whether it was seen to reason."""
     usage = payload.get("usage") or {}
     prompt, completion = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
     read, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
@@ -329,7 +329,7 @@ def _first(*values: Any) -> int | None:
 
 
 def _tail(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
-    """The last tokens that make up this many characters: those of the answer after the reasoning."""
+    """Return the last tokens that make up this many characters: those of the answer after the reasoning."""
     start, covered = len(tokens), 0
     while start and covered < characters:
         start -= 1
@@ -338,14 +338,14 @@ def _tail(tokens: tuple[Token, ...], characters: int) -> tuple[Token, ...]:
 
 
 def _text(content: Any) -> str:
-    """The text of a message: a string, nothing, or a list of parts of which only the text ones count."""
+    """Return the text of a message: a string, nothing, or a list of parts of which only the text ones count."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part["text"] for part in content if part.get("type") in ("text", "output_text"))
 
 
 def logprob_of(value: Any) -> float | None:
-    """A log-probability as a server reports it; None for what cannot be one."""
+    """Return a log-probability as a server reports it; None for what cannot be one."""
     number = type(value) is float or type(value) is int
     return float(value) if number and _UNLIKELY < value <= 0 else None
 
@@ -366,7 +366,7 @@ def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
 
 
 def _joined(parts: Sequence[CallDelta]) -> ToolCall:
-    """A tool call from its deltas; a server without ids gets none made up here."""
+    """Return a tool call from its deltas; a server without ids gets none made up here."""
     first = {name: next((v for part in parts if (v := getattr(part, name))), "") for name in ("id", "name")}
     return ToolCall(first["id"], first["name"], "".join(part.arguments for part in parts))
 
@@ -402,7 +402,7 @@ def _message(message: Message) -> Any:
 
 
 def call_entry(call: ToolCall) -> dict[str, Any]:
-    """A tool call as it stands in a message."""
+    """Return a tool call as it stands in a message."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -428,7 +428,7 @@ def _response_format(form: Format) -> Any:
 
 
 def image_url(image: Image) -> str:
-    """The image's address, or its bytes as a data: URL.
+    """Return the image's address, or its bytes as a data: URL.
 
     >>> image_url(Image("image/png", b"..."))
     'data:image/png;base64,Li4u'
@@ -437,7 +437,7 @@ def image_url(image: Image) -> str:
 
 
 def score_body(request: Request, text: str) -> dict[str, Any]:
-    """A chat-completions request that writes next to nothing, and has the prompt scored, as vLLM can.
+    """Return a chat-completions request that writes next to nothing, and has the prompt scored, as vLLM can.
 
     The text is sent as an unfinished turn, and `prompt_logprobs` come back.
 
@@ -455,7 +455,7 @@ def score_body(request: Request, text: str) -> dict[str, Any]:
 
 
 def read_scores(payload: Mapping[str, Any], text: str) -> Reply:
-    """The reply to `score_body`: the text's own tokens, which end the prompt.
+    """Return the reply to `score_body`: the text's own tokens, which end the prompt.
 
     Raises:
         ValueError: the server sent no `prompt_logprobs`, or they do not end with the text.
@@ -468,7 +468,7 @@ def read_scores(payload: Mapping[str, Any], text: str) -> Reply:
 
 
 def _token(entry: Mapping[str, Any] | None) -> Token:
-    """The prompt's own token: with no alternatives asked for, the only one; where there are more, the first."""
+    """Return the prompt's own token: the only entry, or the first if there are alternatives."""
     if not entry:  # the very first token of a prompt has nothing before it
         return Token("", None)
     own = next(iter(entry.values()))
@@ -476,7 +476,7 @@ def _token(entry: Mapping[str, Any] | None) -> Token:
 
 
 def _ending(text: str, tokens: Sequence[Token]) -> list[Token]:
-    """The last tokens, which make up the text.
+    """Return the last tokens, which make up the text.
 
     Only ASCII characters are compared: a token that holds a part of a character is not readable. The chat
     template's last characters may share a token with the text's first.

@@ -97,7 +97,7 @@ def _http_options(name: str, provider: ProviderSettings, settings: Settings) -> 
 
 
 def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
-    """The provider's certificate files, read once; None if it names none."""
+    """Return the provider's certificate files, read once; None if it names none."""
     named = {key: getattr(provider, key) for key in ("ca_file", "client_cert", "client_key")}
     files = {key: str(user_path(file, setting=f"providers.{name}.{key}")) for key, file in named.items() if file}
     if "client_key" in files and "client_cert" not in files:
@@ -126,7 +126,7 @@ class ObservedProvider(ProviderWrapper):
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:
-    """The guard with its calls observed, refusals of a breaker included; unchanged without an observer."""
+    """Return the guard with its calls observed, refusals of a breaker included; unchanged without an observer."""
     if observer is None:
         return guard
     return lambda provider: ObservedProvider(guard(provider) if guard else provider)

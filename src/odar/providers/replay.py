@@ -56,7 +56,7 @@ class ReplayProvider:
             self._left[recording.model, recording.messages].append(recording.reply)
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """The recorded reply, cut to `n` completions."""
+        """Return the recorded reply, cut to `n` completions."""
         exact = digest(request.messages)
         queue = self._left.get((request.model, exact)) or self._left.get((request.model, None))
         if not queue:
@@ -99,7 +99,7 @@ def record(request: Request, reply: Reply) -> str:
 
 
 def reply_to_json(reply: Reply) -> dict[str, Any]:
-    """A reply as plain data, without the server's own words.
+    """Return a reply as plain data, without the server's own words.
 
     >>> reply_from_json(reply_to_json(Reply((Completion("4", (Token("4", -0.1),)),)))).completions[0].text
     '4'
@@ -128,7 +128,7 @@ def reply_from_json(entry: dict[str, Any]) -> Reply:
 
 
 def load(path: Path) -> list[RecordedReply]:
-    """All recordings in a JSONL file; blank lines are skipped."""
+    """Return all recordings in a JSONL file; blank lines are skipped."""
     recordings = []
     try:
         lines = path.read_text(encoding="utf-8").split("\n")

@@ -81,7 +81,7 @@ class SseReader:
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[str]:
-        """The data of the events that this chunk completes."""
+        """Return the data of the events that this chunk completes."""
         self._partial += chunk
         if b"\n" not in chunk:
             return []
@@ -111,7 +111,7 @@ class Collector(Protocol):
         ...
 
     def reply(self) -> Reply:
-        """The whole answer."""
+        """Return the whole answer."""
         ...
 
 
@@ -177,7 +177,7 @@ class Response:
 
 
 def _read(body: str | bytes) -> Any:
-    """The JSON in it, None where there is none; what cannot be shown, stored or sent on is replaced."""
+    """Return the JSON in it, None where there is none; what cannot be shown, stored or sent on is replaced."""
     try:
         try:
             payload = load_json(body)
@@ -196,7 +196,7 @@ def _text(body: str | bytes) -> str:
 
 
 def count(value: Any) -> int | None:
-    """A number of tokens as a server reports it; None for what cannot be one.
+    """Return a number of tokens as a server reports it; None for what cannot be one.
 
     >>> count(7), count(None), count(-1), count("7"), count(10**30)
     (7, None, None, None, None)
@@ -205,7 +205,7 @@ def count(value: Any) -> int | None:
 
 
 def string(value: Any) -> str:
-    """A text as a server sends it; nothing for what is none."""
+    """Return a text as a server sends it; nothing for what is none."""
     return value if isinstance(value, str) else ""
 
 
@@ -226,7 +226,7 @@ class Failures:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def redact(self, text: str) -> str:
-        """The text without any of this provider's secrets."""
+        """Return the text without any of this provider's secrets."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, _REDACTED)
@@ -235,7 +235,7 @@ class Failures:
     def from_status(
         self, status: int, headers: Mapping[str, str], body: str, prompts: Sequence[str] = ()
     ) -> ProviderError:
-        """The error behind an HTTP status that is not a success."""
+        """Return the error behind an HTTP status that is not a success."""
         refusal = self._refusal(f"HTTP {status}", status, body, prompts, retry_after(headers))
         refusal.may_be_billed = status in _GAVE_UP
         return refusal
@@ -245,7 +245,7 @@ class Failures:
         return self._refusal("error in the answer", None, json.dumps(payload, ensure_ascii=False), prompts)
 
     def error(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **facts: Any) -> E:
-        """An error without a status: no connection, one that broke off, or an answer that is not the protocol."""
+        """Return an error without a status: no connection, an interrupted one, or an invalid response."""
         return kind(
             f"{self.provider}: {_short(self.redact(why))}",
             provider=self.provider,
@@ -315,7 +315,7 @@ def explain(body: str) -> tuple[str | None, str]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `retry-after`; None for a date, which no model server sends.
+    """Return seconds to wait, from `retry-after-ms` or `retry-after`; None for a date, which no model server sends.
 
     >>> retry_after({"retry-after": "1.5"}), retry_after({"retry-after-ms": "250"}), retry_after({})
     (1.5, 0.25, None)
@@ -329,7 +329,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def quotes(message: str, prompts: Iterable[str]) -> bool:
-    """Whether a message repeats part of a prompt.
+    """Return whether a message repeats part of a prompt.
 
     >>> quotes("invalid input: 'What is the capital of France?'", ["What is the capital of France?"])
     True

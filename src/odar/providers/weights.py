@@ -108,7 +108,7 @@ class WeightsStatus:
 
 @cache
 def catalogue() -> dict[str, Weights]:
-    """Every model that can be fetched, by name."""
+    """Return every model that can be fetched, by name."""
     tree = tomllib.loads(resources.files("odar.providers").joinpath("weights.toml").read_text(encoding="utf-8"))
     return {
         name: Weights(
@@ -122,7 +122,7 @@ def catalogue() -> dict[str, Weights]:
 
 
 def find_weights(name: str) -> Weights:
-    """The catalogue entry of this name."""
+    """Return the catalogue entry of this name."""
     entries = catalogue()
     if name not in entries:
         raise UnknownName("local model", name, entries)
@@ -130,17 +130,17 @@ def find_weights(name: str) -> Weights:
 
 
 def weights_folder() -> Path:
-    """The folder that holds all weights."""
+    """Return the folder that holds all weights."""
     return cache_folder() / "weights"
 
 
 def offline() -> bool:
-    """Whether `ODAR_OFFLINE` forbids downloads."""
+    """Return whether `ODAR_OFFLINE` forbids downloads."""
     return os.environ.get("ODAR_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
 
 
 def gguf_path(model: str) -> Path:
-    """The file behind `gguf:/path/file.gguf`.
+    """Return the file behind `gguf:/path/file.gguf`.
 
     Raises:
         WeightsError: there is no such file, or it is not a GGUF file.
@@ -159,7 +159,7 @@ def gguf_path(model: str) -> Path:
 
 
 def weights_status(weights: Weights) -> WeightsStatus:
-    """Whether the files are present and official; hashes them only if they changed since the last check."""
+    """Return whether the files are present and official; hashes them only if they changed since the last check."""
     with _disk_errors():
         if all(map(_is_verified, weights.files)):
             return WeightsStatus("present", weights.path, weights.size)
@@ -211,18 +211,18 @@ def ensure_weights(
 
 
 def partial_folder(weights: Weights) -> Path:
-    """Where an unfinished download is kept, so that the next one resumes it."""
+    """Return where an unfinished download is kept, so that the next one resumes it."""
     return weights_folder() / f"{weights.name}.partial"
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def model_sha256(model: str) -> str:
-    """The SHA-256 of a local model's main file: from the catalogue, or computed for a file of the user's."""
+    """Return the SHA-256 of a local model's main file: from the catalogue, or computed for a file of the user's."""
     return sha256_of(gguf_path(model)) if model.startswith(GGUF) else find_weights(model).files[0].sha256
 
 

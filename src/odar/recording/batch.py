@@ -87,7 +87,7 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
 
 
 def _steps(odar: Odar, question: Question) -> Sequence[tuple[Step, int]]:
-    """The most expensive way through each path: if the fast agent fails, the slow one solves (SPEC 6.3)."""
+    """Return the most expensive way through each path: if the fast agent fails, the slow one solves (SPEC 6.3)."""
     n, samples = question.query.options.n, odar.settings.routing.samples
     match question.path:
         case Path.SIMPLE:

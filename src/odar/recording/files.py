@@ -135,7 +135,7 @@ def damage_reported(path: Path) -> Iterator[None]:
 
 
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError, zlib.error)
-"""What reading a damaged file raises, beside the exceptions of Arrow, which need not be installed."""
+"""Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
 
 
 def _kind(path: Path) -> str:

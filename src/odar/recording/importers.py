@@ -156,7 +156,7 @@ def _with_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 
 
 def _lm_eval(path: Path, options: ImportOptions) -> Reader:
-    """A `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
+    """Return a `samples_TASK_TIME.jsonl` of `lm_eval --log_samples`; a document has a row for every filter."""
     rows = list(_rows(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     chosen = options.filter or (filters or ["none"])[-1]
@@ -215,7 +215,7 @@ def _values(entries: Any) -> list[Any]:
 
 
 def _inspect(path: Path, options: ImportOptions) -> Reader:
-    """An `.eval` log of inspect_ai: a zip archive with one file per sample."""
+    """Return an `.eval` log of inspect_ai: a zip archive with one file per sample."""
     with zipfile.ZipFile(path) as archive:
         files = {entry.filename: entry for entry in archive.infolist()}
     if "header.json" not in files:
@@ -275,7 +275,7 @@ def _inspect_answer(sample: Row, task: str, model: str, metric: str) -> Imported
 
 
 def _openai_batch(path: Path, options: ImportOptions) -> Reader:
-    """The output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
+    """Return the output file of a batch of chat completions or responses; questions are joined by `custom_id`."""
 
     def extract(row: Row, _: int) -> list[ImportedAnswer]:
         body = (row.get("response") or {}).get("body") or {}
@@ -312,7 +312,7 @@ def _openai_batch(path: Path, options: ImportOptions) -> Reader:
 
 
 def _swe_bench(path: Path, options: ImportOptions) -> Reader:
-    """The report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
+    """Return the report that the SWE-bench harness leaves as MODEL.RUN.json; patches are not in it."""
     report = load_json(path.read_bytes())
     resolved, model = set(report["resolved_ids"]), options.model or path.name.split(".")[0]
     return report["submitted_ids"], lambda name, _: [

@@ -172,7 +172,7 @@ def figures_of(attempt: Attempt) -> Figures:
 
 
 def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
-    """The signals of a recorded fast answer (SPEC 5.11), as the engine would see them.
+    """Return the signals of a recorded fast answer (SPEC 5.11), as the engine would see them.
 
     A table may hold the final answer alone and the number of tokens written: then these are its length. Where it
     holds the probability of the answer and of nothing else, the answer is rated by it, as a direct one is.

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from odar.agents.ledger import Ledger, most_tokens
-from odar.agents.scoring import WRITES
+from odar.agents.scoring import SCORING_TOKENS
 from odar.agents.team import agent_terms
 from odar.catalogue import ModelCard
 from odar.conversation import Message
@@ -33,7 +33,7 @@ _BYTES_PER_TOKEN = 4
 def worst_case(
     odar: Odar, query: Query, steps: Sequence[tuple[Step, int]], *, scored: bool = False
 ) -> tuple[Needs, float | None]:
-    """Return the most that these steps, each so many times, can take for one query.
+    """Return the most that these steps, each with its number of calls, can take for one query.
 
     Requests and tokens by provider, and money, None if a price is unknown. If an agent may choose among models, the
     most expensive counts, and each provider as if it were chosen.
@@ -61,12 +61,12 @@ def worst_case(
         for step, count in steps:
             text = "x" * CHARACTERS_PER_TOKEN_AT_MOST * odar.settings.agent(step.role).max_tokens
             read = (*query.messages, Message("assistant", text))
-            costs.append(add(odar.judge.surrogate.card, read, WRITES, count))
+            costs.append(add(odar.judge.surrogate.card, read, SCORING_TOKENS, count))
     return needs, None if None in costs else sum(cost or 0.0 for cost in costs)
 
 
 def worst_cost(card: ModelCard, messages: Sequence[Message], longest: int, count: int) -> float | None:
-    """Return the most that so many calls can cost; None if the price is unknown."""
+    """Return the most that this many calls can cost; None if the price is unknown."""
     try:
         return count * Ledger.worst_cost(card, messages, longest)
     except BudgetExceeded:

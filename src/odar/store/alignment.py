@@ -46,12 +46,12 @@ _HALF_LIFE_DAYS = 7.0
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
-    """Where served energies go; None where nothing is to be recorded."""
+    """Return where served energies go; None where nothing is to be recorded."""
     return alignment_path(settings) if settings.enabled else None
 
 
 def alignment_path(settings: StoreSettings) -> Path:
-    """Beside the traces where they are in a file, else in the user's data folder.
+    """Return the default path: next to a file of traces, else in the user's data folder.
 
     >>> str(alignment_path(StoreSettings(url="sqlite:////tmp/odar.db")))
     '/tmp/odar.alignment.json'
@@ -143,7 +143,7 @@ class ServedAlignment(SharedCounts[Source, Running]):
             self._sync_in_thread()
 
     def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
-        """Every source that is calibrated or was served, most served first; `steps` names prompts by their MD5."""
+        """Return every calibrated or served source, most served first; `steps` names prompts by their MD5."""
         if self.total is None or self._timer() >= self._sync_at:
             self.sync()
         served = self._faded(self.total or {})
@@ -209,7 +209,7 @@ def _running(row: Mapping[str, Any]) -> Running:
 
 @lru_cache(maxsize=256)
 def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
-    """The sources of the ranked signals of one kind of answer; a gateway asks for the same few again and again."""
+    """Return the sources of the ranked signals of one kind of answer; cached, because a gateway has few."""
     return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
 
 

@@ -52,7 +52,7 @@ class Archive:
         return _row(row)
 
     def export(self, wanted: Filter | None = None, after: str | None = None) -> Iterator[dict[str, Any]]:
-        """Every trace with its document, oldest first, a page at a time; `after` is the id to go on from."""
+        """Yield every trace with its document, oldest first, a page at a time; `after` is the id to go on from."""
         query = _list(documents.c.body).where(*conditions(wanted or Filter()))
         query = query.order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
         last: Mapping[str, Any] | None = None if after is None else self.get(after)
@@ -72,7 +72,7 @@ class Archive:
             connection.execute(insert(responses).values(id=response_id, key_id=key_id, day=day, conversation=items))
 
     def response_items(self, response_id: str, key_id: str) -> str | None:
-        """The conversation up to a response of this key; None if there is none."""
+        """Return the conversation up to a response of this key; None if there is none."""
         found = select(responses.c.conversation).where(responses.c.id == response_id, responses.c.key_id == key_id)
         with self._database.read() as connection:
             kept: str | None = connection.scalar(found)
@@ -112,7 +112,7 @@ class Archive:
 
 
 def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
-    """The filter as SQL."""
+    """Return the filter as SQL."""
     c, d = traces.c, documents.c
     marked = select(feedback.c.trace_id)
     tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
@@ -163,7 +163,7 @@ def _row(mapping: Any) -> dict[str, Any]:
 
 
 def _find(connection: Connection, trace_id: str, exact: bool = False) -> str:
-    """The full id behind a prefix of it."""
+    """Return the full id behind a prefix of it."""
     if same := connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)):
         return str(same)
     if exact:  # other ids must not be shown: the caller may not be allowed to see them

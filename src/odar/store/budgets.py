@@ -267,7 +267,7 @@ class _Account:
         connection.execute(statement.on_conflict_do_update(index_elements=["key_id"], set_=values))
 
     def _refusal(self, need: Need, now: float) -> KeyRefused | None:
-        """Why the need does not fit the budgets or the tokens a minute; None if it does."""
+        """Return why the need does not fit the budgets or the tokens a minute; None if it does."""
         budgets = {"day": self.limits.budget_day_usd, "month": self.limits.budget_month_usd}
         for period, limit in budgets.items():
             spent, held = self.spent[period], self.held[period]
@@ -292,7 +292,7 @@ class _Account:
 
 
 def _load(connection: Connection, key_id: str, now: float) -> _Account:
-    """The account of a key, which is locked until the transaction ends."""
+    """Return the account of a key, which is locked until the transaction ends."""
     row = connection.execute(select(keys).where(keys.c.id == key_id).with_for_update()).mappings().one_or_none()
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
     s, r, b = spending.c, reservations.c, key_buckets.c
@@ -325,12 +325,12 @@ def _by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
 
 
 def _periods(day: str, today: str) -> list[str]:
-    """The periods that a day counts in: day, month, or none."""
+    """Return the periods that a day counts in: day, month, or none."""
     return ["day"] * (day == today) + ["month"] * (day[:7] == today[:7])
 
 
 def _level(per_minute: float | None, before: float | None, elapsed: float) -> float:
-    """A token bucket: it fills at this rate and holds a minute's worth, at least one.
+    """Return a token bucket: it fills at this rate and holds a minute's worth, at least one.
 
     >>> _level(60, 0.0, 0.5), _level(60, None, 0.0), _level(0.5, 0.0, 600)
     (0.5, 60, 1)
@@ -355,7 +355,7 @@ def _upsert(connection: Connection) -> Callable[..., postgresql.Insert] | Callab
 
 
 def _until_next(period: str, now: float) -> float:
-    """Seconds until the next UTC day or month."""
+    """Return seconds until the next UTC day or month."""
     at = datetime.fromtimestamp(now, UTC)
     start = at.replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "month":

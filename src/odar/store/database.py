@@ -346,7 +346,7 @@ class Database:
 
 
 def database_url(settings: StoreSettings) -> URL:
-    """Where the store is, as SQLAlchemy writes it.
+    """Return where the store is, as SQLAlchemy writes it.
 
     >>> database_url(StoreSettings(url="/tmp/odar.db")).render_as_string()
     'sqlite:////tmp/odar.db'
@@ -396,7 +396,7 @@ def create_tables(connection: Connection, name: str) -> None:
 
 
 def schema_version(connection: Connection) -> int:
-    """The version of the tables; 0 for an empty database."""
+    """Return the version of the tables; 0 for an empty database."""
     if not inspect(connection).has_table("meta"):
         return 0
     version = connection.execute(text("SELECT value FROM meta WHERE name = 'schema'")).scalar()

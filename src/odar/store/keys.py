@@ -76,7 +76,7 @@ class Key:
 
 
 def digest_of(secret: str) -> str:
-    """What is stored of a secret."""
+    """Return what is stored of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -102,7 +102,7 @@ class KeyCache:
         self._by_prefix = table  # one assignment: a reader sees the old table or the new
 
     def verify(self, secret: str) -> Key | None:
-        """The key of this secret, or None."""
+        """Return the key of this secret, or None."""
         if len(secret) > _LONGEST:
             return None
         digest = digest_of(secret)
@@ -183,7 +183,7 @@ def keys_version(connection: Connection) -> tuple[Any, ...]:
 
 
 def spent_by_keys(connection: Connection, day: str) -> Totals:
-    """What each key spent on this UTC day, and in its month."""
+    """Return what each key spent on this UTC day, and in its month."""
     c, month = spending.c, day[:7]
     query = select(c.key_id, c.day, c.cost_usd, c.unknown)
     totals: Totals = {}
@@ -204,7 +204,7 @@ def _row(key: Key) -> dict[str, Any]:
 
 
 def limits_of(row: RowMapping) -> KeyLimits:
-    """The limits in a row of the key table."""
+    """Return the limits in a row of the key table."""
     limits = {field.name: row[field.name] for field in fields(KeyLimits)}
     lists = {name: None if row[name] is None else tuple(json.loads(row[name])) for name in _LISTS}
     return KeyLimits(**limits | lists)

@@ -28,7 +28,7 @@ _c = threshold_changes.c
 
 
 def current_t(connection: Connection, certificate: InstalledCertificate) -> float:
-    """Where feedback has moved t within this certificate; t* before any."""
+    """Return where feedback has moved t within this certificate; t* before any."""
     own = select(_c.t_after).where(_c.certificate == certificate.digest).order_by(_c.number.desc()).limit(1)
     found = connection.scalar(own)
     return certificate.t if found is None else float(found)
@@ -78,7 +78,7 @@ def undo(database: Database, certificate: InstalledCertificate, number: int) -> 
 
 
 def history(database: Database) -> list[dict[str, Any]]:
-    """Every change, oldest first."""
+    """Return every change, oldest first."""
     with database.read() as connection:
         rows = connection.execute(select(threshold_changes).order_by(_c.number)).mappings()
         return [dict(row) for row in rows]

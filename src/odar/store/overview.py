@@ -90,7 +90,7 @@ class RoutedTotals:
 
 
 def savings(totals: RoutedTotals) -> dict[str, Any]:
-    """What was saved against both alternatives, and a warning where always asking the slow model costs less.
+    """Return what was saved against both alternatives, and a warning where always asking the slow model costs less.
 
     >>> found = savings(RoutedTotals(questions=40, calls=70, slow_calls=20, priced=40, cost_usd=0.30,
     ...                              slow_answers=20, slow_cost_usd=0.20, compared=20, changed=5))
@@ -120,7 +120,7 @@ def savings(totals: RoutedTotals) -> dict[str, Any]:
 
 
 def slow_share(calls: Iterable[Call]) -> tuple[int, float | None]:
-    """How many answers the slow agent gave, and what they cost; None if the cost of one is unknown."""
+    """Return how many answers the slow agent gave, and what they cost; None if the cost of one is unknown."""
     answered = [call for call in calls if call.step.role is Role.SLOW and call.error is None]
     if not answered:
         return 0, 0.0
@@ -130,7 +130,7 @@ def slow_share(calls: Iterable[Call]) -> tuple[int, float | None]:
 
 
 def changed_by_slow(candidates: Sequence[Candidate], winner: int) -> bool | None:
-    """Whether the answer given differs from the fast agent's; None unless both agents answered."""
+    """Return whether the answer given differs from the fast agent's; None unless both agents answered."""
     if len({candidate.role for candidate in candidates}) < len(Role):
         return None
     groups = Fusion().groups(candidates)
@@ -193,7 +193,7 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
 
 
 def warnings_of(found: Mapping[str, Any], settings: Settings) -> list[str]:
-    """What an operator should know about these figures: ODAR costs more than it saves, answers are cut off."""
+    """Return warnings for the operator: ODAR costs more than it saves, or answers are cut off."""
     counts = {Role(role): (each["answers"], each["cut_off"]) for role, each in found["cut_off"].items()}
     limits = {role: settings.agent(role).max_tokens for role in Role}
     more = found["savings"]["warning"]
@@ -234,7 +234,7 @@ def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _histogram(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How hard the queries on each path were, without those whose path the caller chose."""
+    """Return how hard the queries on each path were, without those whose path the caller chose."""
     routed = {cell["path"]: [0] * BINS for cell in cells if cell["path"] in _ROUTED}
     for cell in cells:
         if cell["bin"] is not None and cell["path"] in routed:
@@ -281,7 +281,7 @@ def _totals(connection: Connection, conditions: Conditions) -> tuple[RoutedTotal
 def _latencies(
     connection: Connection, conditions: Conditions, counts: Mapping[str, int]
 ) -> dict[str, dict[str, float | None]]:
-    """Percentiles by nearest rank: the least value that so many in a hundred do not exceed."""
+    """Return percentiles by nearest rank: the least value that this many in a hundred do not exceed."""
     rank = func.row_number().over(partition_by=traces.c.path, order_by=traces.c.seconds).label("rank")
     ranked = select(traces.c.path, traces.c.seconds, rank).where(*conditions).subquery()
     # Fetch only these ranks; some rows belong to the ranks of another path and are ignored.

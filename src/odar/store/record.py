@@ -80,12 +80,12 @@ class Record:
 
 
 def path_of(decision: Decision) -> str:
-    """The path that was chosen; where the caller named the model there is no slow one, and nothing was chosen."""
+    """Return the chosen path, or `DIRECT` if the caller named the model, so that no path was chosen."""
     return decision.path.value if decision.assignment.slow else DIRECT
 
 
 def utc(moment: str) -> str:
-    """A time in the one form in which it sorts as text.
+    """Return a time in the one form in which it sorts as text.
 
     >>> utc("2026-11-15T12:00:00+02:00"), utc("2026-11-15")
     ('2026-11-15T10:00:00.000+00:00', '2026-11-15T00:00:00.000+00:00')
@@ -96,7 +96,7 @@ def utc(moment: str) -> str:
 
 
 def known(value: float | None) -> float | None:
-    """The number, or None for NaN and infinity."""
+    """Return the number, or None for NaN and infinity."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -166,7 +166,7 @@ _QUOTE = 12
 
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
-    """The record as plain data; unknown is None."""
+    """Return the record as plain data; unknown is None."""
     trace, candidates = record.trace, record.trace.candidates
     private = () if content else (record.query.text, *(candidate.text for candidate in candidates))
     document: dict[str, Any] = {
@@ -211,7 +211,7 @@ def dumps(document: Mapping[str, Any]) -> str:
 
 
 def loads(text: str) -> dict[str, Any]:
-    """The document behind the text."""
+    """Return the document behind the text."""
     document: dict[str, Any] = json.loads(text)
     return document
 
@@ -226,7 +226,7 @@ def _text(name: str, text: str, content: bool) -> dict[str, Any]:
 
 
 def _said(message: str, private: Iterable[str]) -> str:
-    """A message of a provider, unless it repeats what is private."""
+    """Return a message of a provider, unless it repeats what is private."""
     runs = {message[i : i + _QUOTE] for i in range(len(message) - _QUOTE + 1)}
     for text in private:
         quoted = any(run in text for run in runs)
@@ -272,5 +272,5 @@ def _call(call: Call, private: Iterable[str]) -> dict[str, Any]:
 
 
 def read_decision(tree: Mapping[str, Any]) -> Decision:
-    """The decision in a document."""
+    """Return the decision in a document."""
     return msgspec.convert(tree, Decision)

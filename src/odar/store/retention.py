@@ -27,7 +27,7 @@ _TERM = f"until it has run for {TRUST_AFTER_S / 3600:g} hours"
 
 
 def first_day_kept(days: int, now: datetime) -> str:
-    """The oldest UTC day whose traces stay.
+    """Return the oldest UTC day whose traces stay.
 
     >>> from datetime import UTC
     >>> first_day_kept(30, datetime(2026, 11, 30, tzinfo=UTC))
@@ -40,7 +40,7 @@ def first_day_kept(days: int, now: datetime) -> str:
 
 
 def newest_trace(connection: Connection) -> float | None:
-    """When the newest trace began, seconds since 1970; None where there is no trace."""
+    """Return when the newest trace began, seconds since 1970; None where there is no trace."""
     newest = connection.scalar(select(func.max(traces.c.started_at)))
     return None if newest is None else datetime.fromisoformat(newest).timestamp()
 
@@ -66,7 +66,7 @@ def sweep(database: Database, days: int, now: datetime) -> bool:
 
 
 def steady_clock() -> float:
-    """Seconds of a clock that cannot be set; it includes the time the machine slept, if the system counts that."""
+    """Return the seconds of a clock that cannot be set; it includes sleep if the system supports that."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 

@@ -1,4 +1,4 @@
-"""Counts that all processes of a machine add up in a small JSON file beside the traces. It holds no text."""
+"""Counts that all processes of a machine add up in a small JSON file next to the traces. It holds no text."""
 
 from __future__ import annotations
 

@@ -109,11 +109,11 @@ class Store:
         return await asyncio.to_thread(self.archive.overview, wanted or Filter(), step)
 
     def export(self, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
-        """Every trace with its document, oldest first. Reads as it goes: iterate beside the event loop."""
+        """Return every trace with its document, oldest first, read lazily; iterate outside the event loop."""
         return self.archive.export(wanted)
 
     async def _after_flush(self, work: Callable[[], T]) -> T:
-        """The trace may still be in the queue: if it is not found, look again after a flush."""
+        """Return the trace may still be in the queue: if it is not found, look again after a flush."""
         try:
             return await asyncio.to_thread(work)
         except UnknownName:

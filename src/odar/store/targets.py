@@ -1,4 +1,4 @@
-"""Targets of one engine (SPEC 5.13), kept in a small file beside the traces, so that a restart loses nothing.
+"""Targets of one engine (SPEC 5.13), kept in a small file next to the traces, so that a restart loses nothing.
 
 Each process compensates its own surplus or deficit, so that every process meets the mean by itself and no two
 correct the same one; a process that ends leaves it to the next. Recent difficulties and the cost of each path are
@@ -70,7 +70,7 @@ class ServedTargets(SharedCounts[str, TargetState]):
         self._sync_at = timer() + SYNC_S
 
     def choose(self, target: Target, scope: str = "settings") -> TargetUse:
-        """The thresholds for the next question under a target, and what its questions cost on average so far."""
+        """Return the thresholds for the next question under a target, and the mean cost of its questions so far."""
         key = _key(target, scope)
         with self._lock:
             known = key in self._controllers
@@ -185,7 +185,7 @@ class Aim:
 
 
 def targets_file(served: FilePath | None) -> FilePath | None:
-    """The file of targets beside that of alignments; None if nothing is kept.
+    """Return the file of targets next to that of alignments; None if nothing is kept.
 
     >>> str(targets_file(FilePath("/tmp/odar.alignment.json")))
     '/tmp/odar.targets.json'

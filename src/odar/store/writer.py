@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    """Everything that needs the record itself; what is left is plain data."""
+    """Return everything that needs the record itself; what is left is plain data."""
     document, trace = to_document(record, content=content), record.trace
     spend, decision, verdict = trace.spend, trace.decision, document["verdict"]
     started_at = utc(trace.started_at)
@@ -134,7 +134,7 @@ _STATEMENTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] 
 
 
 def clean(text: str | None) -> str | None:
-    """Text that both databases take: no NUL, no unpaired surrogate. The document keeps them, as escapes."""
+    """Return text that both databases take: no NUL, no unpaired surrogate. The document keeps them, as escapes."""
     if text is None or (text.isascii() and "\0" not in text):
         return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -228,7 +228,7 @@ class TraceWriter:
         return lost == 0
 
     def health(self) -> Health:
-        """The figures of this moment."""
+        """Return the figures of this moment."""
         with self._wake:
             queued = len(self._queue)
             ok = self._error is None and queued < MAX_QUEUED

@@ -35,7 +35,7 @@ def telemetry_of(settings: Settings, environ: Mapping[str, str] | None = None) -
 
 
 def _wanted(settings: Settings, environ: Mapping[str, str]) -> bool:
-    """Whether spans are on: by the setting, otherwise by OpenTelemetry's variables; OTEL_SDK_DISABLED overrides."""
+    """Return whether spans are enabled, by the setting or OpenTelemetry's variables; OTEL_SDK_DISABLED wins."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     if settings.telemetry.enabled is not None:

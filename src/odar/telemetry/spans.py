@@ -150,7 +150,7 @@ def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
 
 
 def request_attributes(request: Request, *, stream: bool) -> Attributes:
-    """The request to a model; None where a value is unknown or the default."""
+    """Return the request to a model; None where a value is unknown or the default."""
     sampling = request.sampling
     return {
         "gen_ai.request.model": request.model,
@@ -165,7 +165,7 @@ def request_attributes(request: Request, *, stream: bool) -> Attributes:
 
 
 def result_attributes(fact: Any) -> Attributes:
-    """The result of a step, or what it told about itself; None where a value is unknown."""
+    """Return the result of a step, or what it told about itself; None where a value is unknown."""
     match fact:
         case Reply(usage=usage):
             return {
@@ -206,7 +206,7 @@ def result_attributes(fact: Any) -> Attributes:
 
 
 def _fusion_attributes(candidates: list[Candidate], verdict: Verdict) -> Attributes:
-    """The winner, the scorer, and free energies F and F̃ if every candidate has them."""
+    """Return the winner, the scorer, and free energies F and F̃ if every candidate has them."""
     energies = [candidate.energy.free_energy if candidate.energy else None for candidate in candidates]
     aligned = [candidate.energy.aligned if candidate.energy else None for candidate in candidates]
     return {

@@ -45,7 +45,7 @@ class Prompt:
     """Template of a further user turn after the conversation, none where it is empty."""
 
     def messages(self, query: Query, proposal: str = "", draft: str = "") -> tuple[Message, ...]:
-        """The conversation that asks an agent to do its step for this query.
+        """Return the conversation that asks an agent to do its step for this query.
 
         A template of {query} alone leaves the client's turns exactly as they are.
         """
@@ -69,12 +69,12 @@ class Prompt:
 
     @property
     def judges(self) -> bool:
-        """Whether it asks for a verdict in so many words, so that one may be read from the reply."""
+        """Whether it explicitly asks for a verdict, so that one can be read from the reply."""
         return "judgment" in f"{self.system}{self.user}{self.closing}".lower()
 
 
 def load_prompts(name: str) -> Mapping[Step, Prompt]:
-    """The prompts of a shipped set, or of a folder of the user's own; "NAME without PART" leaves a part out.
+    """Return the prompts of a shipped set, or of a folder of the user's own; "NAME without PART" leaves a part out.
 
     >>> load_prompts("default")[Step.ANSWER].messages(Query("What is 2 + 2?"))[-1].text
     'What is 2 + 2?'
@@ -114,12 +114,12 @@ def _ablated(name: str, prompts: Mapping[Step, Prompt], part: str) -> Mapping[St
 
 
 def load_prompt(name: str) -> Prompt:
-    """A prompt that belongs to no step: judge or synthesis."""
+    """Return a prompt that belongs to no step: judge or synthesis."""
     return _read(resources.files("odar.agents.prompts").joinpath(f"{name}.toml"), f"{name}.toml")
 
 
 def prompt_steps(*names: str) -> dict[str, str]:
-    """The step of every prompt of these sets and of the shipped ones, by its MD5."""
+    """Return the step of every prompt of these sets and of the shipped ones, by its MD5."""
     sets = [load_prompts(name) for name in dict.fromkeys((*SETS, *names))]
     return {prompt.md5: step.value for prompts in sets for step, prompt in prompts.items()}
 

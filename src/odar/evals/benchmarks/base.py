@@ -47,7 +47,7 @@ class Benchmark(TaskSet, Protocol):
         ...
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """The tasks, from a local folder or else from the hub.
+        """Return the tasks, from a local folder or else from the hub.
 
         Raises:
             InputError: the data is not there, is gated, or is not what it should be; says what to do.
@@ -67,7 +67,7 @@ _BATCH = 64  # rows at a time: some hold several pictures
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a Parquet, CSV, JSON or JSONL file.
+    """Yield the rows of a Parquet, CSV, JSON or JSONL file.
 
     Raises:
         InputError: it cannot be read, or is not what its suffix promises; names the file.
@@ -112,7 +112,7 @@ class Hub:
         return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
 
     def patterns(self, config: str) -> tuple[str, ...]:
-        """The files of a config, as patterns within the repository."""
+        """Return the files of a config, as patterns within the repository."""
         return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
 
     def fetch(self) -> Path:
@@ -141,7 +141,7 @@ class Hub:
         return f"accept its terms at huggingface.co/datasets/{self.id}, then set HF_TOKEN"
 
     def command(self, target: str) -> str:
-        """The command that brings the files into a folder, on a machine that reaches the hub.
+        """Return the command that brings the files into a folder, on a machine that reaches the hub.
 
         >>> Hub("a/b").command("DIR/b")
         "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
@@ -153,7 +153,7 @@ class Hub:
         return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
 
     def find(self, root: Path) -> list[tuple[str, Path]]:
-        """The files under a snapshot, each with its config, in a fixed order."""
+        """Return the files under a snapshot, each with its config, in a fixed order."""
         pairs = [(config, pattern) for config in self.configs for pattern in self.patterns(config)]
         return [(config, path) for config, pattern in pairs for path in sorted(root.glob(pattern))]
 
@@ -215,7 +215,7 @@ class Dataset:
         return cls(name, row["category"], row["metric"], hubs, tasks, scorer, about, local, elsewhere)
 
     def load(self, folder: Path | None = None) -> Iterator[Task]:
-        """The tasks, from FOLDER/NAME (the hub's layout), the folder's own files, or else from the hub.
+        """Yield the tasks, from FOLDER/NAME (the hub's layout), the folder's own files, or else from the hub.
 
         Raises:
             InputError: nothing there, no access, or rows that lack a field; says what to do.

@@ -16,7 +16,7 @@ from odar.types import Image, Query
 
 
 def ask(question: str, options: Sequence[str], before: str = "") -> str:
-    """A question with lettered options."""
+    """Return a question with lettered options."""
     listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
     parts = (before.strip(), question.strip(), listed, "Answer with the letter of the right option.")
     return "\n\n".join(part for part in parts if part)
@@ -33,31 +33,31 @@ def choice_task(
     images: tuple[Image, ...] = (),
     effort: float | None = None,
 ) -> Task:
-    """A multiple-choice task; its gold has the options too, for answers that quote one."""
+    """Return a multiple-choice task; its gold has the options too, for answers that quote one."""
     gold = {"letter": letter, "options": list(options)}
     return Task(name, Query(ask(question, options, before), images), gold, stratum, effort)
 
 
 def score_choice(task: Task, response: str, answer: str) -> float:
-    """Whether the answer names the right option."""
+    """Return whether the answer names the right option."""
     return choice(task.gold["letter"], answer, task.gold["options"])
 
 
 def shuffled(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
-    """All options in an order that depends on the key alone, and the letter of the right one."""
+    """Return all options in an order that depends on the key alone, and the letter of the right one."""
     options, order = [right, *wrong], list(range(1 + len(wrong)))
     random.Random(key).shuffle(order)  # noqa: S311 - a stable order, not a secret
     return [options[i] for i in order], LETTERS[order.index(0)]
 
 
 def picture(value: Any) -> tuple[Image, ...]:
-    """A Parquet image field as part of a query; nothing where the row has none."""
+    """Return a Parquet image field as part of a query; nothing where the row has none."""
     data = value.get("bytes") if isinstance(value, dict) else None
     return (recognise(data, "a picture of this row"),) if data else ()
 
 
 def _ai2_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """Some rows number their options: the place of the key counts, not its name."""
+    """Yield tasks; some rows number their options, so the position of the key counts, not its name."""
     question = row["question_stem"] if "question_stem" in row else row["question"]
     choices, letter = row["choices"], LETTERS[row["choices"]["label"].index(row["answerKey"])]
     yield choice_task(row["id"], question, choices["text"], letter)
@@ -75,7 +75,7 @@ MMLU_PRO = Dataset.named("mmlu_pro", _mmlu_pro_tasks, score_choice)
 
 
 def _gpqa_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """The right answer has a column of its own, so options are shuffled, by the record's id alone."""
+    """Yield tasks with options shuffled by the record's id; the right answer has its own column."""
     wrong = [row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3)]
     options, letter = shuffled(row["Correct Answer"].strip(), wrong, row["Record ID"])
     minutes = [float(row[field]) for i in (1, 2) if row.get(field := f"Self-reported time (minutes)_EV_{i}")]
@@ -87,7 +87,7 @@ GPQA = Dataset.named("gpqa", _gpqa_tasks, score_choice)
 
 
 def _truthfulqa_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """The true option always comes first in the files: options are shuffled, by the question alone."""
+    """Yield tasks with options shuffled by the question; the files list the true option first."""
     targets = row["mc1_targets"]
     labels = dict(zip(targets["choices"], targets["labels"], strict=True)) if "choices" in targets else targets
     (right,) = (option for option, label in labels.items() if label)
@@ -99,7 +99,7 @@ TRUTHFULQA = Dataset.named("truthfulqa", _truthfulqa_tasks, score_choice)
 
 
 def _scienceqa_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """The lecture and the solution stay out of the query: they give the answer away."""
+    """Yield tasks without the lecture and the solution, which give the answer away."""
     yield choice_task(
         f"test-{place.number}",
         row["question"],

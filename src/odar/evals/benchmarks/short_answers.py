@@ -32,7 +32,7 @@ BOOLQ = Dataset.named("boolq", _boolq_tasks, by_answer(verdict))
 
 
 def _strategyqa_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """The official file has the steps of each question; the hub's copy has not."""
+    """Yield tasks; the official file has the steps of each question, the hub's copy does not."""
     steps = row.get("decomposition") or []
     yield Task(
         id=row["qid"],
@@ -78,7 +78,7 @@ MUSIQUE = Dataset.named("musique", _musique_tasks, by_answer(f1))
 
 
 def _truthfulqa_text_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """The hub's columns, or those of the authors' CSV file."""
+    """Yield tasks from the hub's columns, or from those of the authors' CSV file."""
     row = {name.lower().replace(" ", "_"): value for name, value in row.items()}
     gold = {kind: _references(row[f"{kind}_answers"]) for kind in ("correct", "incorrect")}
     yield Task(f"question-{place.number}", Query(row["question"].strip()), gold, row.get("category", ""))
@@ -133,7 +133,7 @@ BBH = Dataset.named("bbh", _bbh_tasks, by_answer(bigbench))
 
 
 def _bbeh_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """The file of BBEH mini does not say which of the 23 tasks a row is from."""
+    """Yield tasks; the file of BBEH mini does not name the task of a row."""
     task = row.get("task") or ""
     yield Task(
         f"bbeh-{place.number}", Query(row["input"]), row["target"], task, meta={"mini": bool(row.get("mini", True))}
@@ -144,7 +144,7 @@ BBEH = Dataset.named("bbeh", _bbeh_tasks, by_answer(bigbench))
 
 
 def _arc_agi_2_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """A task for every test input of a puzzle, as the official harness asks them."""
+    """Yield a task for every test input of a puzzle, as the official harness asks them."""
     examples = row["train"] if "train" in row else row["fewshots"]
     tests = row["test"] if "test" in row else row["question"]
     puzzle = row.get("id") or f"puzzle-{place.number}"

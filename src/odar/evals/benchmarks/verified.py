@@ -51,7 +51,7 @@ LIVEBENCH = Dataset.named("livebench", _livebench_tasks, _livebench_score)
 
 
 def _swe_bench_tasks(row: Row, place: Place) -> Iterator[Task]:
-    """The oracle form, whose `text` holds the issue and the files to change: one call can answer it."""
+    """Yield tasks in the oracle form: `text` holds the issue and the files to change, so one call can answer."""
     text = row.get("text") or f"{row['problem_statement'].strip()}\n\nAnswer with a patch in unified diff format."
     yield Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 

@@ -98,12 +98,12 @@ class PanelArrays:
         return len(self.items.keys)
 
     def rows(self, index: Bools | Ints) -> PanelArrays:
-        """Some of the items, by a mask or by their places."""
+        """Return some of the items, by a mask or by their places."""
         places = np.arange(len(self))[index]
         return replace(self, items=_some(self.items, places), answers=_some(self.answers, places))
 
     def sets(self) -> list[str]:
-        """The benchmarks, in the order in which they were recorded."""
+        """Return the benchmarks, in the order in which they were recorded."""
         return list(dict.fromkeys(key.set for key in self.items.keys))
 
     def of_set(self, name: str) -> Bools:
@@ -122,7 +122,7 @@ class PanelArrays:
 
 
 def load_arrays(place: str | Path, calibration: str | None = None, split: str = "") -> PanelArrays:
-    """The recording in a file, or its items of one split (`calibrate` or `judge`).
+    """Return the recording in a file, or its items of one split (`calibrate` or `judge`).
 
     `calibration` is a name or a file that takes the place of the one the recording was made with.
     """
@@ -183,7 +183,7 @@ def _join(parts: list[Any]) -> Any:
 
 
 def _some(columns: T, places: Ints) -> T:
-    """The rows at some places in every column."""
+    """Return the rows at some places in every column."""
 
     def pick(values: Any) -> Any:
         if isinstance(values, list):
@@ -268,7 +268,7 @@ def _part(table: Any, header: Header, path: Path) -> PanelArrays:
 
 
 def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
-    """The signals of a recorded fast answer, as the engine would see them."""
+    """Return the signals of a recorded fast answer, as the engine would see them."""
     control = set(row["control"])
     attempt = Attempt(
         step=Step(row["step"]),

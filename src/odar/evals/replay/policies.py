@@ -41,7 +41,7 @@ def self_consistency(arrays: PanelArrays, setting: Setting, k: int = 5) -> Polic
 
 
 def best_of_n(arrays: PanelArrays, setting: Setting, n: int = 5) -> PolicyOutcome:
-    """The slow sample of lowest free energy among n."""
+    """Return the slow sample of lowest free energy among n."""
     argmin = replace(setting, rule="fep", beta=np.inf)
     return _among(arrays, argmin, _samples(arrays, n), "scored by free energy: no reward model is at hand")
 
@@ -75,7 +75,7 @@ def random_matched(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 
 def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """The cheapest of the three paths that answers best, known in hindsight; fusion as set."""
+    """Return the cheapest of the three paths that answers best, known in hindsight; fusion as set."""
     paths = (SIMPLE, MEDIUM, HARD) if arrays.verified else (SIMPLE, HARD)
     scores = np.stack([always(arrays, setting, path).score for path in paths])
     best = np.array(paths)[scores.argmax(axis=0)]  # the first of equals, which is the cheapest
@@ -83,7 +83,7 @@ def oracle_router(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 
 def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
-    """The best answer in the panel, known in hindsight: no policy can do better."""
+    """Return the best answer in the panel, known in hindsight: no policy can do better."""
     score = arrays.answers.score
     winner = score.argmax(axis=1)
     paid = np.zeros(score.shape, dtype=bool)
@@ -93,7 +93,7 @@ def oracle(arrays: PanelArrays, setting: Setting) -> PolicyOutcome:
 
 
 def _samples(arrays: PanelArrays, count: int) -> list[int]:
-    """The columns of so many slow samples."""
+    """Return the columns of so many slow samples."""
     if not 1 <= count <= arrays.samples:
         raise InputError(
             f"{count} slow samples an item are needed, and the recording holds {arrays.samples} slow samples; "
@@ -103,7 +103,7 @@ def _samples(arrays: PanelArrays, count: int) -> list[int]:
 
 
 def _among(arrays: PanelArrays, setting: Setting, columns: list[int], note: str = "") -> PolicyOutcome:
-    """A fixed set of answers, fused."""
+    """Return a fixed set of answers, fused."""
     mask = arrays.columns(*columns)
     winner = np.full(len(arrays), columns[0])
     if len(columns) > 1:
@@ -148,7 +148,7 @@ POSTERIOR = "odar:mode=posterior,statistics=panel"
 
 
 def suites(arrays: PanelArrays) -> dict[str, list[str]]:
-    """Lists of policies by name, as far as the recording supports them."""
+    """Return lists of policies by name, as far as the recording supports them."""
     usual = min(5, arrays.samples)
     sizes = [n for n in SIZES if n <= arrays.samples]
     setting = Setting.of(arrays.header)

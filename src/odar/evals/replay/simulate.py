@@ -188,7 +188,7 @@ def first_slow(present: Bools) -> Ints:
 
 
 def always(arrays: PanelArrays, setting: Setting, path: int) -> PolicyOutcome:
-    """The same path for every item."""
+    """Return the same path for every item."""
     if path == MEDIUM and not arrays.verified:
         raise InputError("the recording has no verifications; record some with odar eval collect")
     return simulate_paths(arrays, setting, by_path(np.full(len(arrays), path)))
@@ -200,7 +200,7 @@ def by_path(path: Ints) -> Route:
 
 
 def _undispatched(arrays: PanelArrays) -> str:
-    """Whether a panel can show what the default pair would have done; raises where it cannot."""
+    """Return whether a panel can show what the default pair would have done; raises where it cannot."""
     defaults = {names[0] for names in arrays.header.models.values()}
     others = [i for i, source in enumerate(arrays.header.sources) if source["model"] not in defaults]
     switched = int(np.isin(arrays.answers.source, others).any(axis=1).sum())
@@ -271,7 +271,7 @@ def skills_of(arrays: PanelArrays, setting: Setting) -> Array:
 
 
 def statistics_of(arrays: PanelArrays, setting: Setting) -> list[Statistics | None]:
-    """What is known of each source under a setting."""
+    """Return what is known of each source under a setting."""
     if setting.statistics == "panel":
         values = raw(arrays, setting)
         return [_measured(arrays, values, number) for number in range(len(arrays.header.sources))]
@@ -279,7 +279,7 @@ def statistics_of(arrays: PanelArrays, setting: Setting) -> list[Statistics | No
 
 
 def _find(arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tokens: int) -> Statistics | None:
-    """What the calibration in use knows of a source.
+    """Return what the calibration in use knows of a source.
 
     The engine looks μ and σ up by the length limit that fits the model's context, skills by the one that is set.
     """
@@ -289,7 +289,7 @@ def _find(arrays: PanelArrays, source: Mapping[str, Any], weight: float, max_tok
 
 
 def _measured(arrays: PanelArrays, values: Array, number: int) -> Statistics | None:
-    """The statistics of a source on the panel's own answers, without labels."""
+    """Return the statistics of a source on the panel's own answers, without labels."""
     own = (arrays.answers.source == number) & np.isfinite(values)
     fast = arrays.answers.fast.rows(arrays.answers.source[:, FAST] == number)
     quantiles = QuantileTables.of(fast).document() or None
@@ -355,7 +355,7 @@ def price(arrays: PanelArrays, run: Simulation, note: str = "", *, looked: Bools
 
 
 def _prompts(arrays: PanelArrays, run: Simulation) -> Array:
-    """What reading prompts cost: once for every request, which may have given all slow samples of an item."""
+    """Return the cost of the prompts: one per request; one request may return all slow samples of an item."""
     prompts, single = arrays.answers.prompt_usd, run.asked.copy()
     by_source = np.array([bool(arrays.header.together[source["model"]]) for source in arrays.header.sources])
     together = by_source[arrays.answers.source[:, SOLVE]] & run.asked[:, SOLVE:].any(axis=1)
@@ -364,8 +364,9 @@ def _prompts(arrays: PanelArrays, run: Simulation) -> Array:
 
 
 def _seconds(arrays: PanelArrays, run: Simulation, looked: Bools | None) -> Array:
-    """The fast answer, then the verification; the samples beside the fast answer, or after it if it was waited for.
+    """Return the seconds of the slowest chain of requests.
 
+    Verification follows the fast answer; slow samples run at the same time, or after it if the path depended on it.
     A request for several samples is recorded with the time all of them took: each wave counts that much at most.
     """
     seconds = np.where(run.asked, arrays.answers.seconds, 0.0)

@@ -45,7 +45,7 @@ ABLATIONS = {
 
 
 def ablations(findings: Findings) -> list[Exhibit]:
-    """What each part of ODAR is worth: over all items, and by benchmark (SPEC 7.3)."""
+    """Return what each part of ODAR is worth: over all items, and by benchmark (SPEC 7.3)."""
     ours = findings.odar
     base, ours_calls = np.array(findings.means(ours)), float(ours.calls.mean())
     rows: list[list[Any]] = []
@@ -84,7 +84,7 @@ def ablations(findings: Findings) -> list[Exhibit]:
 
 
 def _variant(findings: Findings, other: PanelArrays) -> tuple[str, Interval, float]:
-    """What differs in another recording of the same items, how much that changes ODAR's accuracy, and its calls."""
+    """Return what differs in another recording of the same items, and the change of accuracy and calls."""
     arrays, theirs = findings.arrays, run(other, "odar")
     rows = {key: i for i, key in enumerate(other.items.keys)}
     shared = [i for i, key in enumerate(arrays.items.keys) if key in rows]
@@ -147,7 +147,7 @@ def sweeps(findings: Findings) -> list[Exhibit]:
 
 
 def attacks(findings: Findings) -> list[Exhibit]:
-    """Every benchmark beside itself under complexity injection and simplicity masking, on the same items."""
+    """Compare every benchmark with its complexity-injected and simplicity-masked forms, on the same items."""
     rows = []
     for name in findings.recorded.sets():
         if "+" in name or name in WORDING_SCORED:
@@ -178,7 +178,7 @@ def attacks(findings: Findings) -> list[Exhibit]:
 
 
 def _shared(clean: PanelArrays, disguised: PanelArrays) -> tuple[PanelArrays, PanelArrays]:
-    """The items of both, in the same order."""
+    """Return the items of both, in the same order."""
     names = [{(key.id, key.seed): i for i, key in enumerate(each.items.keys)} for each in (clean, disguised)]
     shared = [name for name in names[0] if name in names[1]]
     first, second = (np.array([index[name] for name in shared], dtype=int) for index in names)
@@ -186,7 +186,7 @@ def _shared(clean: PanelArrays, disguised: PanelArrays) -> tuple[PanelArrays, Pa
 
 
 def _estimates(clean: PanelArrays) -> Callable[[str], Array] | None:
-    """The difficulty of the questions, as they are or under an attack; None if texts or estimator are unknown."""
+    """Return the difficulty of the questions, original or attacked; None if texts or estimator are unknown."""
     name = Setting.of(clean.header).estimator
     if not all(clean.items.query) or name not in ESTIMATORS.names():
         return None
@@ -229,7 +229,7 @@ def stability_table(findings: Findings) -> list[Exhibit]:
 
 
 def latency(findings: Findings) -> list[Exhibit]:
-    """How long answers take, by path; nothing where it was not recorded."""
+    """Return how long answers take, by path; nothing where it was not recorded."""
     ours = findings.odar
     if np.isnan(ours.seconds).any():
         return []
@@ -260,7 +260,7 @@ def latency(findings: Findings) -> list[Exhibit]:
 
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
-    """How far ODAR is from what hindsight could do, and what its caution costs."""
+    """Return how far ODAR is from what hindsight could do, and what its caution costs."""
     ours, best, bound = findings.odar, findings.outcomes["oracle-router"], findings.outcomes["oracle"]
     rows = []
     everything = np.ones(len(findings.arrays), dtype=bool)
@@ -278,7 +278,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
 
 
 def errors_figure(findings: Findings) -> list[Exhibit]:
-    """How many errors of each kind, E1 to E6."""
+    """Return how many errors of each kind, E1 to E6."""
     kinds = error_kinds(findings.arrays, findings.setting, findings.odar)
     counts = {kind: kinds.count(kind) for kind in KINDS}
     total = max(1, sum(counts.values()))
@@ -302,7 +302,7 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
 
 
 def routers(findings: Findings) -> list[Exhibit]:
-    """How well difficulty tells which questions need more, beside random, length and an oracle (SPEC 7.6).
+    """Compare difficulty with random, length and an oracle in finding questions that need more (SPEC 7.6).
 
     Raises:
         InputError: there is no gap between the fast agent and the strong side, or too few items.
@@ -355,7 +355,7 @@ def routers(findings: Findings) -> list[Exhibit]:
 
 
 def sureness_table(findings: Findings) -> list[Exhibit]:
-    """The same figures with other intervals, and how many items would show a difference."""
+    """Return the same figures with other intervals, and how many items would show a difference."""
     arrays, ours, fast = findings.arrays, findings.main[0], findings.outcomes["single-fast"]
     drawn = findings.gain(findings.odar, fast)
     restratified = paired(findings.odar.score, fast.score, item_names(arrays), label_free(arrays))

@@ -113,7 +113,7 @@ class Exhibit:
     """Shown on demand."""
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows by column name, with a column for each bound of an interval; unknown is an empty text."""
+        """Return the rows by column name, with a column for each bound of an interval; unknown is an empty text."""
         wide = [any(isinstance(row[i], Interval) for row in self.rows) for i in range(len(self.columns))]
         return [
             {
@@ -133,7 +133,7 @@ def _record(column: Column, value: Any, wide: bool) -> dict[str, Any]:
 
 
 def label(spec: str) -> str:
-    """A policy's name as it fits beside a point.
+    """Return a short form of a policy's name for a label next to a point.
 
     >>> label("self-consistency:k=5"), label("odar:rule=none"), label("odar:mode=prior")
     ('SC-5', 'no fusion', 'mode=prior')

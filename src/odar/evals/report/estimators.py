@@ -27,13 +27,13 @@ from odar.policy.rules import Array, Bools
 LEAST_ROWS = 50
 """Items of a domain below which no estimator is trained on it, and none is judged on it."""
 _EPOCHS = 40
-"""Of training again, from the shipped weights: more change nothing that a few hundred items could show."""
+"""Epochs of retraining from the shipped weights; more make no measurable difference."""
 _NO_FIELD = ("Imported", "Own questions")
 """Categories that do not name a field: each set counts as a domain."""
 
 
 def features(findings: Findings) -> list[Exhibit]:
-    """The shipped estimator beside one trained again on all features, and without each group.
+    """Compare the shipped estimator with ones retrained on all features and without each group.
 
     Raises:
         InputError: too few items.
@@ -60,7 +60,7 @@ def features(findings: Findings) -> list[Exhibit]:
 
 
 def _trained_again(arrays: PanelArrays, without: str) -> Array:
-    """The shipped estimator, trained again on the other folds of the recording without a group of features."""
+    """Retrain the shipped estimator on the other folds of the recording without a group of features."""
     shipped, phi = shipped_estimator(), arrays.items.features.copy()
     check_enough(len(phi) if phi.shape[1] else 0, shipped)
     if without in GROUPS:

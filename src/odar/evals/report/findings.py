@@ -76,11 +76,11 @@ class Findings:
         return {name: self.arrays.of_set(name) for name in ordered}
 
     def category(self, benchmark: str) -> str:
-        """The category of a benchmark."""
+        """Return the category of a benchmark."""
         return self.arrays.items.category[int(np.argmax(self.arrays.of_set(benchmark)))]
 
     def means(self, outcome: PolicyOutcome) -> list[float]:
-        """The accuracy of a policy on each benchmark."""
+        """Return the accuracy of a policy on each benchmark."""
         return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]
 
     def gain(self, first: PolicyOutcome, second: PolicyOutcome, mask: Bools | None = None) -> Difference:
@@ -90,7 +90,7 @@ class Findings:
         return paired(first.score[rows], second.score[rows], [names[i] for i in rows], [strata[i] for i in rows])
 
     def suite(self, name: str) -> list[PolicyOutcome]:
-        """The outcomes of a suite, as far as there are any."""
+        """Return the outcomes of a suite, as far as there are any."""
         return [self.outcomes[spec] for spec in suites(self.arrays)[name] if spec in self.outcomes]
 
     @property
@@ -155,7 +155,7 @@ def fields_of(arrays: PanelArrays) -> list[str]:
 
 
 def _misdirected(arrays: PanelArrays, fields: Sequence[str]) -> Bools:
-    """Where the expert is not the field's, in a panel in which experts choose among models."""
+    """Return where the expert is not the field's, in a panel in which experts choose among models."""
     if all(len(models) == 1 for models in arrays.header.models.values()):
         return np.zeros(len(arrays), dtype=bool)
     pairs = zip(fields, arrays.items.expert, strict=True)

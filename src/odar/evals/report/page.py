@@ -42,7 +42,7 @@ LIBRARIES = ("numpy", "scipy", "matplotlib", "pyarrow")
 
 
 def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
-    """Every table and figure, by section, and why some of them cannot be made from this recording."""
+    """Return every table and figure, by section, and why some of them cannot be made from this recording."""
     found: dict[str, list[Exhibit]] = {}
     reasons = []
     for section, makers in SECTIONS.items():

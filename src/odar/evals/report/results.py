@@ -31,7 +31,7 @@ HINDSIGHT = "oracle-router"
 
 
 def main_table(findings: Findings) -> list[Exhibit]:
-    """A row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
+    """Return a row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
     names = ["single-fast", "single-slow", "length-adaptive", findings.consistency, "odar"]
     columns = columns_of("benchmark |; category |; items | d")
     columns += [Column(label(name)) for name in names]
@@ -76,7 +76,7 @@ def _mix(shares: Iterable[float]) -> str:
 
 
 def macro(values: Sequence[Array]) -> Interval:
-    """The unweighted mean over benchmarks with its interval; without one if a benchmark has too few items."""
+    """Return the unweighted mean over benchmarks with its interval, or no interval if one has too few items."""
     mean = float(np.mean([each.mean() for each in values]))
     if min(map(len, values)) < LEAST_ITEMS:
         return Interval(mean, float("nan"), float("nan"))
@@ -86,7 +86,7 @@ def macro(values: Sequence[Array]) -> Interval:
 
 
 def policy_table(findings: Findings) -> list[Exhibit]:
-    """Every baseline beside ODAR, over all items."""
+    """Compare every baseline with ODAR, over all items."""
     money = any(row.cost_usd for row in findings.main)
     columns = columns_of("policy |; accuracy; gain on ODAR | +.3f; p, BH | p; calls | .2f; tokens | .0f")
     columns += columns_of("$/1000; " * money + "p50, s | .1f; p95, s | .1f; efficiency | +.2f; S / M / H |")
@@ -171,7 +171,7 @@ def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def published(_: Findings) -> list[Exhibit]:
-    """What only others have measured."""
+    """Return what only others have measured."""
     columns = columns_of("published only |; MATH |; BBH |; MMLU-Pro |; cost |")
     caption = (
         "As the paper prints them: trained methods whose weights are not available, with other models than here."
@@ -216,7 +216,7 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
-    """The share of each path by benchmark, and how it follows difficulty."""
+    """Return the share of each path by benchmark, and how it follows difficulty."""
     odar, masks = findings.odar, findings.benchmarks
     rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
     for name, mask in masks.items():

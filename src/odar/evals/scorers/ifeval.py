@@ -199,7 +199,7 @@ CHECKS: dict[str, Check] = {
 
 
 def language(text: str) -> str | None:
-    """The ISO 639-1 code of the language a text is mostly in; None where it has no letters."""
+    """Return the ISO 639-1 code of the language a text is mostly in; None where it has no letters."""
     text = unicodedata.normalize("NFC", text[:_MOST])
     scripts = Counter(_script(char) for char in text if char.isalpha())
     if not scripts:
@@ -221,12 +221,12 @@ def _languages() -> dict[str, dict[str, frozenset[str]]]:
 
 
 def _script(char: str) -> str:
-    """The first word of a character's Unicode name, which for letters is their script."""
+    """Return the first word of a character's Unicode name, which for letters is their script."""
     return unicodedata.name(char, "UNKNOWN").split()[0].partition("-")[0]
 
 
 def count_sentences(text: str) -> int:
-    """How many sentences a text has.
+    """Return how many sentences a text has.
 
     A sentence ends in . ! or ?, with any quotes or brackets after it, where white space and something other than a
     small letter follow. The full stop of an abbreviation (`Dr.`, `e.g.`), of an initial (`J. Smith`) or of a list's

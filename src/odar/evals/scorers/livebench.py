@@ -21,7 +21,7 @@ _boxed = partial(last_boxed, bare=True)  # what its answers are written in is La
 
 
 def livebench(task: str, gold: str, response: str, answer: str) -> float:
-    """The score of a response to a question with a written ground truth.
+    """Return the score of a response to a question with a written ground truth.
 
     The final answer is what stands in the last <solution> tags or fenced block, else what ODAR parsed.
 
@@ -59,7 +59,7 @@ def _plot(gold: str, final: str, response: str) -> float:
 
 
 def _connections(gold: str, final: str, response: str) -> float:
-    """The share of the groups of four that were found, whatever their order."""
+    """Return the share of the groups of four that were found, whatever their order."""
     bold = _BOLD.findall(response)
     words = final if final.count(",") >= gold.count(",") or not bold else bold[-1]
     found, wanted = _groups(words), _groups(gold)
@@ -72,7 +72,7 @@ def _groups(text: str) -> set[frozenset[str]]:
 
 
 def _words(gold: str, final: str, response: str) -> float:
-    """A short answer or a list of them, in the final answer, the last bold text or the last box."""
+    """Return a short answer or a list of them, in the final answer, the last bold text or the last box."""
     bold = _BOLD.findall(response)
     return float(_plain(gold) in (_plain(text) for text in (final, *bold[-1:], _boxed(response) or "")))
 
@@ -82,7 +82,7 @@ def _plain(text: str) -> str:
 
 
 def _competition(gold: str, final: str, response: str) -> float:
-    """A letter written several times over (AMC), or a number at the end (AIME)."""
+    """Return a letter written several times over (AMC), or a number at the end (AIME)."""
     gold = gold.strip()
     if re.fullmatch(r"[A-E]", gold):
         repeated = _REPEATED.findall(response)
@@ -96,7 +96,7 @@ def _algebra(gold: str, final: str, response: str) -> float:
 
 
 def _rearranged(gold: str, final: str, _: str) -> float:
-    """The order of a proof's expressions: edit similarity of two lists of numbers."""
+    """Return the order of a proof's expressions: edit similarity of two lists of numbers."""
     wanted, given = ([int(number) for number in re.findall(r"\d{1,9}", text)] for text in (gold, final))
     return similarity(wanted, given) if given else 0.0
 

@@ -77,7 +77,7 @@ def within(gold: str, answer: str, tolerance: float) -> float:
 
 
 def number(text: str) -> Fraction | None:
-    """The number a text stands for: the whole of it, or the last one in it."""
+    """Return the number a text stands for: the whole of it, or the last one in it."""
     plain = unicodedata.normalize("NFKC", text[-2_000:]).replace("−", "-").replace("\\$", "$").strip().strip("*`$ ")
     plain = plain.rstrip(".") or plain
     whole = parse_quantity(plain.casefold())
@@ -117,7 +117,7 @@ class Worker:
         self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str, seconds: float) -> bool:
-        """Whether two answers are equal; False where that cannot be found out in time.
+        """Return whether two answers are equal; False where that cannot be found out in time.
 
         Raises:
             InputError: math-verify is not installed.
@@ -198,7 +198,7 @@ def _equal(gold: str, answer: str) -> bool:
 
 
 def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Verifier) -> float:
-    """The share of the checklist that a proof establishes, by a verifier; 0 for one it finds inconsistent.
+    """Return the share of the checklist that a proof establishes, by a verifier; 0 for one it finds inconsistent.
 
     An empty proof costs no call and scores 0. A claim that the verifier does not mention is not confirmed; one it
     mentions twice is confirmed if it says YES both times; without a word on consistency the proof is rejected.
@@ -218,7 +218,7 @@ def proof_score(problem: str, checklist: Sequence[str], proof: str, verifier: Ve
 
 
 def proof_prompt(problem: str, checklist: Sequence[str], proof: str) -> str:
-    """The fixed prompt. A proof cannot close its own tags."""
+    """Return the fixed prompt. A proof cannot close its own tags."""
     listed = "\n".join(f"{number}. {' '.join(claim.split())}" for number, claim in enumerate(checklist, start=1))
     safe = re.sub(r"<(?=\s*/?\s*proof)", "‹", proof, flags=re.IGNORECASE)
     return PROOF_PROMPT.format(problem=problem.strip(), proof=safe.strip(), checklist=listed)

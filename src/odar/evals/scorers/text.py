@@ -82,7 +82,7 @@ def _f1(gold: str, answer: str) -> float:
 
 
 def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
-    """The fewest insertions, deletions and replacements that turn one sequence into the other."""
+    """Return the fewest insertions, deletions and replacements that turn one sequence into the other."""
     if len(first) < len(second):
         first, second = second, first
     above = list(range(len(second) + 1))
@@ -101,7 +101,7 @@ def similarity(gold: Sequence[Hashable], given: Sequence[Hashable]) -> float:
 
 
 def order_similarity(gold: str, answer: str) -> float:
-    """How much of the order of a text's sentences was found (LiveBench's plot unscrambling).
+    """Return how much of the order of a text's sentences was found (LiveBench's plot unscrambling).
 
     Every gold sentence is matched with the nearest given one: small changes of wording do not matter.
     """
@@ -174,7 +174,7 @@ def grid_match(gold: Grid, response: str) -> float:
 
 
 def grids(text: str) -> list[Grid]:
-    """Every grid in a text, in its order; lines of unequal length are not a grid."""
+    """Return every grid in a text, in its order; lines of unequal length are not a grid."""
     for pattern, new in ((r"\[\s*\[|\]\s*\]", "\n#\n"), (r"\]\s*(?:,\s*)?\[", "\n")):
         text = re.sub(pattern, new, text)  # JSON lists become lines of digits
     found: list[Grid] = []
@@ -186,7 +186,7 @@ def grids(text: str) -> list[Grid]:
 
 
 def show(grid: Sequence[Sequence[int]]) -> str:
-    """A grid as rows of digits."""
+    """Return a grid as rows of digits."""
     return "\n".join(" ".join(map(str, row)) for row in grid)
 
 
@@ -201,7 +201,7 @@ def choice(gold: str, answer: str, options: Sequence[str]) -> float:
 
 
 def chosen(answer: str, options: Sequence[str]) -> str | None:
-    """The letter of the one option that an answer names, or None.
+    """Return the letter of the one option that an answer names, or None.
 
     >>> chosen("The answer is C because it is blue.", ["red", "green", "blue"])
     'C'
@@ -228,7 +228,7 @@ def _named(text: str) -> set[str]:
 
 
 def _only_quoted(text: str, options: Sequence[str]) -> str | None:
-    """The only option whose words appear in a text; an option inside a longer quoted one does not count."""
+    """Return the only option whose words appear in a text; an option inside a longer quoted one does not count."""
     found = [bool(option and re.search(rf"(?<!\w){re.escape(option)}(?!\w)", text)) for option in options]
     quoted = [i for i, is_quoted in enumerate(found) if is_quoted]
     longest = [i for i in quoted if not any(i != j and options[i] in options[j] for j in quoted)]
