@@ -5,8 +5,8 @@
 Two sieves per domain. First, terms that discriminate: the mean TF-IDF in the domain minus the mean elsewhere (sources
 weigh alike, so that no large set speaks for its domain), without stop words, names, and terms in more than half of the
 domain's queries. Then, of the best `CANDIDATES`, those whose presence goes with a higher d* within its own source: a
-vocabulary that only said "this is mathematics" would repeat f22. The paper's own examples come first, then the terms of
-university courses in `vocabulary_seeds.tsv`, and as many terms are kept as the paper keeps: 87, 92 and 73.
+vocabulary that only said "this is mathematics" would repeat f22. The paper's own examples come first, and as many terms
+are kept as the paper keeps: 87, 92 and 73.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ PAPER = {
     "code": ["algorithm", "function", "complexity", "implement", "recursive", "runtime", "optimize"],
     "logic": ["valid", "satisfiable", "contradiction", "premise", "inference", "deduction", "entailment"],
 }
-SEEDS = Path(__file__).with_name("vocabulary_seeds.tsv")
 PROPS = {
     "object_counting",
     "dyck_languages",
@@ -41,16 +40,6 @@ TYPESETTING = {
     "yaxis", "ticks", "rlabel", "fontsize", "black", "red", "blue", "green", "dashed", "fill", "circle",
 }  # fmt: skip
 TARGET = Path(__file__).parents[1] / "src/odar/difficulty/data/vocabularies.json"
-
-
-def seeds() -> dict[str, list[str]]:
-    """The paper's examples and the terms of university courses, by field."""
-    result = {field: list(examples) for field, examples in PAPER.items()}
-    for line in SEEDS.read_text("utf8").splitlines():
-        if line and line[0] != "#":
-            field, term = line.split("\t")
-            result[field].append(term)
-    return result
 
 
 def names_of(rows: list[Row]) -> set[str]:
@@ -81,13 +70,12 @@ def build(rows: list[Row]) -> dict[str, dict[str, float]]:
     domains, sources = np.array([r.domain for r in rows]), np.array([r.source for r in rows])
     target = np.array([r.target for r in rows])
     unfit = names_of(rows) | set(ENGLISH_STOP_WORDS)
-    given, unseen = seeds(), float(np.log(1 + len(rows))) + 1
     result: dict[str, dict[str, float]] = {}
     for field, (domain, size) in SIZES.items():
         ours = domains == domain
         parts = [ours & (sources == s) for s in sorted(set(sources[ours]))]
         if not parts:  # a source was left out that was all we had of this domain
-            result[field] = {t: round(unseen, 4) for t in given[field]}
+            result[field] = {t: round(float(max(vectorizer.idf_)), 4) for t in PAPER[field]}
             continue
         inside = np.mean([np.asarray(matrix[p].mean(0)).ravel() for p in parts], axis=0)
         outside = np.asarray(matrix[~ours].mean(0)).ravel()
@@ -102,10 +90,10 @@ def build(rows: list[Row]) -> dict[str, dict[str, float]]:
         for part in parts:
             residual[part] -= target[part].mean()
         harder = gain((matrix[ours][:, candidates] > 0).toarray(), residual[ours])
-        kept = given[field] + [words[candidates[i]] for i in np.argsort(-harder, kind="stable")]
+        kept = PAPER[field] + [words[candidates[i]] for i in np.argsort(-harder, kind="stable")]
         kept = list(dict.fromkeys(kept))[:size]
-        # a given term that fewer than min_df queries have counts as seen in none
-        result[field] = {t: round(float(idf.get(t, unseen)), 4) for t in sorted(kept)}
+        # a term of the paper that our data hardly has counts as seen in fewer than min_df queries
+        result[field] = {t: round(float(idf.get(t, max(vectorizer.idf_))), 4) for t in sorted(kept)}
     return result
 
 
@@ -121,8 +109,7 @@ def main() -> None:
     document = {
         "format": "odar-vocabularies/1",
         "made_by": "scripts/build_vocabularies.py",
-        "data": "MMLU-Pro (MIT), LLMRouter (MIT), MATH (MIT), GSM8K train (MIT), StrategyQA (MIT), BBH (MIT), CRUXEval (Apache-2.0: ZeroEval); "
-        "terms given by hand (scripts/vocabulary_seeds.tsv)",
+        "data": "MMLU-Pro (MIT), LLMRouter (MIT), MATH (MIT), GSM8K train (MIT), StrategyQA (MIT), BBH (MIT)",
         "vocabularies": result,
     }
     args.out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf8")

@@ -6,9 +6,9 @@ Needs the parser, the vocabularies and the domain classifier. When one of them h
 this order, unattended:
 
     rm -f /tmp/features.npy
+    python scripts/reference_mixture.py --data ../shared/data
     python scripts/build_vocabularies.py --data ../shared/data
     python scripts/train_domain.py --data ../shared/data
-    python scripts/reference_mixture.py --data ../shared/data
     python scripts/train_estimator.py --data ../shared/data --cache /tmp/features.npy
     python scripts/fit_posterior.py --data ../shared/data --cache /tmp/features.npy
     python scripts/refresh_recordings.py docs/data/embedded-*.jsonl.gz
@@ -27,6 +27,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import mixture
 import numpy as np
 from build_vocabularies import build
 from mixture import SOURCES, Row, lines, stratum_source, training_mixture
@@ -39,8 +40,8 @@ from odar.evals.router_quality import apgr, auroc, bootstrap, cpt, pearson
 from odar.types import Query
 
 OUT = Path(__file__).parents[1] / "src/odar/difficulty/data"
-ANCHOR_WEIGHT = {"simple": 120.0, "medium": 120.0, "hard": 40.0}
-"""How many average rows one hand-written anchor weighs: a few hundred of them stand for what public sets lack."""
+ANCHOR_WEIGHT = 75.0
+"""One hand-written anchor weighs as much as 75 average rows: a few hundred of them stand for what public sets lack."""
 MAP_SHARES = (0.45, 0.76)
 """Shares of the reference mixture below τ1 and below τ2 after the map; the paper's are 0.41 and 0.76 (SPEC 2.10)."""
 ROUNDS = 3
@@ -65,9 +66,7 @@ def weights(rows: list[Row]) -> np.ndarray:
     size = Counter((r.source, r.task) for r in rows)
     weight = np.array([size[r.source, r.task] ** -0.5 for r in rows])
     weight /= weight.mean()
-    for i, row in enumerate(rows):
-        if row.source == "anchors":
-            weight[i] = ANCHOR_WEIGHT[row.task]
+    weight[[r.source == "anchors" for r in rows]] = ANCHOR_WEIGHT
     return weight
 
 
@@ -239,7 +238,11 @@ def main() -> None:
     cli.add_argument("--out", type=Path, default=OUT)
     cli.add_argument("--cache", type=Path, help="keep the features here between runs")
     cli.add_argument("--fit-only", action="store_true", help="write the weights and leave the report as it is")
+    cli.add_argument(
+        "--acc-fast", default=mixture.STRATA, help="table of failures: acc_assumed.json, acc_fast.json"
+    )
     args = cli.parse_args()
+    mixture.STRATA = args.acc_fast
     rows = training_mixture(args.data)
     y = np.array([r.target for r in rows])
     x = features(rows, args.cache)
