@@ -34,23 +34,23 @@ from odar.types import Answer, Assignment, Candidate, Decision, Estimate, Image,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """What a server needs beyond what `Odar.aask` offers to everybody."""
+    """Options of `Odar.aask` that only a server needs."""
 
     ledger: Ledger | None = None
-    """The bill, from `Odar.ledger`, in place of one made from the three limits."""
+    """A ledger from `Odar.ledger`, used instead of one made from the three limits."""
     on_delta: OnDelta | None = None
     """Receives every part of the answer while it is generated, tool calls included; Simple path only."""
     on_decision: Callable[[Decision], None] | None = None
     """Receives the decision, and again if the fast answer changes it."""
     model: str | None = None
-    """Ask this model as the client asks: no prompts, settings or second opinion of ODAR."""
+    """Send the request unchanged to this model, without ODAR's prompts, settings or second opinion."""
     final: bool = False
     """Streamed text cannot be taken back: a failure after the first text is raised, not repaired."""
     progress: bool = False
-    """Pass on drafts and what is being done to `on_delta` as thinking, while there is no answer yet."""
+    """Send drafts and progress messages to `on_delta` as thinking, while there is no answer yet."""
     trace_id: str | None = None
     paths: Collection[str] = tuple(Path)
-    """The only paths that a look at the fast answer may lead to."""
+    """The paths that may be chosen after the fast answer."""
     target_scope: str = "request"
     """Questions with the same scope and target meet it together, such as those of one API key."""
     max_path: Path | None = None
@@ -59,12 +59,12 @@ class ServingOptions:
     """The conversation that the question continues: it keeps its models if a change costs more than it is worth."""
 
 
-NOT_SERVING = ServingOptions()
+NO_SERVING_OPTIONS = ServingOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One question on its way through the engine."""
+    """The state of one question in the engine."""
 
     team: Team
     assignment: Assignment
@@ -75,12 +75,12 @@ class _Run:
 
     @property
     def allowed_paths(self) -> list[str]:
-        """The paths that a look at the fast answer may lead to."""
+        """The paths that may be chosen after the fast answer."""
         most = len(PATHS) if self.serving.max_path is None else PATHS.index(self.serving.max_path) + 1
         return [path for path in PATHS[:most] if path in self.serving.paths]
 
     def report(self, decision: Decision) -> None:
-        """Tell the server which path was chosen."""
+        """Report the chosen path to the server."""
         if self.serving.on_decision is not None:
             self.serving.on_decision(decision)
 
@@ -101,7 +101,7 @@ class Odar(Components):
         deadline_s: float | None = None,
         on_text: Callable[[str], None] | None = None,
         target: Target | None = None,
-        serving: ServingOptions = NOT_SERVING,
+        serving: ServingOptions = NO_SERVING_OPTIONS,
     ) -> Answer:
         """Answer one question.
 
@@ -179,11 +179,11 @@ class Odar(Components):
         return serving.session.keep_pair(assignment, able)
 
     async def _candidates(self, run: _Run) -> tuple[Decision, list[Candidate]]:
-        """Choose the path, possibly after the fast answer (SPEC 5.11), and take it."""
+        """Choose the path, possibly after the fast answer (SPEC 5.11), and run it."""
         team, stream = run.team, run.stream
         await team.prepare(Role.FAST)
         async with FastAnswer(
-            team, ahead=self._asks_ahead(run), second_opinion=self._wants_second(run)
+            team, ahead=self._asks_ahead(run), second_opinion=self._wants_second_sample(run)
         ) as fast_answer:
             decision, routing = await self._choose_path(run)
             run.report(decision)
@@ -191,16 +191,16 @@ class Odar(Components):
             team.check(*([Role.SLOW] if decision.alone else simple))
             stream.announce(decision)
             if not team.plain and team.query.options.n == 1 and routing.looks_first(decision):
-                decision = await self._look(run, decision, routing, fast_answer)
+                decision = await self._look_at_fast_answer(run, decision, routing, fast_answer)
             if run.serving.session is not None:
                 decision = run.serving.session.afford(decision, team.prices)
             run.aim.book(decision)
             if decision.path is not Path.SIMPLE:
                 await team.prepare(Role.SLOW)
-            return decision, await self._take(decision, team, stream, fast_answer)
+            return decision, await self._run_path(decision, team, stream, fast_answer)
 
     async def _choose_path(self, run: _Run) -> tuple[Decision, Routing]:
-        """Choose the path by the question alone; also return the routing for a look at the fast answer."""
+        """Choose the path by the question alone; also return the routing for the choice after the fast answer."""
         team, aim, session, assignment = run.team, run.aim, run.serving.session, run.assignment
         routing = aim.routing() if aim.target is None else await run_in_thread(aim.routing)
         prices = team.prices
@@ -225,7 +225,9 @@ class Odar(Components):
         team.notes += notes
         return decision, routing
 
-    async def _look(self, run: _Run, decision: Decision, routing: Routing, fast_answer: FastAnswer) -> Decision:
+    async def _look_at_fast_answer(
+        self, run: _Run, decision: Decision, routing: Routing, fast_answer: FastAnswer
+    ) -> Decision:
         """Wait for the fast answer and choose the path again."""
         session, stream = run.serving.session, run.stream
         # In a tool loop the fast answer is held back until it is known to be the answer.
@@ -240,8 +242,8 @@ class Odar(Components):
     def _asks_ahead(self, run: _Run) -> bool:
         """Return whether the fast model is asked while the difficulty is estimated, which hides that time.
 
-        Not with a stream, which is asked for in another way. Not for a key that may not take every path: it may be
-        refused before anything is paid.
+        Not for a stream, which needs another kind of request, and not for a key that may not take every path,
+        because its question may be rejected and must then cost nothing.
         """
         session, every_path = run.serving.session, len(run.serving.paths) == len(Path)
         single = run.stream.handler is None and run.team.query.options.n == 1
@@ -250,7 +252,7 @@ class Odar(Components):
         waits = run.aim.target is not None or self.certificate is not None
         return waits or not self.estimates.at_once(run.team.query)
 
-    def _wants_second(self, run: _Run) -> bool:
+    def _wants_second_sample(self, run: _Run) -> bool:
         """Return whether a second fast sample is bought: only the look at the fast answer uses it."""
         target, routing = run.aim.target, self.routing
         if target is not None and not target.allows_second_opinion:
@@ -302,10 +304,10 @@ class Odar(Components):
                 return dataclasses.replace(after, path=Path.SIMPLE)
         return after
 
-    async def _take(
+    async def _run_path(
         self, decision: Decision, team: Team, stream: StreamedAnswer, fast_answer: FastAnswer
     ) -> list[Candidate]:
-        """Take the path (SPEC 1); if one agent fails, the other's answer is used (SPEC 6.3).
+        """Run the path (SPEC 1); if one agent fails, the other's answer is used (SPEC 6.3).
 
         A client that wants n answers gets n of the fast agent (Simple), one verified n times (Medium), or the
         n best of at least n samples (Hard).
@@ -339,7 +341,7 @@ class Odar(Components):
         return candidates
 
     def ask(self, question: str | Query, **options: Any) -> Answer:
-        """`aask` for code that is not async; works inside a running event loop too."""
+        """Call `aask` from code that is not async; this also works inside a running event loop."""
         return run_in_background(self.aask(question, **options))
 
 
@@ -349,7 +351,7 @@ def ask(question: str | Query, **options: Any) -> Answer:
 
 
 async def aask(question: str | Query, **options: Any) -> Answer:
-    """`ask` for async code."""
+    """Answer one question with the default settings, for async code; see `Odar.aask` for the options."""
     return await _default().aask(question, **options)
 
 

@@ -187,14 +187,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def one_line(said: object, longest: int | None = None) -> str:
+def one_line(message: object, max_length: int | None = None) -> str:
     r"""Return a message for a log, a terminal or a table: without line breaks and escape sequences.
 
-    >>> one_line("cannot\n  \x1b[31mconnect"), one_line("no such thing", longest=8)
+    >>> one_line("cannot\n  \x1b[31mconnect"), one_line("no such thing", max_length=8)
     ('cannot [31mconnect', 'no such…')
     """
-    text = str(said)
+    text = str(message)
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)
     line = " ".join(text.split())
-    return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+    return line if max_length is None or len(line) <= max_length else line[: max_length - 1] + "…"

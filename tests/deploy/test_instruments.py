@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odar.gateway.access import Gate
+from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.metrics import Metrics, breaker_metrics, drift_metrics, store_metrics
 from odar.gateway.records import Entry
 from odar.policy.alignment import AlignmentRow
@@ -25,7 +25,7 @@ SERVER_LABELS = {"instance", "job", "le"}
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
     """Names in /metrics, and the labels of each."""
-    metrics = Metrics(Gate(8))
+    metrics = Metrics(ConcurrencyLimit(8))
     metrics.watch(breaker_metrics, {"p": Breaker()})
     metrics.watch(store_metrics, lambda: Health(True, 0, 0, 0, 0, None))
     row = AlignmentRow("m", "solve", "", "calibrated", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)

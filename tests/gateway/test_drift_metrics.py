@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from odar.gateway.access import Gate
+from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.metrics import Metrics, drift_metrics
 from odar.policy.alignment import AlignmentRow
 
@@ -14,7 +14,7 @@ def row(z: float | None, *, step: str = "answer", drifting: bool = False, model:
 
 
 def shown(*rows: AlignmentRow) -> CollectorRegistry:
-    metrics = Metrics(Gate(1))
+    metrics = Metrics(ConcurrencyLimit(1))
     metrics.watch(drift_metrics, lambda: list(rows))
     registry = CollectorRegistry()
     registry.register(metrics)
@@ -47,6 +47,6 @@ def test_drift_is_computed_only_when_metrics_are_read():
     def report() -> list[AlignmentRow]:
         raise AssertionError("read at registration")
 
-    metrics = Metrics(Gate(1))
+    metrics = Metrics(ConcurrencyLimit(1))
     metrics.watch(drift_metrics, report)
     CollectorRegistry().register(metrics)

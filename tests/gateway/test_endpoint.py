@@ -280,7 +280,7 @@ async def test_an_unexpected_error_discloses_nothing(live, monkeypatch, caplog):
     status, _, reply = await live.post(CHAT, BODY)
     assert (status, "secret" in json.dumps(reply)) == (500, False)
     assert "a secret" in caplog.text
-    assert live.service.gate.in_flight == 0
+    assert live.service.concurrency_limit.in_flight == 0
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")

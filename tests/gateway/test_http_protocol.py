@@ -271,7 +271,7 @@ async def test_a_client_that_does_not_read_loses_its_slot_and_its_connection(sta
         async with asyncio.timeout(60):
             while not up.busy:
                 await asyncio.sleep(0.01)
-            while live.service.gate.in_flight:
+            while live.service.concurrency_limit.in_flight:
                 await asyncio.sleep(0.01)
     assert (await live.entry()).status == 499
     await up.until_idle()
@@ -295,4 +295,4 @@ async def test_a_stream_ends_with_its_deadline_however_slowly_it_is_read(start, 
                 with suppress(ConnectionError):
                     await loop.sock_recv(client, 1024)
                 await asyncio.sleep(0.01)
-    assert live.service.gate.in_flight == 0
+    assert live.service.concurrency_limit.in_flight == 0

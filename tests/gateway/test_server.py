@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import uvicorn
 
-from odar.gateway.access import Gate
+from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.server import DrainingServer
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn
@@ -109,19 +109,19 @@ async def test_a_port_in_use_is_named(tmp_path):
 
 
 def test_a_signal_during_startup_exits_at_once():
-    """There is nobody to say goodbye to."""
-    gate = Gate(1)
-    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), gate, 30.0)
+    """No client is connected yet, so there is nothing to drain."""
+    concurrency_limit = ConcurrencyLimit(1)
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit, 30.0)
     server.handle_exit(signal.SIGTERM, None)
-    assert (server.should_exit, gate.draining) == (True, False)
+    assert (server.should_exit, concurrency_limit.draining) == (True, False)
 
 
 async def test_the_first_signal_is_graceful_and_the_second_immediate():
-    gate = Gate(1)
-    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), gate, 30.0)
+    concurrency_limit = ConcurrencyLimit(1)
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit, 30.0)
     server._loop = asyncio.get_running_loop()
     server.handle_exit(signal.SIGTERM, None)
     await asyncio.sleep(0)
-    assert (server.should_exit, gate.draining) == (False, True)
+    assert (server.should_exit, concurrency_limit.draining) == (False, True)
     server.handle_exit(signal.SIGTERM, None)
     assert server.should_exit

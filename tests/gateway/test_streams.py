@@ -127,7 +127,7 @@ async def test_a_client_that_leaves_cancels_all_upstream_work(live, up, slow, pa
     assert (entry.decision.path, entry.spend.cost_usd) == (path, None), "cut off calls may be billed: unknown"
     assert {call.error for call in entry.calls} == ({"cancelled"} if path != "medium" else {None, "cancelled"})
     assert entry.spend.calls == {"simple": 1, "medium": 2, "hard": 6}[path]
-    assert live.service.gate.in_flight == 0
+    assert live.service.concurrency_limit.in_flight == 0
 
 
 async def test_a_client_that_leaves_in_the_middle_of_the_text(live, up):
@@ -135,4 +135,4 @@ async def test_a_client_that_leaves_in_the_middle_of_the_text(live, up):
     async with live.http.post(live.url + "/v1/chat/completions", json=BODY) as response:
         await response.content.readany()
     await up.until_idle(connections=0)
-    assert live.service.gate.in_flight == 0
+    assert live.service.concurrency_limit.in_flight == 0

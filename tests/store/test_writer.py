@@ -234,7 +234,7 @@ async def test_the_thread_survives_an_upkeep_that_fails(database, settings_of):
     def fails() -> bool:
         raise RuntimeError("no luck")
 
-    writer = TraceWriter(database, settings_of("x", flush_interval_s=0.01).store, tend=fails)
+    writer = TraceWriter(database, settings_of("x", flush_interval_s=0.01).store, maintain=fails)
     await until(lambda: writer.health().error is not None)
     assert writer.health().error == "no luck"
     writer.put(make_record())

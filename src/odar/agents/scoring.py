@@ -140,7 +140,7 @@ class Surrogate:
             card,
             request,
             read,
-            lambda ask: score_text(provider, ask, candidate.text),
+            lambda sent: score_text(provider, sent, candidate.text),
             scoring=True,
         )
         tokens = reply.completions[0].tokens if reply.completions else ()
@@ -220,7 +220,7 @@ class LLMJudge:
         sampling = terms.sampling if self.writes else replace(terms.sampling, temperature=0.0)
         messages = self.prompt.messages(team.query, "", numbered(answers))
         request = replace(terms, messages=messages, sampling=sampling, logprobs=self.writes and terms.logprobs)
-        read, provider = team.read(messages), team.providers[card.provider]
+        read, provider = team.billed_messages(messages), team.providers[card.provider]
         team.ledger.affordable(card, read, sampling.max_tokens, 1)
         reply = await team.ledger.bill(Step.SOLVE, card, request, read, provider.complete, scoring=not self.writes)
         if not reply.completions:

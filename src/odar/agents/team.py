@@ -37,7 +37,7 @@ from odar.providers.pool import ProviderPool
 from odar.settings import AgentSettings, Settings
 from odar.types import Candidate, Query, Role, Step
 
-_GO_ON = (
+_CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
     "was asked for."
 )
@@ -202,7 +202,9 @@ class Team:
         """Return answers of one model, as many of `request.n` as fit the limits, until there are `enough`."""
         wanted = request.n
         try:
-            count = self.ledger.affordable(card, self.read(request.messages), request.sampling.max_tokens, wanted)
+            count = self.ledger.affordable(
+                card, self.billed_messages(request.messages), request.sampling.max_tokens, wanted
+            )
         except BudgetExceeded as error:
             self.failures.append(Failure(step.role, error))
             return []
@@ -217,12 +219,14 @@ class Team:
                     break
         return [candidates[index] for index in sorted(candidates)]
 
-    def read(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Return all messages billed as input; descriptions of tools are part of the prompt."""
         options = self.query.options
-        told = [f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools]
-        told += [str(options.format.schema)] if options.format and options.format.schema else []
-        return (*messages, Message("system", "\n".join(told))) if told else messages
+        descriptions = [
+            f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools
+        ]
+        descriptions += [str(options.format.schema)] if options.format and options.format.schema else []
+        return (*messages, Message("system", "\n".join(descriptions))) if descriptions else messages
 
     def _options(self, card: ModelCard, quirks: Quirks) -> Options:
         """Return the client's options as this model's provider may get them; what is left out is noted."""
@@ -243,8 +247,8 @@ class Team:
             self.notes.append(f"{card.provider}: {note}")
         if options.tools and kind == "local":
             self.notes.append(f"{card.provider}: models in this process get no tools")
-        wished = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
-        if refused := [name for name, wish in wished.items() if wish is not None and name in quirks.drop]:
+        requested = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
+        if refused := [name for name, value in requested.items() if value is not None and name in quirks.drop]:
             self.notes.append(f"{card.name} takes no {', '.join(refused)}")
         return chosen
 
@@ -253,11 +257,11 @@ class Team:
     ) -> AsyncGenerator[tuple[int, Completion]]:
         """`request.n` numbered samples: one request where the server can, the rest by separate concurrent ones."""
         # A client that names a model outside the catalogue asks it as it would without ODAR.
-        in_one = request.n == 1 or card.n or (self.plain and request.unlisted_model)
-        together = await self._call(step, card, request, on_delta) if in_one else []
+        in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
+        together = await self._call(step, card, request, on_delta) if in_one_request else []
         for index, completion in enumerate(together):
             yield index, completion
-        if len(together) >= request.n or (in_one and not together):
+        if len(together) >= request.n or (in_one_request and not together):
             return
 
         async def alone(index: int) -> list[tuple[int, Completion]]:
@@ -281,7 +285,11 @@ class Team:
         provider = self.providers[card.provider]
         try:
             reply = await self.ledger.bill(
-                step, card, request, self.read(request.messages), lambda ask: provider.complete(ask, on_delta)
+                step,
+                card,
+                request,
+                self.billed_messages(request.messages),
+                lambda sent: provider.complete(sent, on_delta),
             )
         except ProviderError as error:
             self.failures.append(Failure(step.role, error))
@@ -309,16 +317,16 @@ class Team:
         if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
             return completion
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
-        turns = (so_far,) if kind == "local" else (so_far, Message("user", _GO_ON))
+        turns = (so_far,) if kind == "local" else (so_far, Message("user", _CONTINUE_PROMPT))
         further = replace(request, messages=(*request.messages, *turns), n=1)
-        limit, read = further.sampling.max_tokens, self.read(further.messages)
+        limit, read = further.sampling.max_tokens, self.billed_messages(further.messages)
         length = sum(len(each.text) for each in further.messages)
         if card.context and length // 3 + (limit or 0) > card.context:
             return completion
         model = self.providers[card.provider]
         try:
             self.ledger.affordable(card, read, limit, 1)
-            reply = await self.ledger.bill(step, card, further, read, lambda ask: model.complete(ask, on_delta))
+            reply = await self.ledger.bill(step, card, further, read, lambda sent: model.complete(sent, on_delta))
             rest = reply.completions[0]
         except (BudgetExceeded, ProviderError, IndexError):
             return completion  # the answer that exists is used; the trace says that it was cut off
@@ -356,7 +364,7 @@ class Team:
         )
 
 
-_TOO_LONG = frozenset({"context_length_exceeded", "request_too_large", "exceed_context_size_error"})
+_CONTEXT_LENGTH_CODES = frozenset({"context_length_exceeded", "request_too_large", "exceed_context_size_error"})
 
 
 def _another_may_answer(error: OdarError) -> bool:
@@ -367,7 +375,7 @@ def _another_may_answer(error: OdarError) -> bool:
     """
     if not isinstance(error, ProviderError):
         return False
-    refused = error.status in (413, 429) or (error.status or 0) >= 500 or error.code in _TOO_LONG
+    refused = error.status in (413, 429) or (error.status or 0) >= 500 or error.code in _CONTEXT_LENGTH_CODES
     too_long = error.status == 400 and ("context" in str(error) or "too long" in str(error))
     return refused or too_long or isinstance(error, ProviderUnreachable)
 

@@ -31,7 +31,7 @@ _PROXY_HEADERS = frozenset(
 
 
 class AccessPolicy:
-    """Decides who a request comes from, and whether it may be answered.
+    """Identifies the sender of a request and decides whether it is answered.
 
     Args:
         keys: the API keys.
@@ -51,10 +51,10 @@ class AccessPolicy:
         return self._required
 
     def identify(self, scope: Scope) -> Key | None:
-        """Return the key of a request, or None where no key is required and the request is from this machine.
+        """Return the key of a request; None if no key is required and the request is from this machine.
 
         Raises:
-            ApiError: 401 without a valid key, 403 where the request is not from this machine.
+            ApiError: 401 without a valid key, 403 if no key is required but the request is not from this machine.
         """
         if self.keys_required:
             return self._key(scope["headers"])
@@ -70,7 +70,7 @@ class AccessPolicy:
         """Let this machine, the networks of `gateway.metrics_allow` and holders of a key read /metrics.
 
         Raises:
-            ApiError: 401, and what would help.
+            ApiError: 401; the message says how access is granted.
         """
         if not_local(scope) is None or self._is_scraper(scope):
             return
@@ -109,7 +109,7 @@ def check_binding(keys: KeyCache, settings: GatewaySettings) -> None:
     """Reject settings under which other machines could use a gateway without keys.
 
     Raises:
-        SettingsError: with what to do.
+        SettingsError: the message says how to fix it.
     """
     if is_loopback(settings.host) or settings.require_keys:
         return
@@ -137,8 +137,8 @@ def is_loopback(host: str) -> bool:
 def not_local(scope: Scope) -> str | None:
     """Return why a request is not from a program on this machine; None if it is.
 
-    The peer's address, `Host` and `Origin` must be this machine's: a web page that a browser here shows has another
-    origin, or another host after DNS rebinding. A request that a proxy forwarded comes from somewhere else.
+    The peer's address, `Host` and `Origin` must be this machine's: a web page in a local browser has another
+    origin, or another host after DNS rebinding. A request that a proxy forwarded comes from another machine.
     """
     if not is_loopback(peer := _peer(scope)):
         return f"address {peer!r}"
@@ -192,12 +192,12 @@ RETRY_S = 1.0
 """Seconds after which a rejected client is told to try again."""
 
 
-class Gate:
+class ConcurrencyLimit:
     """Counts requests in flight and rejects further ones before their bodies are read.
 
-    >>> gate = Gate(limit=1)
-    >>> gate.enter()
-    >>> gate.in_flight
+    >>> concurrency_limit = ConcurrencyLimit(limit=1)
+    >>> concurrency_limit.acquire()
+    >>> concurrency_limit.in_flight
     1
     """
 
@@ -206,8 +206,8 @@ class Gate:
         self.in_flight = 0
         self.draining = False
 
-    def enter(self) -> None:
-        """Count a request in; raises ApiError if there are too many, or at shutdown."""
+    def acquire(self) -> None:
+        """Count a new request; raises ApiError if there are too many, or at shutdown."""
         if self.draining:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
         if self.in_flight >= self.limit:
@@ -215,6 +215,6 @@ class Gate:
             raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
         self.in_flight += 1
 
-    def leave(self) -> None:
-        """Count a request out."""
+    def release(self) -> None:
+        """Count a finished request."""
         self.in_flight -= 1

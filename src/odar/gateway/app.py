@@ -58,7 +58,7 @@ def create_app(
             server is asked before the first question.
         engine_options: for `Odar`, such as ready-made providers.
 
-    `app.state.service` holds the engine, the gate, the breakers and the metrics.
+    `app.state.service` holds the engine, the concurrency_limit, the breakers and the metrics.
     """
     service = Service(settings, store, logs, **engine_options)
     plain = _PlainRoutes(service)
@@ -149,7 +149,7 @@ class _PlainRoutes:
 
     async def readyz(self, request: Request) -> Response:
         """Requests are welcome; not while draining, nor before what the first one needs is loaded."""
-        if self._service.gate.draining:
+        if self._service.concurrency_limit.draining:
             return json_response({"status": "draining"}, 503)
         if not self._service.odar.warm:
             return json_response({"status": "loading"}, 503)

@@ -1,6 +1,6 @@
-"""An endpoint that answers questions: read, route, run, reply; the same for every protocol.
+"""An endpoint that answers questions: read, route, run, reply. It is the same for every protocol.
 
-Plain ASGI, because each layer of middleware costs a request more than the whole of this file.
+It is plain ASGI: each layer of middleware would take more time per request than this whole module.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from odar.types import NO_USAGE, Answer, Decision, Spend
 
 LOG = logging.getLogger("odar.gateway")
 _READ_AT_ONCE_BYTES = 32_000
-"""A body of up to this size is read faster than a thread takes over."""
+"""Bodies up to this size are parsed in the event loop: a thread would take longer to start."""
 
 
 class WireProtocol(NamedTuple):
-    """How one protocol reads and writes."""
+    """Functions that read requests and write answers in one protocol."""
 
     name: str
     read: Callable[[Any], ChatRequest]
@@ -52,32 +52,32 @@ class WireProtocol(NamedTuple):
 
 @dataclass(slots=True)
 class RequestState:
-    """What is known of a request so far."""
+    """The state of one HTTP request."""
 
     exchange: Exchange
     trace_id: str
     started: float
     key: Key | None = None
-    ask: ChatRequest | None = None
+    request: ChatRequest | None = None
     ledger: Ledger | None = None
-    """The bill; what is on it was spent, whether or not an answer came of it."""
+    """Records what was spent, even if there is no answer."""
     settle: Callable[[], None] | None = None
-    """Replaces what is reserved for it by what it used; None if its key has no limits."""
+    """Replaces the reservation by the actual use; None if the key has no limits."""
     session: OpenSession | None = None
-    """The conversation it continues, where ODAR chooses the path."""
+    """The conversation that it continues, if ODAR chooses the path."""
     decision: Decision | None = None
     answer: Answer | None = None
     items: list[Any] | None = None
-    """The conversation as the Responses API has it, if it is kept."""
+    """The conversation as items of the Responses API, if it is stored."""
 
     @property
     def key_id(self) -> str | None:
-        """The id of its key, if it has one."""
+        """The id of the key; None without a key."""
         return self.key.id if self.key is not None else None
 
 
 class Endpoint:
-    """An ASGI application for one address."""
+    """An ASGI application for one path of the API."""
 
     def __init__(self, service: Service, protocol: WireProtocol) -> None:
         self._service = service
@@ -96,16 +96,16 @@ class Endpoint:
         """Answer one request."""
         trace_id = secrets.token_hex(16)
         state = RequestState(Exchange(scope, receive, send, trace_id), trace_id, time.perf_counter())
-        # the server gives each request a context of its own
+        # the server runs each request in its own context
         CURRENT.set({"request_id": state.exchange.request_id, "trace_id": trace_id})
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)
-            self._service.gate.enter()
+            self._service.concurrency_limit.acquire()
             try:
                 await self._answer(state)
             finally:
-                self._service.gate.leave()
+                self._service.concurrency_limit.release()
                 if state.settle is not None:
                     state.settle()
         except ClientLeft as left:
@@ -113,75 +113,75 @@ class Endpoint:
         except asyncio.CancelledError:
             # Shutdown timed out: tell the client and record the request before re-raising.
             if not state.exchange.status:
-                await self._refuse(state, CUT_OFF)
+                await self._send_error(state, CUT_OFF)
             state.exchange.status = CUT_OFF.status
             self._record(state, CUT_OFF)
             raise
         except Exception as failure:
             error = failure
-            await self._refuse(state, failure)
+            await self._send_error(state, failure)
         self._record(state, error)
-        error = None  # its traceback holds this frame and those below, with the body: a cycle that would live long
+        error = None  # its traceback refers to this frame and the body: break the reference cycle
 
     async def _answer(self, state: RequestState) -> None:
         service, gateway = self._service, self._gateway
         body = await state.exchange.body(self._limit, gateway.body_timeout_s)
-        state.ask = ask = with_headers(await self._receive(body, state), state.exchange.headers)
-        options = service.route(ask, state.key)
-        if ask.model == ADAPTIVE and ask.extras.path is None and gateway.sessions:
-            state.session = service.sessions.open(ask.query, state.exchange.headers, state.key_id)
+        state.request = request = with_headers(await self._read_request(body, state), state.exchange.headers)
+        options = service.route(request, state.key)
+        if request.model == ADAPTIVE and request.extras.path is None and gateway.sessions:
+            state.session = service.sessions.open(request.query, state.exchange.headers, state.key_id)
             options["session"] = state.session.request
-        options = await self._bill(state, options)
-        if state.ask.stream:
-            await self._stream(state, state.ask, options)
+        options = await self._open_ledger(state, options)
+        if state.request.stream:
+            await self._stream(state, state.request, options)
         else:
-            await self._whole(state, state.ask, options)
+            await self._send_answer(state, state.request, options)
 
-    async def _bill(self, state: RequestState, options: dict[str, Any]) -> dict[str, Any]:
-        """Open the request's bill; for a key with limits the most that it can cost is reserved first."""
-        service, ask, key = self._service, state.ask, state.key
-        assert ask is not None
+    async def _open_ledger(self, state: RequestState, options: dict[str, Any]) -> dict[str, Any]:
+        """Open the request's ledger; for a key with limits, first reserve the most that it can cost."""
+        service, request, key = self._service, state.request, state.key
+        assert request is not None
         if key is None or service.store is None or not key.limits.counted:
-            state.ledger = bill(service.odar, ask)
+            state.ledger = bill(service.odar, request)
             return options
-        state.ask = ask = with_length(ask, self._gateway.max_tokens) if "model" in options else ask
+        state.request = request = with_length(request, self._gateway.max_tokens) if "model" in options else request
         budgets = service.store.budgets
-        held, state.ledger, options = await reserve(service.odar, budgets, ask, key, options, state.trace_id)
+        held, state.ledger, options = await reserve(service.odar, budgets, request, key, options, state.trace_id)
         state.settle = partial(settle, budgets, held, key, state.ledger)
         state.exchange.more_headers = rate_headers(held.rates)
         return options
 
-    async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
-        """Return the request in a body; a large one is read in a thread, and others are answered meanwhile."""
+    async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
+        """Parse a body; a large one is parsed in a thread, so that the event loop is not blocked."""
         return self._read(body) if len(body) <= _READ_AT_ONCE_BYTES else await asyncio.to_thread(self._read, body)
 
     def _read(self, body: bytes) -> ChatRequest:
-        """Return the request in a body; refused where it is not one, or holds too much."""
+        """Parse a body; raises ApiError if it is invalid or too complex."""
         check_values(body)
-        return self._checked(read_json(body))
+        return self._parse(read_json(body))
 
-    def _checked(self, value: Any) -> ChatRequest:
+    def _parse(self, value: Any) -> ChatRequest:
         check_parts(value)
-        ask = self._protocol.read(value)
-        check_addresses(ask.query, self._gateway.image_urls)
-        return ask
+        request = self._protocol.read(value)
+        check_addresses(request.query, self._gateway.image_urls)
+        return request
 
-    async def _whole(self, state: RequestState, ask: ChatRequest, options: dict[str, Any]) -> None:
+    async def _send_answer(self, state: RequestState, request: ChatRequest, options: dict[str, Any]) -> None:
         with Listening(state.exchange):
-            answer = await self._ask(state, ask, options)
-        body = dump_json(self._protocol.write(answer, ask))
+            answer = await self._ask(state, request, options)
+        body = dump_json(self._protocol.write(answer, request))
         await state.exchange.respond(200, body, [*JSON, *answer_headers(answer)])
 
-    async def _stream(self, state: RequestState, ask: ChatRequest, options: dict[str, Any]) -> None:
-        writer = self._protocol.stream(ask, state.trace_id)
+    async def _stream(self, state: RequestState, request: ChatRequest, options: dict[str, Any]) -> None:
+        writer = self._protocol.stream(request, state.trace_id)
         stream = EventStream(state.exchange, writer, state.trace_id, self._gateway.keepalive_s)
-        asking = self._ask(state, ask, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
+        asking = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
         assert state.ledger is not None
-        # The engine keeps to the deadline; a client that reads too slowly must keep to it too, but for a moment.
+        # The engine keeps the deadline; a client that reads too slowly is cut off shortly after it.
         loop, left = asyncio.get_running_loop(), state.ledger.time_left()
         timer = loop.call_later(left + self._gateway.write_timeout_s, state.exchange.abort)
         try:
-            await stream.send(asking, self._refusal)
+            await stream.send(asking, self._api_error)
         finally:
             timer.cancel()
         if state.exchange.aborted:
@@ -190,7 +190,7 @@ class Endpoint:
     async def _ask(
         self,
         state: RequestState,
-        ask: ChatRequest,
+        request: ChatRequest,
         options: dict[str, Any],
         on_delta: OnDelta | None = None,
         on_decision: Callable[[Decision], None] | None = None,
@@ -202,7 +202,7 @@ class Endpoint:
                 on_decision(decision)
 
         state.answer = await self._service.odar.aask(
-            ask.query,
+            request.query,
             path=options.get("path"),
             target=options.get("target"),
             serving=ServingOptions(
@@ -220,21 +220,21 @@ class Endpoint:
             self._service.sessions.close(state.session, trace.decision, trace.calls)
         return state.answer
 
-    async def _refuse(self, state: RequestState, error: Exception) -> None:
+    async def _send_error(self, state: RequestState, error: Exception) -> None:
         if isinstance(error, AlreadyReported):
             return
-        refusal = self._refusal(error)
+        refusal = self._api_error(error)
         headers = [*JSON, *refusal.headers, (b"x-odar-trace", state.trace_id.encode())]
         await state.exchange.respond(refusal.status, dump_json(self._protocol.error(refusal)), headers)
 
-    def _refusal(self, error: BaseException) -> ApiError:
+    def _api_error(self, error: BaseException) -> ApiError:
         refusal = api_error_of(error)
-        if refusal.code == INTERNAL:  # not an upstream's own 500, which is foreseen
+        if refusal.code == INTERNAL:  # not an upstream's own 500, which is expected
             LOG.error("unforeseen error in %s", self._protocol.name, exc_info=error)
         return refusal
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
-        ask, ledger, trace = state.ask, state.ledger, state.answer.trace if state.answer else None
+        request, ledger, trace = state.request, state.ledger, state.answer.trace if state.answer else None
         seconds = time.perf_counter() - state.started
         if isinstance(error, AlreadyReported):
             error = error.__cause__
@@ -242,12 +242,12 @@ class Endpoint:
             Entry(
                 trace_id=state.trace_id,
                 endpoint=self._protocol.name,
-                model=ask.model if ask else "",
+                model=request.model if request else "",
                 status=state.exchange.status,
                 seconds=seconds,
-                stream=ask.stream if ask else False,
+                stream=request.stream if request else False,
                 key_id=state.key_id,
-                query=ask.query if ask else None,
+                query=request.query if request else None,
                 trace=trace,
                 decision=trace.decision if trace else state.decision,
                 calls=tuple(ledger.calls) if ledger else (),
@@ -266,23 +266,23 @@ class StoredResponses(Endpoint):
         super().__init__(service, protocol)
         self._archive = store.archive
 
-    async def _receive(self, body: bytes, state: RequestState) -> ChatRequest:
+    async def _read_request(self, body: bytes, state: RequestState) -> ChatRequest:
         check_values(body)
         value = await asyncio.to_thread(read_json, body)
         if not isinstance(value, dict):
-            return self._checked(value)
+            return self._parse(value)
         given, previous = value.get("input"), value.pop("previous_response_id", None)
         own = [{"role": "user", "content": given}] if isinstance(given, str) else given
         if isinstance(own, list):
-            before = [] if previous is None else await self._before(previous, state, len(body))
+            before = [] if previous is None else await self._earlier_items(previous, state, len(body))
             value["input"] = own = [*before, *own]
-        ask = await asyncio.to_thread(self._checked, value)
+        request = await asyncio.to_thread(self._parse, value)
         if value.get("store") is not False:
             state.items = own
-        return dataclasses.replace(ask, echo={**ask.echo, "previous_response_id": previous})
+        return dataclasses.replace(request, echo={**request.echo, "previous_response_id": previous})
 
-    async def _before(self, previous: Any, state: RequestState, size: int) -> list[Any]:
-        """Return the conversation up to a response of the same key; whether another key has it cannot be told."""
+    async def _earlier_items(self, previous: Any, state: RequestState, size: int) -> list[Any]:
+        """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
         text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id or "")
@@ -298,25 +298,25 @@ class StoredResponses(Endpoint):
         return items
 
     async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
-        """Keep the conversation before the last bytes leave: the client may continue it at once."""
+        """Store the conversation before the last bytes are sent: the client may continue it at once."""
         answer = await super()._ask(state, *args, **options)
-        if state.items is not None and state.ask is not None:
-            response = self._protocol.write(answer, state.ask)
+        if state.items is not None and state.request is not None:
+            response = self._protocol.write(answer, state.request)
             items = [*state.items, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
                 await asyncio.to_thread(self._archive.save_response, response["id"], state.key_id or "", text)
-            except OdarError as error:  # the answer is paid for, and is given without it
+            except OdarError as error:  # the answer is paid for, so it is returned although it was not stored
                 LOG.error("a response was not kept: %s", type(error).__name__)
         return answer
 
 
 class TokenCount(Endpoint):
-    """POST /v1/messages/count_tokens: counted here, with one tokenizer for every model; no server is asked."""
+    """POST /v1/messages/count_tokens: counts with one tokenizer for every model, without a call to a provider."""
 
     async def _answer(self, state: RequestState) -> None:
         body = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
-        ask = await asyncio.to_thread(self._read, body)
-        self._service.route(ask, state.key)
-        tokens = await asyncio.to_thread(estimated_tokens, ask.query)
+        request = await asyncio.to_thread(self._read, body)
+        self._service.route(request, state.key)
+        tokens = await asyncio.to_thread(estimated_tokens, request.query)
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from odar.conversation import NO_OPTIONS
-from odar.gateway.access import Gate
+from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.records import Entry
 from odar.gateway.server import ConnectionLimits
 from odar.policy.alignment import AlignmentRow
@@ -46,8 +46,8 @@ class Metrics(Collector):
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, concurrency_limit: ConcurrencyLimit) -> None:
+        self._concurrency_limit = concurrency_limit
         self._tasks = 0
         self._rendering = asyncio.Lock()
         """One scrape at a time: a crowd of them must not take every thread."""
@@ -115,8 +115,8 @@ class Metrics(Collector):
         """Yield the figures of this moment."""
         for name, (text, labels) in _COUNTERS.items():
             yield _counter(name, text, self._counts[name].copy(), *labels)
-        yield _gauge("odar_in_flight", "Requests being answered.", self._gate.in_flight)
-        yield _gauge("odar_in_flight_limit", "Requests beyond it are refused.", self._gate.limit)
+        yield _gauge("odar_in_flight", "Requests being answered.", self._concurrency_limit.in_flight)
+        yield _gauge("odar_in_flight_limit", "Requests beyond it are refused.", self._concurrency_limit.limit)
         yield _gauge("odar_tasks", "Tasks of the event loop; idle, always as many.", self._tasks)
         for source in self._sources:
             yield from source()

@@ -95,11 +95,11 @@ class PassThrough(Endpoint):
     async def _answer(self, state: RequestState) -> None:
         raw = await state.exchange.body(self._limit, self._gateway.body_timeout_s)
         body, read = await asyncio.to_thread(self._read_body, raw)
-        state.ask = ask = with_headers(read, state.exchange.headers)
+        state.request = chat_request = with_headers(read, state.exchange.headers)
         service = self._service
-        options = service.route(ask, state.key)
+        options = service.route(chat_request, state.key)
         if "model" not in options:
-            raise bad_field("model", f"{ask.model!r} routes questions; name the model that this goes to")
+            raise bad_field("model", f"{chat_request.model!r} routes questions; name the model that this goes to")
         if Path.SIMPLE not in options.get("paths", Path):
             raise ApiError(403, "this key may not use the simple path", "path_not_allowed", "model")
         card = service.settings.card(options["model"])
@@ -107,17 +107,17 @@ class PassThrough(Endpoint):
         if provider is not None and provider.kind != "openai":
             kind = f"{card.provider} is of kind {provider.kind}"
             raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
-        await self._bill(state, options)
+        await self._open_ledger(state, options)
         assert state.ledger is not None
-        ledger, wished = state.ledger, ask.query.options
-        calls = len(ask.query.messages) * wished.n if self._protocol.name == "completions" else 1
+        ledger, wished = state.ledger, chat_request.query.options
+        calls = len(chat_request.query.messages) * wished.n if self._protocol.name == "completions" else 1
         if ledger.limits.calls is not None and calls > ledger.limits.calls:
             raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, and this request asks for {calls}")
-        if ledger.affordable(card, ask.query.messages, wished.max_tokens, wished.n) < wished.n:
+        if ledger.affordable(card, chat_request.query.messages, wished.max_tokens, wished.n) < wished.n:
             raise BudgetExceeded(f"only a part of the {wished.n} samples fits the limits; lower best_of or n")
         request = Request(
             model=card.id,
-            messages=ask.query.messages,
+            messages=chat_request.query.messages,
             sampling=Sampling(max_tokens=wished.max_tokens),
             n=wished.n,
             timeout_s=service.odar.settings.fast.timeout_s,
@@ -125,7 +125,7 @@ class PassThrough(Endpoint):
             unlisted_model=card.name not in service.settings.models,
         )
         sent, note = select_body(
-            {**body, **ask.echo, "model": card.id},
+            {**body, **chat_request.echo, "model": card.id},
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
@@ -138,7 +138,7 @@ class PassThrough(Endpoint):
 
         with Listening(state.exchange):
             reply = await ledger.bill(Step.ANSWER, card, request, request.messages, forward)
-        await self._respond(state, ask, reply, note)
+        await self._respond(state, chat_request, reply, note)
 
     def _read_body(self, raw: bytes) -> tuple[Mapping[str, Any], ChatRequest]:
         """Return the body, and the request as a query."""
@@ -146,7 +146,7 @@ class PassThrough(Endpoint):
         body = read_json(raw)
         return body, self._protocol.read(body)
 
-    async def _respond(self, state: RequestState, ask: ChatRequest, reply: Reply, note: str) -> None:
+    async def _respond(self, state: RequestState, chat_request: ChatRequest, reply: Reply, note: str) -> None:
         assert state.ledger is not None
         spend = state.ledger.spend()
         payload = dict((reply.completions[0].wire or Wire("openai", {})).value)
@@ -161,7 +161,7 @@ class PassThrough(Endpoint):
         }
         headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
         data = await asyncio.to_thread(dump_json, payload)
-        if ask.stream and "choices" in payload:  # the whole answer in one event
+        if chat_request.stream and "choices" in payload:  # the whole answer in one event
             await state.exchange.respond(200, b"data: %b\n\ndata: [DONE]\n\n" % data, [*EVENTS, *headers])
         else:
             await state.exchange.respond(200, data, [*JSON, *headers])

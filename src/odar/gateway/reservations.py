@@ -139,7 +139,7 @@ def _need(team: Team, step: Step, priced: bool, drafts: int = 0) -> Need:
     if drafts:
         longest = max(team.terms(role).sampling.max_tokens or 0 for role in Role)
         messages = (*messages, Message("assistant", "x" * (_DRAFT_BYTES * longest * drafts)))
-    read = team.read(messages)
+    read = team.billed_messages(messages)
     usd = Ledger.worst_cost(card, read, max_tokens) if priced else 0.0
     for other in fallbacks if priced else ():  # one whose cost is unknown is not asked under a budget
         with contextlib.suppress(BudgetExceeded):

@@ -40,7 +40,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from odar.formats import dump_json
-from odar.gateway.access import Gate
+from odar.gateway.access import ConcurrencyLimit
 from odar.gateway.errors import ApiError, openai_body
 from odar.settings import GatewaySettings
 
@@ -319,16 +319,16 @@ def return_large_buffers() -> None:
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server that says goodbye before it leaves."""
+    """A uvicorn server that announces its shutdown and lets running requests finish."""
 
-    def __init__(self, config: uvicorn.Config, gate: Gate, notice_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, concurrency_limit: ConcurrencyLimit, notice_s: float) -> None:
         super().__init__(config)
-        self._gate = gate
+        self._concurrency_limit = concurrency_limit
         self._notice_s = notice_s
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the door."""
+        """Start to listen."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         # What was imported will never be garbage, and a request leaves no cycles worth looking for that often.
@@ -338,11 +338,11 @@ class DrainingServer(uvicorn.Server):
         gc.set_threshold(20_000, 20, 20)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal begins the drain, a second one ends it."""
-        if self._gate.draining or self._loop is None:
+        """Begin to drain at the first signal; stop at the second."""
+        if self._concurrency_limit.draining or self._loop is None:
             super().handle_exit(sig, frame)
             return
-        self._gate.draining = True
+        self._concurrency_limit.draining = True
         # A signal handler runs between any two steps of the loop: it may only leave it a note.
         self._loop.call_soon_threadsafe(self._loop.call_later, self._notice_s, super().handle_exit, sig, frame)
 
@@ -364,4 +364,4 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
         backlog=max(2048, 2 * gateway.max_in_flight),
     )
-    return DrainingServer(config, app.state.service.gate, gateway.notice_s)
+    return DrainingServer(config, app.state.service.concurrency_limit, gateway.notice_s)

@@ -19,7 +19,7 @@ from odar.errors import (
     UnknownName,
     one_line,
 )
-from odar.gateway.access import AccessPolicy, Gate
+from odar.gateway.access import AccessPolicy, ConcurrencyLimit
 from odar.gateway.chat_request import ChatRequest
 from odar.gateway.errors import ApiError, bad_field
 from odar.gateway.logs import Logs
@@ -73,14 +73,14 @@ class Service:
         self.store = store
         self.logs = logs
         self.access = AccessPolicy(KeyCache() if store is None else store.keyring, settings.gateway)
-        self.gate = Gate(settings.gateway.max_in_flight)
+        self.concurrency_limit = ConcurrencyLimit(settings.gateway.max_in_flight)
         self.sessions = SessionTable(settings.gateway.sessions, SESSION_TTL_S)
         self.connections = ConnectionLimits(settings.gateway)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(for_chat(settings), guard=self._guarded, **engine_options)
         agents = (name for role in Role for name in settings.models_of(role))
         self._names = frozenset(["", ADAPTIVE, *_FORCED, *settings.models, *agents])
-        self.metrics = Metrics(self.gate)
+        self.metrics = Metrics(self.concurrency_limit)
         self.metrics.watch(connection_metrics, self.connections)
         self.metrics.watch(breaker_metrics, self.breakers)
         self.metrics.watch(drift_metrics, self.odar.alignment_report)

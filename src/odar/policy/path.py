@@ -132,7 +132,7 @@ class Routing:
         """Return the thresholds for questions of one expert."""
         return self.by_expert.get(expert, self.thresholds)
 
-    def moved(self, thresholds: Thresholds) -> Routing:
+    def for_target(self, thresholds: Thresholds) -> Routing:
         """Return the routing of a target (SPEC 5.13): one pair of thresholds, and every fast answer looked at."""
         return replace(self, thresholds=thresholds, by_expert={}, clearly_hard=_NEVER)
 

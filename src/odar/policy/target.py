@@ -147,14 +147,14 @@ class TargetState:
     def count(self, difficulty: float, path: Path, spent: float) -> None:
         """Count one question with its path and what it cost."""
         self.observe(difficulty)
-        self.pay(path, spent)
+        self.count_spending(path, spent)
 
     def observe(self, difficulty: float) -> None:
         """Count a difficulty."""
         self.histogram *= _DECAY
         self.histogram[min(BINS - 1, max(0, int(difficulty * BINS)))] += 1.0
 
-    def pay(self, path: Path, spent: float) -> None:
+    def count_spending(self, path: Path, spent: float) -> None:
         """Count what a question on a path cost."""
         self.spent *= _DECAY
         self.taken *= _DECAY
@@ -163,7 +163,7 @@ class TargetState:
         self.questions += 1
         self.total += spent
 
-    def added(self, other: TargetState) -> TargetState:
+    def followed_by(self, other: TargetState) -> TargetState:
         """Return this state followed by the later observations of another process."""
         left = math.exp(-other.questions / MEMORY)
         histogram, spent, taken = self.histogram * left, self.spent * left, self.taken * left
@@ -237,7 +237,7 @@ class TargetController:
 
     def settle(self, path: Path, assumed: float, actual: float) -> None:
         """Replace the assumed spending of a question by its actual cost."""
-        self.state.pay(path, actual)
+        self.state.count_spending(path, actual)
         self._add_debt(actual - assumed)
 
     def cancel(self, assumed: float) -> None:

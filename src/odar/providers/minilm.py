@@ -1,7 +1,7 @@
 """Sentence embeddings for comparing free text: all-MiniLM-L6-v2 in numpy (SPEC 5.15).
 
-Twenty-two million weights, `odar pull all-minilm-l6-v2`. No further package: the weights are read from the
-safetensors file, text is cut into word pieces by `WordPieces`, and the six layers are forty lines of numpy.
+`odar pull all-minilm-l6-v2` downloads the 22 million weights. No other package is needed: `read_safetensors` reads
+the weights, `WordPieces` tokenizes, and `Encoder` computes the six layers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from odar.providers.weights import find_weights, weights_status
 
 WEIGHTS = "all-minilm-l6-v2"
 FLOOR = 0.5
-"""A cosine below this counts as nothing in common; answers to one question are seldom below it."""
+"""A cosine below this counts as 0; answers to the same question are seldom below it."""
 MAX_TOKENS = 128
-"""Word pieces that are read of each text, as many as the model was trained with; 256 choose no better."""
+"""Maximum number of tokens per text, as in training; 256 give no better choices."""
 CACHED_TEXTS = 256
-"""Texts whose vectors are kept."""
+"""Number of texts whose vectors are cached."""
 _HEADS = 12
 _EPSILON = 1e-12
-_ROWS = 32
+_GELU_ROWS = 32
 _LONGEST_WORD = 100
 _CLS, _SEP, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
@@ -97,9 +97,9 @@ class Encoder:
     def __init__(self, tensors: Mapping[str, Floats], pieces: WordPieces, heads: int = _HEADS) -> None:
         self._pieces = pieces
         kinds = ("word", "position", "token_type")
-        self._words, self._places, types = (tensors[f"embeddings.{kind}_embeddings.weight"] for kind in kinds)
+        self._words, self._positions, types = (tensors[f"embeddings.{kind}_embeddings.weight"] for kind in kinds)
         self._type = types[0]
-        self._norm = _pair(tensors, "embeddings.LayerNorm")
+        self._norm = _weight_and_bias(tensors, "embeddings.LayerNorm")
         count = len({name.split(".")[2] for name in tensors if name.startswith("encoder.layer.")})
         self._layers = [_Layer(tensors, f"encoder.layer.{i}", heads) for i in range(count)]
 
@@ -114,7 +114,7 @@ class Encoder:
         ids = [self._pieces.ids(text) for text in texts]
         ends = np.cumsum([len(each) for each in ids])
         parts = [slice(end - len(each), end) for each, end in zip(ids, ends.tolist(), strict=True)]
-        tokens = np.concatenate([self._words[each] + self._places[: len(each)] for each in ids])
+        tokens = np.concatenate([self._words[each] + self._positions[: len(each)] for each in ids])
         x = _normalize(tokens + self._type, *self._norm)
         for layer in self._layers:
             x = layer(x, parts)
@@ -126,15 +126,20 @@ class _Layer:
     """Self-attention and a feed-forward network."""
 
     def __init__(self, tensors: Mapping[str, Floats], name: str, heads: int) -> None:
-        own = [_pair(tensors, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
+        own = [_weight_and_bias(tensors, f"{name}.attention.self.{part}") for part in ("query", "key", "value")]
         scale = np.float32(math.sqrt(heads / len(own[0][1])))
-        own[0] = own[0][0] * scale, own[0][1] * scale  # of the scores: once here, not for every text
+        own[0] = (
+            own[0][0] * scale,
+            own[0][1] * scale,
+        )  # scales the attention scores here once instead of for every text
         self._qkv = np.concatenate([w for w, _ in own]).T.copy(), np.concatenate([b for _, b in own])
         parts = ("attention.output", "intermediate", "output")
-        pairs = [_pair(tensors, f"{name}.{part}.dense") for part in parts]
+        pairs = [_weight_and_bias(tensors, f"{name}.{part}.dense") for part in parts]
         self._out, self._up, self._down = ((weight.T.copy(), bias) for weight, bias in pairs)
-        self._down[0][:] *= np.float32(0.5)  # of what `_double_gelu` returns
-        self._norms = [_pair(tensors, f"{name}.{part}.LayerNorm") for part in ("attention.output", "output")]
+        self._down[0][:] *= np.float32(0.5)  # compensates for the factor 2 of `_double_gelu`
+        self._norms = [
+            _weight_and_bias(tensors, f"{name}.{part}.LayerNorm") for part in ("attention.output", "output")
+        ]
         self._heads = heads
 
     def __call__(self, x: Floats, parts: Sequence[slice]) -> Floats:
@@ -161,11 +166,11 @@ def _linear(x: Floats, layer: tuple[Floats, Floats]) -> Floats:
 def _double_gelu(x: Floats) -> Floats:
     """Return x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), twice GELU within 0.001 of its erf form.
 
-    In place and a few rows at a time: what stays in the cache takes half the time.
+    Works in place on a few rows at a time, which stay in the CPU cache; this halves the time.
     """
     root = math.sqrt(2 / math.pi)
-    for start in range(0, len(x), _ROWS):
-        rows = x[start : start + _ROWS]
+    for start in range(0, len(x), _GELU_ROWS):
+        rows = x[start : start + _GELU_ROWS]
         inner = rows * rows
         inner *= np.float32(0.044715 * root)
         inner += np.float32(root)
@@ -185,7 +190,7 @@ def _normalize(x: Floats, scale: Floats, shift: Floats) -> Floats:
     return x
 
 
-def _pair(tensors: Mapping[str, Floats], name: str) -> tuple[Floats, Floats]:
+def _weight_and_bias(tensors: Mapping[str, Floats], name: str) -> tuple[Floats, Floats]:
     return tensors[f"{name}.weight"], tensors[f"{name}.bias"]
 
 
@@ -252,7 +257,7 @@ class EmbeddingSimilarity:
 
 
 def _use_one_blas_thread() -> None:
-    """Stop OpenBLAS from sharing out each product: texts are encoded in threads of ours instead.
+    """Limit OpenBLAS to one thread, because `EmbeddingSimilarity` already encodes texts in several threads.
 
     Its threads wait for each other by spinning, which takes four to eight times the CPU time on a busy machine.
     Another BLAS is left as it is.

@@ -54,7 +54,7 @@ class Store:
             self._database.close()
             raise
         self.budgets = Budgets(self._database)
-        self._writer = TraceWriter(self._database, self.settings, tend=self._run_maintenance)
+        self._writer = TraceWriter(self._database, self.settings, maintain=self._run_maintenance)
 
     def put(self, record: Record) -> bool:
         """Record the result of a question; False if it was dropped. Never waits, never raises.

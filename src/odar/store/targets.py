@@ -129,18 +129,18 @@ class ServedTargets(SharedCounts[str, TargetState]):
                 del self._controllers[least]
             controller = self._controllers.setdefault(key, TargetController(target, self._path, self._calls))
             if (found := (self.total or {}).get(key)) is not None and not controller.state.questions:
-                controller.restore(found.added(TargetState()), found.debt)
+                controller.restore(found.followed_by(TargetState()), found.debt)
                 self._unsaved.setdefault(key, TargetState()).debt -= found.debt
 
     def _synced(self, total: Mapping[str, TargetState]) -> None:
         with self._lock:
             for key, controller in self._controllers.items():
                 if key in total:
-                    state = total[key].added(self._unsaved.get(key, TargetState()))
+                    state = total[key].followed_by(self._unsaved.get(key, TargetState()))
                     controller.restore(state, controller.state.debt)
 
     def _merged(self, old: dict[str, TargetState], new: Mapping[str, TargetState]) -> dict[str, TargetState]:
-        total = old | {key: old.get(key, TargetState()).added(state) for key, state in new.items()}
+        total = old | {key: old.get(key, TargetState()).followed_by(state) for key, state in new.items()}
         kept = sorted(total, key=lambda key: -total[key].questions)[:MAX_SCOPES]
         return {key: total[key] for key in kept}
 
@@ -171,7 +171,7 @@ class Aim:
         if self.target is None:
             return self._configured
         self.use = self._targets.choose(self.target, self._scope)
-        return self._configured.moved(Thresholds(self.use.tau1, self.use.tau2))
+        return self._configured.for_target(Thresholds(self.use.tau1, self.use.tau2))
 
     def book(self, decision: Decision) -> None:
         """Count the path that was decided on."""

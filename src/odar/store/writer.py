@@ -1,7 +1,7 @@
-"""The thread that writes: records go in without waiting, and come out in batches.
+"""A background thread that writes records in batches; callers never wait for the database.
 
-What cannot be written now, because the disk is full or the server away, stays in the queue and is tried again; what
-no longer fits is shed and counted. Nothing that goes wrong here reaches the request that brought the record.
+Records that cannot be written now, because the disk is full or the server is down, stay in the queue and are tried
+again. Records that do not fit into the queue are dropped and counted. No error reaches the request.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from odar.store.record import Record, dumps, known, to_document, utc
 from odar.types import Answer
 
 BATCH = 200
-"""Traces in one transaction, at most."""
+"""Maximum number of traces in one transaction."""
 MAX_QUEUED = 10_000
-"""Traces that may wait to be written; further ones are dropped."""
+"""Maximum number of queued traces; further ones are dropped."""
 MAX_QUEUED_BYTES = 64 << 20
-"""Memory that they may take, roughly."""
-_LONGEST_PAUSE_S = 10.0
-"""Between two tries of a database that fails."""
-_AT_A_TIME = 4
-"""Records converted before the thread yields the interpreter: about half a millisecond of work."""
+"""Approximate maximum memory of queued traces."""
+_MAX_RETRY_PAUSE_S = 10.0
+"""Longest pause between two attempts while the database fails."""
+_YIELD_EVERY = 4
+"""Number of records converted before the thread releases the GIL: about half a millisecond of work."""
 _EDGES = [i / BINS for i in range(1, BINS)]
-"""Where each bin after the first begins, compared as thresholds are; 0.29·100 would fall short of 29."""
+"""Lower edges of the bins after the first; computing int(d·100) instead would round 0.29 down to 28."""
 _INT_MAX = 2**63 - 1
 
 
 class Row(NamedTuple):
-    """A record made ready for the database."""
+    """A record converted to rows of the database."""
 
     figures: dict[str, Any]
     document: dict[str, Any]
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    """Return everything that needs the record itself; what is left is plain data."""
+    """Convert a record to plain data."""
     document, trace = to_document(record, content=content), record.trace
     spend, decision, verdict = trace.spend, trace.decision, document["verdict"]
     started_at = utc(trace.started_at)
@@ -96,9 +96,9 @@ def make_row(record: Record, *, content: bool) -> Row:
 
 
 def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
-    """Insert what is not there yet, and put it on the keys' bills.
+    """Insert the rows that are not stored yet, and add their cost to the spending of their keys.
 
-    A batch whose commit was lost on the way back is written again: what did arrive must not be counted twice.
+    A batch is written again if its commit was not confirmed, so rows that were stored must not be counted twice.
     """
     ids = [row.figures["id"] for row in rows]
     there = set(connection.scalars(select(traces.c.id).where(traces.c.id.in_(ids))))
@@ -119,7 +119,7 @@ def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """As the driver takes them: SQLAlchemy would look at each value once more, which takes as long as the rest."""
+    """Insert rows with the driver's own call: SQLAlchemy's processing of each value would double the time."""
     known = (table.name, connection.dialect.name)
     if known not in _STATEMENTS:
         compiled = insert(table).compile(dialect=connection.dialect)
@@ -130,7 +130,7 @@ def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]
 
 
 _STATEMENTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] = {}
-"""For a table and a dialect: the insert of a whole row, and how the driver wants the row."""
+"""By table and dialect: the INSERT statement, and the function that converts a row for the driver."""
 
 
 def clean(text: str | None) -> str | None:
@@ -146,35 +146,35 @@ def _integer(value: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the store is doing."""
+    """The state of the store."""
 
     ok: bool
     queued: int
-    """Records that wait to be written."""
+    """Records in the queue."""
     stored: int
     """Records written since the start."""
     dropped: int
-    """Records shed because the queue was full, or lost at the end."""
+    """Records dropped because the queue was full or the store was closed."""
     rejected: int
-    """Records that the database would not take."""
+    """Records that the database rejected."""
     error: str | None
-    """What the database says, while it fails."""
+    """The error of the database; None while it works."""
     rejection: str | None = None
-    """Why the last of the rejected was."""
+    """Why the last rejected record was rejected."""
 
 
 class TraceWriter:
     """A bounded queue and the thread that empties it.
 
-    The thread calls `tend` after every round, about once per interval; it returns True if it reached the database.
+    The thread calls `maintain` about once per interval; it returns True if it reached the database.
     """
 
     def __init__(
-        self, database: Database, settings: StoreSettings, tend: Callable[[], bool] = lambda: False
+        self, database: Database, settings: StoreSettings, maintain: Callable[[], bool] = lambda: False
     ) -> None:
         self._database = database
         self._settings = settings
-        self._tend = tend
+        self._maintain = maintain
         self._wake = threading.Condition()
         self._queue: deque[Record] = deque()
         self._bytes = 0
@@ -190,7 +190,7 @@ class TraceWriter:
         self._thread.start()
 
     def put(self, record: Record) -> bool:
-        """Queue a record; False if it was shed. Takes microseconds, never waits for the database, never raises."""
+        """Queue a record; return False if it was dropped. Never waits for the database and never raises."""
         weight = record.weight()
         with self._wake:
             full = len(self._queue) >= MAX_QUEUED or self._bytes + weight > MAX_QUEUED_BYTES
@@ -246,13 +246,13 @@ class TraceWriter:
             for future in flushes:
                 future.set_result(done)
             try:
-                if self._tend() and not self._queue:
+                if self._maintain() and not self._queue:
                     self._note_result(None)
             except Exception as error:  # the thread must survive
                 self._note_result(error)
         while not self._write(len(self._queue)) and time.monotonic() < self._close_by:
             time.sleep(0.1)
-        for future in self._flushes:  # asked for while we were at it
+        for future in self._flushes:  # requested during the last write
             future.set_result(not self._queue)
 
     def _is_urgent(self) -> bool:
@@ -282,7 +282,7 @@ class TraceWriter:
     def _commit(self, batch: Sequence[Record]) -> None:
         rows: list[Row] = []
         for number, record in enumerate(batch):
-            if number % _AT_A_TIME == 0:
+            if number % _YIELD_EVERY == 0:
                 time.sleep(0)  # lets the event loop's thread run, which would otherwise wait up to 5 ms
             try:
                 rows.append(make_row(record, content=self._settings.content))
@@ -316,9 +316,9 @@ class TraceWriter:
             self._rejection = why
 
     def _note_result(self, error: Exception | None) -> None:
-        """Note that the database failed, and when to try again; None: that it works."""
+        """Record an error of the database and when to try again; None records that it works."""
         with self._wake:
             self._error = None if error is None else one_line(error)
-            longer = min(_LONGEST_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
+            longer = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, self._settings.flush_interval_s))
             self._pause = 0.0 if error is None else longer
             self._retry_at = 0.0 if error is None else time.monotonic() + self._pause
