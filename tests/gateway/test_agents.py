@@ -274,6 +274,12 @@ class TestModels:
         with pytest.raises(openai.PermissionDeniedError):
             await gateway.openai.models.retrieve("deep")
 
+    async def test_a_path_that_a_key_may_not_take_is_no_model_of_it(self, start):
+        gateway = await start(keys=[api_key("k", "sk-test", paths=("simple",))])
+        assert "odar-hard" not in [model.id async for model in gateway.openai.models.list()]
+        with pytest.raises(openai.PermissionDeniedError):
+            await gateway.openai.models.retrieve("odar-hard")
+
     async def test_models_of_a_server_that_is_not_there_are_not_listed(self, start):
         gateway = await start(providers__s__base_url="http://127.0.0.1:1/v1")
         listed = [model.id async for model in gateway.openai.models.list()]

@@ -41,7 +41,7 @@ from odar.types import Role
 @click.option("--filter", "filter_", default="", metavar="NAME", help="lm-eval: the filter to use.")
 @click.option("--metric", default="", metavar="NAME", help="lm-eval, inspect: the metric or scorer to use.")
 @click.option("--questions", type=UserPath(), metavar="FILE", help="Texts and right answers by id, if missing.")
-@click.option("--score-by", metavar="NAME", help="Scorer of the answers: f1, rouge_l, or a benchmark's.")
+@click.option("--score-by", metavar="NAME", help="exact_match, f1, rouge_l, or a benchmark: scorer of the answers.")
 @click.option("--fast-price", metavar="IN,OUT", help="US dollars per million tokens of the fast model.")
 @click.option("--slow-price", metavar="IN,OUT", help="US dollars per million tokens of the slow model.")
 @click.option(

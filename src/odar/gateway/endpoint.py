@@ -196,7 +196,7 @@ class Endpoint:
         on_decision: Callable[[Decision], None] | None = None,
     ) -> Answer:
         def decided(decision: Decision) -> None:
-            self._service.check_path(decision, state.key)
+            self._service.check_path(decision.path, state.key)
             state.decision = decision
             if on_decision is not None:
                 on_decision(decision)

@@ -43,7 +43,7 @@ from odar.secrets import api_key
 from odar.settings import AgentSettings, ProviderSettings, Settings
 from odar.store.keys import Key, KeyCache
 from odar.store.store import Store
-from odar.types import Decision, Path, Role
+from odar.types import Path, Role
 
 ADAPTIVE = "odar"
 MAX_RETRY_AFTER_S = 2.0
@@ -150,6 +150,8 @@ class Service:
             target, scope = scoped_target(ask.extras.target, key)
             return options | {"path": ask.extras.path, "target": target, "target_scope": scope}
         path = _FORCED.get(ask.model)
+        if path is not None:
+            self.check_path(path, key)
         options |= {"model": self._named(ask.model)} if path is None else {"path": path}
         if ask.extras.path is not None:
             raise bad_field(
@@ -157,10 +159,10 @@ class Service:
             )
         return options
 
-    def check_path(self, decision: Decision, key: Key | None) -> None:
+    def check_path(self, path: Path, key: Key | None) -> None:
         """Refuse a path that the key does not allow, before anything is spent on it."""
-        if key is not None and key.limits.paths is not None and decision.path.value not in key.limits.paths:
-            message = f"this question takes the {decision.path} path, which this key may not use"
+        if key is not None and key.limits.paths is not None and path.value not in key.limits.paths:
+            message = f"this question takes the {path} path, which this key may not use"
             raise ApiError(403, message, "path_not_allowed", "odar.path")
 
     def finish(self, entry: Entry) -> None:

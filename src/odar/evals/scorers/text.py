@@ -69,7 +69,7 @@ def _rouge_l(gold: Sequence[str], answer: Sequence[str]) -> float:
     return 2 * row[-1] / (len(gold) + len(answer))
 
 
-TEXT_SCORERS = {"f1": f1, "rouge_l": rouge_l}
+TEXT_SCORERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
 """Scorers of free text by reference answers, by name."""
 
 
