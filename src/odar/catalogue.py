@@ -43,7 +43,7 @@ class Price:
         return max(self.input, self.cached, self.written or 0.0, self.written_1h or 0.0)
 
     def cost(self, usage: Usage) -> float | None:
-        """Return what this usage costs; None where a count or a price is unknown and would matter (SPEC 6.1)."""
+        """Return what this usage costs; None if a count or a price is unknown and would matter (SPEC 6.1)."""
         if self.free:
             return 0.0
         if usage.input is None or usage.output is None or usage.unpriced:

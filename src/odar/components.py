@@ -264,7 +264,7 @@ class Components:
 
     @property
     def learning(self) -> InstalledCertificate | None:
-        """The certificate within which feedback moves the thresholds; None where it does not."""
+        """The certificate within which feedback moves the thresholds; None if it does not."""
         learns = self.settings.routing.learn and self.certificate is not None and not self.certificate_problems()
         return self.certificate if learns else None
 

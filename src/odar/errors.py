@@ -72,13 +72,13 @@ class ProviderError(OdarError):
 
     Attributes:
         provider: the provider's configured name.
-        status: the HTTP status, or None where there was none.
+        status: the HTTP status, or None if there was none.
         code: the provider's own error code, or None.
         retry_after: seconds the provider asked us to wait, or None.
         retryable: whether the same request might succeed later.
-        may_be_billed: False only where it is certain that no token was generated, as with a refusal.
+        may_be_billed: False only if it is certain that no token was generated, as with a refusal.
         body: the upstream's own error body, for a gateway to pass on.
-        reached: False only where it is certain that no attempt reached the provider, as with a closed port.
+        reached: False only if it is certain that no attempt reached the provider, as with a closed port.
         retries: number of retries before this error.
     """
 

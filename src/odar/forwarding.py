@@ -20,7 +20,7 @@ FORWARDED: Mapping[str, frozenset[str]] = {
     }),
     "anthropic": frozenset({"context_management", "thinking", "top_k"}),
 }  # fmt: skip
-"""By protocol: fields that are sent to every server of that protocol."""
+"""Fields that are sent to every server, by protocol."""
 PASSED_THROUGH: Mapping[str, frozenset[str]] = {
     "completions": frozenset({
         "best_of", "echo", "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n",
@@ -28,7 +28,7 @@ PASSED_THROUGH: Mapping[str, frozenset[str]] = {
     }),
     "embeddings": frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
 }  # fmt: skip
-"""By endpoint: all fields that are sent of a request that is not a conversation."""
+"""Fields that are sent for requests that are not conversations, by endpoint."""
 _READ_HERE = frozenset({"odar", "stream", "stream_options"})
 """Fields of such a request that are meant for the gateway."""
 BETAS = (

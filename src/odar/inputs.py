@@ -21,7 +21,7 @@ _SIGNATURES = (
 
 
 def check_text(text: str, *, in_conversation: bool = False) -> None:
-    """Raise InputError where a text cannot be a question; a turn of a conversation may be empty or hold NUL."""
+    """Raise InputError if a text cannot be a question; a turn of a conversation may be empty or hold NUL."""
     if not isinstance(text, str):
         raise InputError(f"the question must be a string, not {type(text).__name__}")
     if not text.strip() and not in_conversation:
@@ -35,7 +35,7 @@ def check_text(text: str, *, in_conversation: bool = False) -> None:
 
 
 def check_length(query: Query, contexts: Mapping[str, int]) -> None:
-    """Raise InputError where a query cannot fit the context, in tokens, of one of these models."""
+    """Raise InputError if a query cannot fit the context, in tokens, of one of these models."""
     length = sum(len(message.text) for message in query.messages)
     for model, context in contexts.items():
         if length > context * CHARACTERS_PER_TOKEN_AT_MOST:

@@ -1,6 +1,6 @@
 """The nouns that travel through ODAR, all immutable: a query becomes a decision, calls, candidates, an answer.
 
-Unknown is a value of its own: token counts and money are None where they were not reported, and a sum
+Unknown is a value of its own: token counts and money are None if they were not reported, and a sum
 with an unknown part is unknown.
 """
 
@@ -54,7 +54,7 @@ class Query:
     text: str
     images: tuple[Image, ...] = ()
     turns: tuple[Message, ...] = ()
-    """The whole conversation, where there is one; `text` and `images` are those of its last user turn."""
+    """The whole conversation, if there is one; `text` and `images` are those of its last user turn."""
     options: Options = NO_OPTIONS
 
     @classmethod
@@ -87,7 +87,7 @@ class Query:
 
 
 class Token(NamedTuple):
-    """A sampled token and its log-probability; None where the provider did not say."""
+    """A sampled token and its log-probability; None if the provider did not say."""
 
     text: str
     logprob: float | None
@@ -141,7 +141,7 @@ class Estimate:
     """How hard a query looks: d(x) in [0, 1], which estimator says so, and the share of each feature."""
 
     difficulty: float
-    """The number that posterior and targets use: d at the middle of the interval, where there is one."""
+    """The number that posterior and targets use: d at the middle of the interval, if there is one."""
     estimator: str
     contributions: tuple[tuple[str, float, float], ...] = ()
     """(feature, value, W·φ) for linear estimators; empty for the others."""
@@ -185,7 +185,7 @@ class Look:
     kind: str
     """direct, reasoned or free_text."""
     stated: bool
-    """Whether it marked its answer, where it was told to."""
+    """Whether it marked its answer, if it was told to."""
     signals: tuple[tuple[str, float, float | None], ...] = ()
     """(signal, value, rank within that model's own answers of this kind)."""
     terms: tuple[tuple[str, float, float], ...] = ()
@@ -272,9 +272,9 @@ class Energy:
     varentropy: float
     free_energy: float
     aligned: float | None
-    """F̃, or None where the model has no alignment statistics."""
+    """F̃, or None if the model has no alignment statistics."""
     origin: str = ""
-    """Where those statistics are from: calibrated, or running for served traffic; empty where there are none."""
+    """Where those statistics are from: calibrated, or running for served traffic; empty if there are none."""
     scorer: str = ""
     """The surrogate whose log-probabilities these are; empty for the model's own."""
 
@@ -291,12 +291,12 @@ class Candidate:
     """The final answer parsed from it."""
     tokens: tuple[Token, ...] = ()
     judgment: bool | None = None
-    """A verifier's verdict on the fast answer: True for CORRECT, None where it gave none."""
+    """A verifier's verdict on the fast answer: True for CORRECT, None if it gave none."""
     finish: str = "stop"
     energy: Energy | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     stated: bool = True
-    """Whether it marked its final answer, where it was told to."""
+    """Whether it marked its final answer, if it was told to."""
     fault: str = ""
     """What the client's response_format or tools forbid about it; it loses to any candidate without one."""
     wire: Wire | None = field(default=None, repr=False, compare=False)
@@ -320,7 +320,7 @@ class Call:
     provider: str
     model: str
     samples: int
-    """Model invocations of this request; each counts as a call (SPEC 6.1). 0 where it never arrived."""
+    """Model invocations of this request; each counts as a call (SPEC 6.1). 0 if it never arrived."""
     usage: Usage
     cost_usd: float | None
     seconds: float

@@ -32,7 +32,7 @@ class Limits:
     retries: int = 6
     """Retries of all calls together."""
     configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
-    """The operator's, where the request has a shorter one of its own."""
+    """The operator's deadline, if the request has a shorter one."""
 
     def tightened(
         self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
@@ -145,7 +145,7 @@ class Ledger:
         return reservation
 
     def settle(self, reservation: CallReservation, call: Call | None) -> None:
-        """Replace a reservation by what really happened; None where the call never left."""
+        """Replace a reservation by what really happened; None if the call was never sent."""
         self._held.remove(reservation)
         if call is not None:
             self.calls.append(call)

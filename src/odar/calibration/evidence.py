@@ -42,11 +42,11 @@ class FastAnswers:
     gain: Array
     """How much more often the slow model is right: the mean of its samples minus the fast answer."""
     effort: Array
-    """Human time or length of a reference reasoning; NaN where unknown."""
+    """Human time or length of a reference reasoning; NaN if unknown."""
     features: Array | None
-    """(N, 24) φ(x); None where the estimator in use is not the learned one."""
+    """(N, 24) φ(x); None if the estimator in use is not the learned one."""
     experts: NDArray[np.str_] | None = None
-    """The expert of each question; None where it was not recorded."""
+    """The expert of each question; None if it was not recorded."""
 
     def __len__(self) -> int:
         return len(self.prior)
@@ -67,13 +67,13 @@ class Evidence:
 
     fast: FastAnswers
     candidates: CandidateArrays
-    """Not aligned yet, and with a skill of 1: both are what a `Setup` adds."""
+    """Candidates without alignment and with a skill of 1; a `Setup` adds both."""
     correct: Bools
     """(N, M) whether the candidate is right."""
     cost: Array
-    """(N, M) US dollars; NaN where unknown."""
+    """(N, M) US dollars; NaN if unknown."""
     scoring_cost: Array
-    """(N, M) what the surrogate's score of the candidate cost; NaN where unknown."""
+    """(N, M) what the surrogate's score of the candidate cost; NaN if unknown."""
 
     def __len__(self) -> int:
         return len(self.fast)
@@ -138,7 +138,7 @@ _ABSENT = {
     "correct": False, "cost": 0.0, "scoring_cost": 0.0, "mean_logprob": np.nan, "mean_probability": np.nan,
     "lowest_window": np.nan,
 }  # fmt: skip
-"""The figures of a candidate, where there is none."""
+"""Values for a missing candidate."""
 
 
 def _cell(attempt: Attempt | None, row: Sequence[Attempt | None], weight: float) -> dict[str, Any]:

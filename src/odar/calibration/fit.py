@@ -34,7 +34,7 @@ class Incumbents:
 
     setup: Setup
     estimator: LearnedEstimator | None
-    """The learned estimator in use; None where it is another kind, which is not fitted."""
+    """The learned estimator in use; None if it is another kind, which is not fitted."""
     posterior: PosteriorDifficulty
     """The coefficients in use, or that would be if the path were chosen by the posterior."""
     looks_first: bool
@@ -68,7 +68,7 @@ class Fitted:
     after: Expectation
     """On folds that nothing was fitted to."""
     accuracy_gain: Interval
-    """After minus before, paired by item."""
+    """Accuracy after minus before, paired by item."""
     calls_gain: Interval
     cost_usd_gain: Interval | None
     """The same for calls, and for US dollars where all are known."""
@@ -90,7 +90,7 @@ class Fitted:
 
     @property
     def worse(self) -> str:
-        """Why this must not be installed (SPEC 5.10b); empty where it may be."""
+        """Why this must not be installed (SPEC 5.10b); empty if it may be."""
         if not self.found and self.goal.limited:
             return "no setting that was tried stays within the limits"
         if not self.found:

@@ -87,13 +87,13 @@ _STEPS, _CLOSE = 12, 0.01
 _LEAST, _MOST = 0.01, 100.0
 """Bounds of κ, which diverges if a rule is never wrong or no better than chance."""
 _NONE = -1e4
-"""In place of −∞."""
+"""Finite substitute for −∞."""
 _FLOOR = 1e-6
 """The least probability of a right answer, so that one question does not decide."""
 
 
 def log_likelihood(votes: Votes, beta: float, skills: Array) -> Array:
-    """Return the log-probability that a rule gives to what is right, for each question; 0 where no candidate is.
+    """Return the log-probability that a rule gives to what is right, for each question; 0 if no candidate is.
 
     An answer's probability is proportional to its mass to the power κ. κ does not change what a rule chooses, so it
     is fitted for each rule.

@@ -156,7 +156,7 @@ def fit_weights(
     """Weights of at least 0 that predict the gain of the slow model best, by least squares.
 
     Args:
-        terms: (n, `TERMS`) of finished answers; NaN where unknown.
+        terms: (n, `TERMS`) of finished answers; NaN if unknown.
         gain: slow right minus fast right.
         weight: of each answer.
         groups: answers are compared within a group, such as a pair of models.

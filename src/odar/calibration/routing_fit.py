@@ -25,7 +25,7 @@ GRID_2 = (0.6, 0.7, 0.8)
 SHARES = (0.25, 0.5, 0.75, 0.9, 0.97)
 """And those that leave such shares of the items below them: a model that is mostly wrong has no d under 0.4."""
 RISK = 0.005
-"""Of accuracy, in choosing: less than a fit may lose when it is judged, as the best of many is best by luck too."""
+"""Accuracy loss allowed in choosing; less than in the final test, as the best of many is partly best by chance."""
 GOALS = ("balanced", "accuracy", "cost")
 FINE_SHARES = tuple(round(0.05 * i, 2) for i in range(20))
 """Shares of items below the thresholds that are tried where a limit has to be met closely."""
@@ -84,7 +84,7 @@ class RoutingOption:
     estimator: LearnedEstimator | None
     posterior: PosteriorDifficulty | None
     difficulty: Array
-    """Of fits that had not seen the item, where something was fitted."""
+    """Cross-validated difficulty, if an estimator or posterior was fitted."""
     fusion: FusionFit
     outcomes: PathOutcomes
     """What each path gives for each item under that fusion rule."""
@@ -103,7 +103,7 @@ def fit_routing(
 ) -> tuple[RoutingOption, Thresholds] | None:
     """Return the variant and thresholds that serve the goal best among those that lose nothing against today.
 
-    Of equals the first variant is taken, and the thresholds in use. None where every choice loses. Under limits, or
+    Of equals the first variant is taken, and the thresholds in use. None if every choice loses. Under limits, or
     for accuracy, `today` (right or wrong of each item in use) is no standard: it may cost more than they allow.
     """
     best, most = None, (-np.inf, -np.inf)
@@ -218,7 +218,7 @@ def _groups(option: RoutingOption, experts: NDArray[np.str_] | None) -> dict[str
 
 
 def _gains(option: RoutingOption, groups: dict[str, Bools]) -> tuple[dict[str, Array], Array]:
-    """By group the gain of Medium and Hard over Simple at its mean difficulty, and their slopes in difficulty."""
+    """Return by group the gains of Medium and Hard over Simple at its mean difficulty, and their slopes."""
     right = option.outcomes.correct.astype(np.float64)
     gained = right[:, 1:] - right[:, :1]
     pooled, centred, rest = gained.mean(axis=0), np.zeros(len(right)), np.zeros_like(gained)

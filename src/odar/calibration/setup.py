@@ -32,7 +32,7 @@ class PathOutcomes:
     correct: Bools
     calls: Ints
     cost: Array
-    """US dollars; NaN where unknown."""
+    """US dollars; NaN if unknown."""
 
     @property
     def price(self) -> Array:
@@ -58,15 +58,15 @@ class Setup:
     thresholds: Thresholds
     fusion: FusionFit
     statistics: tuple[Statistics | None, ...]
-    """Of the fast answer, the verification and the slow samples; None where nothing was measured (SPEC 5.5)."""
+    """Statistics of fast answer, verification and slow samples; None if nothing was measured (SPEC 5.5)."""
     posterior: PosteriorDifficulty | None
     """None: the path is chosen by the question alone."""
     estimator: LearnedEstimator | None = None
     """None: the one that made the prior."""
     clearly_hard: float = 1.0
-    """From this prior on, the fast answer is not waited for."""
+    """If the prior is at least this, the path is chosen without the fast answer."""
     surrogate: tuple[Statistics | None, ...] | None = None
-    """Of a surrogate's scores of the same three (SPEC 5.6); None if there is no surrogate."""
+    """Statistics of a surrogate's scores of the same three (SPEC 5.6); None if there is no surrogate."""
     rule: str = "fep"
     similarity: str = "lexical"
     """How free text is compared (SPEC 5.15); the evidence must have been made with the same."""
@@ -138,7 +138,7 @@ class Setup:
 
     @property
     def tables(self) -> QuantileTables | None:
-        """Quantiles of the fast agent's signals; None where the shipped ones are used."""
+        """Quantiles of the fast agent's signals; None if the shipped ones are used."""
         known = self.statistics[FAST]
         return None if known is None else known.tables
 

@@ -38,7 +38,7 @@ class Traffic:
     """What a store holds for calibration."""
 
     traces: int
-    """Of these models and prompts, answered."""
+    """Number of answered traces with these models and prompts."""
     marked: int
     """With feedback."""
     fast: FastAnswers
@@ -46,7 +46,7 @@ class Traffic:
     energies: Mapping[Step, Array]
     """Free energies by step, of all traces."""
     signals: SignalArrays
-    """Of every fast answer."""
+    """Signals of every fast answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_COPIES = 4
-"""Of the local models."""
+"""Maximum number of copies of the local models."""
 TIMEOUT_FACTOR = 10.0
 """Factor for the timeouts of the local model in batches: no user waits, and the machine may be busy."""
 

@@ -111,7 +111,7 @@ def _print(rows: Sequence[Standing]) -> None:
 
 
 def _arena_score(row: Standing) -> float | None:
-    """RouterArena's score; None where the cost is unknown or nothing was charged."""
+    """RouterArena's score; None if the cost is unknown or nothing was charged."""
     return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 

@@ -68,7 +68,7 @@ def fit_features(
 
 
 def check_enough(rows: int, start: LearnedEstimator | None = None) -> None:
-    """Raise InputError where so few rows cannot teach 24 weights."""
+    """Raise InputError if so few rows cannot teach 24 weights."""
     needed = FEWEST["start" if start else "scratch"]
     if rows < needed:
         remedy = "" if start else f", or {FEWEST['start']} to start from the shipped estimator"

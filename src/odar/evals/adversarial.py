@@ -115,7 +115,7 @@ class Attacked:
     """A benchmark whose every task is rewritten; scored as the original is."""
 
     name: str
-    """As users type it: `gsm8k+injection`."""
+    """The name that users type: `gsm8k+injection`."""
     category: str
     metric: str
     about: About

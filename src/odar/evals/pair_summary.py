@@ -1,4 +1,4 @@
-"""What a recorded pair of models gives: each alone, ODAR at several targets, and the oracle (SPEC 5.13, 8.2).
+"""Results of a recorded pair of models: each alone, ODAR at several targets, and the oracle (SPEC 5.13, 8.2).
 
 Every question has a fast and a slow answer. ODAR asks the fast model first; where it escalates, the slow answer is
 returned and both calls are paid for. Nothing is fitted to the scores: the posterior is the shipped one, and the
@@ -49,7 +49,7 @@ class PairSummary:
 
     rows: list[PairRow]
     apgr: dict[str, float]
-    """By single signal, then of the posterior; 0.5 is random. Empty if the slow model is not better."""
+    """APGR of each single signal and of the posterior; 0.5 is random. Empty if the slow model is not better."""
     signals: tuple[str, ...]
     """What the posterior could use: signals of the fast answers that differ from answer to answer."""
     items: int
@@ -113,7 +113,7 @@ def _posterior_scores(
 ) -> tuple[Array, dict[str, Array]]:
     """Rate each fast answer by its rank among all of them, and by each signal that the file shows.
 
-    An answer that shows nothing is rated by the question.
+    An answer without any signal is rated by the difficulty of its question.
     """
     answers = [recorded_signals(each, item.difficulty) for item, each in zip(items, fast, strict=True)]
     signals = SignalArrays.of(answers)
@@ -125,7 +125,7 @@ def _posterior_scores(
         "length": signals.length,
         "unstated": (~(signals.stated & signals.finished)).astype(np.float64),
     }
-    # A signal that varies counts; its median stands for what is unknown.
+    # Only signals that vary are used; unknown values are replaced by the median.
     varied = {name: each for name, each in single.items() if len(np.unique(each[np.isfinite(each)])) > 1}
     known = {name: np.where(np.isnan(each), np.nanmedian(each), each) for name, each in varied.items()}
     return np.where(np.isnan(scores), signals.prior, scores), known

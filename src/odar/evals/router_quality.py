@@ -152,7 +152,7 @@ def auroc(score: ArrayLike, label: ArrayLike) -> float:
 
 
 def pearson(a: ArrayLike, b: ArrayLike) -> float:
-    """Pearson's r; 0 where one side is constant."""
+    """Pearson's r; 0 if one side is constant."""
     x, y = (np.asarray(each, float) for each in (a, b))
     x, y = x - x.mean(), y - y.mean()
     norm = float(np.sqrt((x @ x) * (y @ y)))

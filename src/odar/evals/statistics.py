@@ -40,7 +40,7 @@ class Difference:
     """Which test gave p: McNemar's exact test where scores are 0 or 1, else a sign-flip permutation test."""
     items: int
     variance: float
-    """Of the paired differences, with one added item in favour of each side."""
+    """Variance of the paired differences, with one added item in favour of each side."""
 
     @property
     def p_text(self) -> str:
@@ -245,5 +245,5 @@ def label_free(arrays: PanelArrays) -> list[Hashable]:
 
 
 def known_mean(values: Array) -> float | None:
-    """Return the mean, or None where a part of it is unknown."""
+    """Return the mean, or None if a part of it is unknown."""
     return None if np.isnan(values).any() else float(values.mean())

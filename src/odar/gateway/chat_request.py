@@ -248,7 +248,7 @@ def read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | N
 
 
 def read_format(form: AnswerFormat, where: str, wire: Wire | None = None) -> Format | None:
-    """Return a response format, refused where its schema is wrong; None for text."""
+    """Return a response format, refused if its schema is wrong; None for text."""
     kind = needed(form.type, f"{where}.type")
     if kind != "json_schema":
         return Format(wire=wire) if kind == "json_object" else None

@@ -114,7 +114,7 @@ def api_error_of(error: BaseException) -> ApiError:
 
 
 def operator_fault(error: OdarError) -> ApiError:
-    """Return a fault that only the operator can mend: the client gets a reference, the log has the text."""
+    """Return an error that only the operator can fix: the client gets a reference, the log has the text."""
     reference = (CURRENT.get() or {}).get("trace_id") or uuid.uuid4().hex
     LOG.error("reference %s: %s: %s", reference, type(error).__name__, one_line(error))
     message = f"the gateway is not able to answer this; tell its operator the reference {reference}"

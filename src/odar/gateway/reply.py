@@ -101,7 +101,7 @@ def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
 _MAX_UNREAD = 4_000_000
 """Characters that may wait for a client that does not read; far more than a model writes in a moment."""
 _PIECE_SIZE = 200
-"""What a piece takes besides its text."""
+"""Bytes of a piece in addition to its text."""
 
 
 class EventWriter(Protocol):
@@ -165,7 +165,7 @@ class EventStream:
         """Send what comes of it. A client that leaves cancels it.
 
         Raises:
-            ClientLeft: nobody listens any more.
+            ClientLeft: the client has disconnected.
             AlreadyReported: it failed, and the client has been told.
             Exception: it failed before anything was said.
         """

@@ -122,7 +122,7 @@ class GatheredTransport:
         self._waiting.append(data)
 
     def flush(self) -> None:
-        """Send what waits; nothing where the connection has gone meanwhile."""
+        """Send the buffered data, unless the connection was closed meanwhile."""
         waiting, self._waiting = self._waiting, []
         if waiting and not self._transport.is_closing():
             self._transport.write(b"".join(waiting))
@@ -262,7 +262,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _watch_reading(self) -> None:
-        """Give the rest of a head its time, where it has not come at once; endpoints do so for bodies."""
+        """Start the timeout for incomplete headers; endpoints do so for bodies."""
         if self._read_timer is None and self._in_head:
             self._read_timer = self.loop.call_later(self._limits.header_timeout_s, self._read_too_slow)
 

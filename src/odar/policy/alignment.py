@@ -18,7 +18,7 @@ from odar.policy.signals import GRID, Array, QuantileTables
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where candidates come from. Change any part of it, and its statistics no longer hold."""
+    """The source of candidates. Statistics are valid only for an identical source."""
 
     model: str
     prompt_md5: str
@@ -45,7 +45,7 @@ class Statistics:
     skill: float = 1.0
     """w_m: its weight in a vote, from its accuracy; 1 is the best source of its set."""
     quantiles: Mapping[str, Mapping[str, Sequence[float]]] | None = None
-    """Of the signals of its answers, for the posterior difficulty (SPEC 5.11); None where not measured."""
+    """Quantiles of the signals of its answers, for the posterior difficulty (SPEC 5.11); None if not measured."""
 
     @property
     def alignment(self) -> Alignment:
@@ -54,7 +54,7 @@ class Statistics:
 
     @property
     def tables(self) -> QuantileTables | None:
-        """The quantiles as ranks are looked up; raises ValueError where they are none."""
+        """The quantiles as tables for looking up ranks; raises ValueError if they are invalid."""
         return None if self.quantiles is None else QuantileTables.from_document(self.quantiles)
 
 
@@ -74,18 +74,18 @@ class StatisticsTable:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> StatisticsTable:
-        """Read what `to_rows` wrote; raises ValueError where a row lacks something.
+        """Read what `to_rows` wrote; raises ValueError if a row lacks something.
 
         A field with a default may be missing: files outlive the code that wrote them.
         """
         table = cls({msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows})
         for statistics in table.entries.values():
-            _ = statistics.tables  # a file with tables that are none is refused when it is read
+            _ = statistics.tables  # rejects a file with invalid tables when it is read
         return table
 
 
 RATIO = 1.02
-"""From one bin to the next: no energy is off by more than 1%."""
+"""Ratio of adjacent bin edges: no energy is off by more than 1%."""
 _LOWEST, _HIGHEST = 1e-4, 1e6
 """Beyond these an energy counts as one of them."""
 _FENCE = 3.0
@@ -147,7 +147,7 @@ class Running:
         return np.asarray(values[np.minimum(at, len(values) - 1)])
 
     def alignment(self) -> Alignment | None:
-        """μ and σ with outliers pulled in to the fences; None where there are no two different energies."""
+        """μ and σ with outliers pulled in to the fences; None if there are no two different energies."""
         if not self.bins:
             return None
         values, weights = self._sorted()
@@ -188,7 +188,7 @@ class Drift(NamedTuple):
 
 
 def drift(running: Running, calibrated: Statistics) -> Drift | None:
-    """Compare what is served with what was calibrated; None where there is too little to compare."""
+    """Compare what is served with what was calibrated; None if there is too little to compare."""
     served = running.alignment()
     count = running.count
     if served is None or count < FEWEST or calibrated.deviation <= 0 or calibrated.count < 2:
@@ -211,9 +211,9 @@ class AlignmentRow:
 
     model: str
     step: str
-    """answer, verify or solve; the prompt's MD5 where it is none of the present ones."""
+    """answer, verify or solve; the prompt's MD5 if it is not a current prompt."""
     scorer: str
-    """The surrogate that scored its texts; empty where the model's own log-probs did."""
+    """The surrogate that scored its texts; empty if the model's own log-probs did."""
     used: str
     """What its energies are aligned by now: calibrated, running or nothing."""
     count: float
@@ -225,7 +225,7 @@ class AlignmentRow:
     running_mean: float | None
     running_deviation: float | None
     drift_z: float | None
-    """None where there is too little to compare."""
+    """z-score of the drift; None if there is too little to compare."""
     drifting: bool
 
 

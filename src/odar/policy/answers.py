@@ -82,7 +82,7 @@ def is_bare_answer(text: str) -> bool:
 
 
 def extract_judgment(text: str) -> bool | None:
-    """Return a verifier's verdict: True for CORRECT, False for INCORRECT, None where it gave none.
+    """Return a verifier's verdict: True for CORRECT, False for INCORRECT, None if it gave none.
 
     An explicit `Judgment:` line counts for more than the bare word, and the last one counts.
 
@@ -169,7 +169,7 @@ _TAIL = 2_000
 
 
 def conclusion(text: str) -> str | None:
-    """Return the last number of the last sentence of prose; None where there is none, or the text is no prose.
+    """Return the last number of the last sentence of prose; None if there is none, or the text is no prose.
 
     >>> conclusion("She has 16 - 7 = 9 eggs left. So she makes 9 * $2 = $18 every day.")
     '$18'

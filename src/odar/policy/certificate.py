@@ -18,7 +18,7 @@ from odar.policy.path import Thresholds
 from odar.policy.target import ThresholdPath
 
 STEP = 0.01
-"""By how much a wrong answer raises t, at most."""
+"""Maximum increase of t after a wrong answer."""
 _GRID = 50
 """Settings are certified at t = 0, 1/50, …, 1; between two of them, the more expensive one is used."""
 
@@ -41,7 +41,7 @@ class InstalledCertificate:
 
     @classmethod
     def of(cls, document: Mapping[str, Any] | None, origin: str = "calibration") -> InstalledCertificate | None:
-        """Read what `odar calibrate --at-most-worse` wrote; None where there is no certificate."""
+        """Read what `odar calibrate --at-most-worse` wrote; None if there is no certificate."""
         if document is None:
             return None
         try:
@@ -77,7 +77,7 @@ class InstalledCertificate:
         sources: Iterable[Mapping[str, Any]],
         experts: bool,
     ) -> list[str]:
-        """Return why the certificate does not hold for these settings; empty where it does.
+        """Return why the certificate does not hold for these settings; empty if it does.
 
         Args:
             fitted: settings of the calibration file by key.

@@ -241,7 +241,7 @@ class Quantity:
 
 
 def parse_quantity(text: str) -> Quantity | None:
-    """Return the number that a whole text stands for, or None where it is no number; case-folded text expected.
+    """Return the number that a whole text stands for, or None if it is no number; case-folded text expected.
 
     >>> parse_quantity("1,000"), parse_quantity("-3/4")
     (Quantity(value=Fraction(1000, 1), unit=''), Quantity(value=Fraction(-3, 4), unit=''))

@@ -98,7 +98,7 @@ class Keywords:
 @dataclass(frozen=True, slots=True)
 class _Rules:
     keywords: tuple[tuple[Expert, Keywords], ...]
-    """In the order of `Expert`."""
+    """Keywords of each expert, in the order of `Expert`."""
     questions: tuple[tuple[Expert, str, re.Pattern[str]], ...]
     other_senses: re.Pattern[str]
     """Phrases in which a keyword means something else: "integral role" is no mathematics."""

@@ -29,9 +29,9 @@ FORMAT = "odar-posterior/4"
 TERMS = (
     "unsure_answer", "unsure_text", "long", "long_and_unsure", "unstated", "looks_hard", "not_easy", "disagreement",
 )  # fmt: skip
-"""What the weights belong to, in order."""
+"""Names of the weighted terms, in order."""
 WEAK_TERMS = ("looks_hard", "not_easy", "unstated")
-"""Where no other term is known, the prior decides."""
+"""Terms that do not suffice alone: if no other term is known, the prior decides."""
 UNSURE_CAP = 0.6
 """`long_and_unsure` does not grow beyond this rank: what is least likely of all, the slow model fails too."""
 HARD = (0.6, 0.8)
@@ -60,13 +60,13 @@ class PosteriorDifficulty:
 
     weights: Mapping[str, Mapping[str, float]]
     knots: Mapping[str, tuple[float, float]]
-    """By kind, the scores at τ1 = 0.3 and τ2 = 0.7 of the scale."""
+    """Scores at τ1 = 0.3 and τ2 = 0.7 of the scale, by kind of answer."""
     tables: QuantileTables = field(default_factory=QuantileTables)
     """Shipped quantiles, for models of which too few answers are known."""
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def predict(self, signals: SignalArrays, tables: QuantileTables | None = None) -> Array:
-        """d(x, y_fast) of each answer; NaN where the answer shows nothing."""
+        """d(x, y_fast) of each answer; NaN if the answer shows nothing."""
         out = np.full(len(signals), math.nan)
         for kind in AnswerKind:
             rows = signals.kind == kind.value
@@ -111,7 +111,7 @@ class PosteriorDifficulty:
         return None if score is None else interpolate(score, *self._scale(kind)), look
 
     def terms(self, signals: SignalArrays, kind: AnswerKind, tables: QuantileTables | None = None) -> Array:
-        """(n, `TERMS`) values in [0, 1] of answers of one kind; NaN where unknown."""
+        """(n, `TERMS`) values in [0, 1] of answers of one kind; NaN if unknown."""
         known = self.tables if tables is None else tables.over(self.tables)
         unsure_answer = 1 - known.rank(kind, "answer_logprob", signals.answer_logprob)
         unsure_text = 1 - known.rank(kind, "mean_logprob", signals.mean_logprob)
@@ -128,7 +128,7 @@ class PosteriorDifficulty:
         return np.column_stack(columns)
 
     def score(self, kind: AnswerKind, terms: Array) -> Array:
-        """Return the weighted mean of the terms that are known; NaN where the answer shows nothing."""
+        """Return the weighted mean of the terms that are known; NaN if the answer shows nothing."""
         weights = np.array([self.weights[kind.value].get(term, 0.0) for term in TERMS])
         known = ~np.isnan(terms)
         total = known @ weights
@@ -187,7 +187,7 @@ class PosteriorDifficulty:
 
 
 def _terms_of_one(answer: AnswerSignals, ranks: Mapping[str, float | None]) -> tuple[float | None, ...]:
-    """`PosteriorDifficulty.terms` of one answer: numbers, and None where they are unknown."""
+    """`PosteriorDifficulty.terms` of one answer: numbers, and None if they are unknown."""
     sure_answer, sure_text, length = ranks["answer_logprob"], ranks["mean_logprob"], ranks["length"]
     unsure_answer = None if sure_answer is None else 1 - sure_answer
     unsure_text = None if sure_text is None else 1 - sure_text
@@ -207,7 +207,7 @@ def _terms_of_one(answer: AnswerSignals, ranks: Mapping[str, float | None]) -> t
 
 
 def _rise(values: Array, ends: tuple[float, float]) -> Array:
-    """From 0 at the first end to 1 at the second."""
+    """Interpolate linearly from 0 at the first end to 1 at the second."""
     return np.clip((values - ends[0]) / (ends[1] - ends[0]), 0, 1)
 
 

@@ -19,7 +19,7 @@ _SHOWN = 120
 
 
 def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
-    """Return what the client's tools or response format forbid about an answer; empty where nothing.
+    """Return what the client's tools or response format forbid about an answer, or an empty string.
 
     >>> fault_of("no JSON", (), Options(format=Format()))
     'the text is not JSON'
@@ -35,7 +35,7 @@ def fault_of(text: str, calls: Sequence[ToolCall], options: Options) -> str:
 
 
 def schema_fault(schema: Mapping[str, Any]) -> str:
-    """Return what is wrong with a schema itself; empty where nothing."""
+    """Return what is wrong with a schema itself, or an empty string."""
     from jsonschema_rs import ReferencingError, ValidationError
 
     try:

@@ -193,7 +193,7 @@ class Votes:
     """N questions with up to M candidates each; a column is always the same source, such as one model."""
 
     energy: Array
-    """(N, M) aligned free energies; NaN where a candidate has none."""
+    """(N, M) aligned free energies; NaN if a candidate has none."""
     groups: Ints
     """(N, M) equal answers of a row share a number; −1 where there is no candidate."""
     correct: Bools

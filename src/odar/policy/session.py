@@ -46,7 +46,7 @@ class Session:
     path: Path = Path.MEDIUM
     """The last path that was not Simple."""
     difficulty: float = 0.0
-    """What took it to the slow agent."""
+    """The difficulty that made it change to the slow agent."""
     steps: int = 0
     """Requests that the slow agent has answered alone since."""
     escalated: bool = False
@@ -76,7 +76,7 @@ class SessionRequest:
 
     session: Session
     tokens: int
-    """Of the whole conversation, estimated from its length."""
+    """Tokens of the whole conversation, estimated from its length."""
     cached: Mapping[Role, int]
     """How many of them each agent's model has in its provider's cache."""
     in_tool_loop: bool
@@ -141,7 +141,7 @@ class SessionRequest:
         if not self.in_tool_loop:
             kept = down.decide(estimate, assignment)
             if session.agent is Role.SLOW and decision.path is Path.SIMPLE is not kept.path:
-                # Only the cache speaks for the slow agent: its one answer is enough.
+                # Only the cache favours the slow agent, so one answer is enough.
                 reason = f"{kept.reason}; thresholds × {ratio:.2f} for what is cached"
                 return replace(kept, path=session.path, reason=reason, alone=True, session=replace(use, slow=True))
             reason = (

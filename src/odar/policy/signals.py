@@ -60,7 +60,7 @@ class AnswerSignals:
     prior: float
     """d(x), the difficulty of the question alone."""
     stated: bool
-    """Whether it marked a final answer, where it was told to."""
+    """Whether it marked a final answer, if it was told to."""
     length: float | None
     """Characters of the whole text."""
     mean_logprob: float | None = None
@@ -68,9 +68,9 @@ class AnswerSignals:
     answer_logprob: float | None = None
     """Log-probability of the answer itself: the sum over the tokens of the answer span."""
     agreement: float | None = None
-    """How far a second fast sample agrees, from 0 to 1; None where none was bought."""
+    """How far a second fast sample agrees, from 0 to 1; None if none was bought."""
     finished: bool = True
-    """False where it was cut off before its answer, or holds none."""
+    """False if it was cut off before its answer, or holds none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class QuantileTables:
         )
 
     def rank(self, kind: str, signal: str, values: ArrayLike) -> Array:
-        """Return the rank of each value in (0, 1); NaN where the value or the table is missing.
+        """Return the rank of each value in (0, 1); NaN if the value or the table is missing.
 
         Beyond the ends of the table ranks continue to rise, more slowly, so that extreme values are not tied.
         """
@@ -149,7 +149,7 @@ class QuantileTables:
         return ranks - levels[0] * below / (1 + below) + (1 - levels[-1]) * above / (1 + above)
 
     def rank_one(self, kind: str, signal: str, value: float | None) -> float | None:
-        """`rank` of one value; None where the value or the table is missing."""
+        """`rank` of one value; None if the value or the table is missing."""
         curve = self._curves.get((kind, signal))
         if curve is None or value is None or not math.isfinite(value):
             return None
@@ -258,7 +258,7 @@ def answer_kind(text: str, answer: str, stated: bool = True) -> AnswerKind:
 def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
     """Sum of the log-probabilities of the tokens that hold the last occurrence of the answer.
 
-    None where the answer is not found in the text as it stands, or one of its tokens has no log-probability.
+    None if the answer is not found in the text as it stands, or one of its tokens has no log-probability.
     """
     text = "".join("" if token.control else token.text for token in tokens)
     start = _last_place(text, answer)
@@ -293,7 +293,7 @@ def _last_place(text: str, answer: str) -> int:
 
 
 def agreement_of(samples: Sequence[Candidate]) -> float | None:
-    """Return how far two samples of a model agree, from 0 to 1; None where there is only one.
+    """Return how far two samples of a model agree, from 0 to 1; None if there is only one.
 
     Answers of an exact form are the same or not; free text agrees as far as its words are the same (SPEC 5.15).
     """

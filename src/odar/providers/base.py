@@ -77,7 +77,7 @@ class Request:
     logprobs: bool = True
     """Ask for log-probabilities, with at least one alternative, as `options.top_logprobs` has it."""
     timeout_s: float = 60.0
-    """From now until the whole reply is here, retries included."""
+    """Timeout for the whole reply, retries included."""
     retry_billed: bool = True
     """Whether to try again after an attempt that may have been billed; False under a limit on calls or money."""
     short_timeout: bool = field(default=False, repr=False)
@@ -86,7 +86,7 @@ class Request:
     unlisted_model: bool = field(default=False, repr=False)
     """Whether the client chose a name that is not in the catalogue: then no refusal counts against the provider."""
     retry_rate_limit: bool = field(default=True, repr=False)
-    """Whether to try again after a 429; False where the caller chose the model, or another one can be asked."""
+    """Whether to try again after a 429; False if the caller chose the model, or another one can be asked."""
     take_retry: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
     """Asked before each retry: whether the question that this call belongs to has one left."""
     quirks: Quirks = Quirks()
@@ -181,14 +181,14 @@ class Provider(Protocol):
     """A way to reach models.
 
     `complete` raises `ProviderError` (or a kind of it) and nothing else, returns within `request.timeout_s`, and
-    leaves no task or connection busy when it is cancelled. A method `prepare(model)`, where there is one, is
+    leaves no task or connection busy when it is cancelled. A method `prepare(model)`, if there is one, is
     called before a model's first call, to download and load it; it raises nothing.
     """
 
     name: str
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request; with `on_delta` and n = 1, hand over the text as it comes."""
+        """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated."""
         ...
 
     async def check(self, model: str = "") -> str:
@@ -214,11 +214,11 @@ class ProviderWrapper:
         return await self.call(request, lambda provider: provider.complete(request, on_delta))
 
     async def score(self, request: Request, text: str) -> Reply:
-        """Score a text, where the provider can."""
+        """Score a text, if the provider supports it."""
         return await self.call(request, lambda provider: score_text(provider, request, text))
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        """Send a body on, where the provider can."""
+        """Forward a body, if the provider supports it."""
         return await self.call(request, lambda provider: forward_body(provider, address, body, request))
 
     async def call(self, request: Request, work: Callable[[Provider], Awaitable[Reply]]) -> Reply:

@@ -78,12 +78,12 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether another request may follow: the last answer is whole, and the server stays."""
-        done = self.whole and not self._paused  # paused: nobody read the answer
+        done = self.whole and not self._paused  # paused: the response was not read to its end
         return done and self._keep and self._transport is not None and not self._transport.is_closing()
 
     @property
     def content_type(self) -> str:
-        """Such as application/json; empty where the server does not say."""
+        """Such as application/json; empty if the server does not say."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def ask(self, request: bytes) -> None:
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def all(self, limit: int | None = None) -> bytes:
-        """Return the rest of the body; no more than the limit, where there is one."""
+        """Return the rest of the body; no more than the limit, if there is one."""
         body = bytearray()
         while (limit is None or len(body) < limit) and (piece := await self.read()):
             body += piece
@@ -155,11 +155,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to write."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
         """Parse what came."""
-        if self.whole:  # nobody asked
+        if self.whole:  # data without a request
             self.close()
             return
         self._unparsed += len(data)
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the answer, also one whose length nobody gave."""
+        """End the response, including one without a declared length."""
         self._transport = None
         if self.status and exc is None and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self._end()
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
     # ── what the parser calls ───────────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
-        """Begin an answer, perhaps one that nobody asked for, behind the one that was."""
+        """Begin a response; it may be an unrequested one after the requested one."""
         self._new_headers = {}
         if self.whole:
             self._keep = False
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
-        """The head is whole; that of a 1xx is none yet."""
+        """The headers are complete; those of a 1xx response are ignored."""
         status = self._parser.get_status_code()
         if status >= 200 and not self.whole:
             self.headers, self.status = self._new_headers, status
@@ -240,14 +240,14 @@ class Address(NamedTuple):
     authority: str
     """Host and port as a Host header has them."""
     credentials: str
-    """From `user:password@` in the address, as a Basic header has them; empty where there are none."""
+    """The `user:password@` of the URL, encoded for a Basic header; empty if there are none."""
 
     @classmethod
     def parse(cls, url: str) -> Address:
         """Return an http(s) address taken apart.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the URL is invalid.
 
         >>> Address.parse("https://api.example.com/v1/")[:4]
         ('api.example.com', 443, True, '/v1')

@@ -169,7 +169,7 @@ class HttpProvider:
         reply, failed = await self._retrying(request, attempt, lambda: not handed_over)
         if not failed:
             return reply
-        # An attempt that broke off was perhaps billed, and nobody says how much: then the sum is unknown.
+        # An interrupted attempt may have been billed by an unknown amount: then the sum is unknown.
         billed = any(error.may_be_billed for error in failed)
         return replace(reply, retries=len(failed), usage=Usage() if billed else reply.usage)
 
@@ -224,7 +224,7 @@ class HttpProvider:
         fail, sent = self._failures, {**self._headers, **(outgoing_headers() or {}), **headers}
         try:
             async with self._connected().asked(method, path, sent, data) as answer:
-                # A redirect is an error too: to follow it would carry the key to wherever the server points.
+                # A redirect is an error too: following it would send the key to another host.
                 if not 200 <= answer.status < 300:
                     body = (await answer.all(_MAX_ERROR_BYTES)).decode("utf-8", errors="replace")
                     raise fail.from_status(answer.status, answer.headers, body, prompts)

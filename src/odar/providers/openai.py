@@ -44,7 +44,7 @@ _UNLIKELY = -9999.0
 """What OpenAI and vLLM write for a log-probability that they did not compute."""
 PROTOCOL = "openai"
 SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call"})
-"""Fields of a message that have words of our own."""
+"""Fields of a message that ODAR represents itself."""
 _TIERS = frozenset({"batch", "flex", "priority", "scale", "ultrafast"})
 """Service tiers whose prices are not the ordinary ones."""
 _USER_CHARACTERS = 64
@@ -60,7 +60,7 @@ class OpenAIProvider(HttpProvider):
     """
 
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request; with `on_delta` and n = 1, hand over the text as it comes.
+        """Answer the request; with `on_delta` and n = 1, pass on the text while it is generated.
 
         A server may return fewer completions than asked for; some ignore `n`.
         """

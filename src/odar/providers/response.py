@@ -133,7 +133,7 @@ class Response:
         return self._parse(interpret, bytes(body))
 
     async def stream(self, collector: Collector, on_delta: OnDelta) -> Reply:
-        """Read server-sent events and hand over the text as it comes."""
+        """Read server-sent events and pass on the text while it arrives."""
         reader = SseReader()
         while not reader.done and (chunk := await self._chunk()):
             for event in reader.feed(chunk):
@@ -177,7 +177,7 @@ class Response:
 
 
 def _read(body: str | bytes) -> Any:
-    """Return the JSON in it, None where there is none; what cannot be shown, stored or sent on is replaced."""
+    """Return the JSON in it, None if there is none; what cannot be shown, stored or sent on is replaced."""
     try:
         try:
             payload = load_json(body)
@@ -205,7 +205,7 @@ def count(value: Any) -> int | None:
 
 
 def string(value: Any) -> str:
-    """Return a text as a server sends it; nothing for what is none."""
+    """Return the value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
 
 

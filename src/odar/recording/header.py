@@ -48,7 +48,7 @@ class Header:
     models: Mapping[str, list[str]]
     """The models of each role, the default first."""
     together: Mapping[str, bool]
-    """By model: whether one request returns several samples."""
+    """Whether one request returns several samples, by model."""
     prompts: Mapping[str, str]
     """The MD5 of each step's prompt."""
     sources: list[dict[str, Any]]

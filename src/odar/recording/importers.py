@@ -54,7 +54,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """What a table may hold, and the names of its columns that are recognised without a map."""
 MARKED_SHARE = 0.5
-"""Of the texts of a set, from which on an unmarked one counts as unstated."""
+"""If at least this share of the texts of a set is marked, an unmarked one counts as unstated."""
 _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
 _ZSTANDARD = 93
 _RIGHT = {"c": 1.0, "correct": 1.0, "true": 1.0, "yes": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "incorrect": 0.0}
@@ -65,7 +65,7 @@ _TIE = "tie"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedAnswer(Attempt):
-    """One answer as a tool recorded it; None or empty where the file does not say."""
+    """One answer as a tool recorded it; None or empty if the file does not say."""
 
     step: Step = Step.ANSWER
     model: str = ""
@@ -79,7 +79,7 @@ class ImportedAnswer(Attempt):
 
 
 Reader = tuple[Iterable[Any], Callable[[Any, int], list[ImportedAnswer]]]
-"""The rows of a file, and what makes answers of a row and its number: none of one that failed."""
+"""The rows of a file, and a function that converts a row and its number to answers; none for a failed row."""
 
 
 class KnownQuestion(NamedTuple):

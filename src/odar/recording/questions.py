@@ -68,7 +68,7 @@ class Question:
     answers: tuple[str, ...] = ()
     """Any of these is right; empty if no answer is known."""
     gold: Any = None
-    """In place of answers: what the scorer of the benchmark that `set` names compares with."""
+    """Alternative to `answers`: the reference for the scorer of the benchmark named by `set`."""
     set: str = ""
     split: str = ""
     stratum: str = ""

@@ -83,7 +83,7 @@ class Attempt:
     judgment: bool | None = None
     finish: str = "stop"
     score: float | None = None
-    """By the metric of the set, from 0 to 1; None until the item is finished."""
+    """Score by the metric of the set, from 0 to 1; None until the item is finished."""
     tokens: tuple[str, ...] = ()
     logprobs: tuple[float | None, ...] = ()
     """Rounded to DIGITS, so that figures derived from them are the same before and after a reload."""
@@ -143,7 +143,7 @@ class RecordedItem:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One answer in numbers, by the same functions that fusion uses; None where it has no log-probabilities."""
+    """One answer in numbers, by the same functions that fusion uses; None if it has no log-probabilities."""
 
     energy: float | None
     """E (SPEC 5.1)."""
@@ -155,7 +155,7 @@ class Figures:
     total: int
     """Tokens that count for SPEC 5.6; an estimate if no tokens are listed."""
     missing: int
-    """Those without a log-probability."""
+    """Number of tokens without a log-probability."""
     stated: int
     """Whether it marked its final answer, if the prompt asks for that."""
 
@@ -202,7 +202,7 @@ def recorded_signals(attempt: Attempt, prior: float) -> AnswerSignals:
 _SCAFFOLD_TOKENS = 20
 """Tokens around a direct answer, such as "The answer is", before a text counts as reasoned."""
 CHARACTERS_PER_TOKEN = 4.0
-"""Of ordinary English, for lengths that are known in tokens alone."""
+"""Average for ordinary English, used if a length is known in tokens only."""
 
 
 def attempts_of(

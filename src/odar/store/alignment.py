@@ -46,7 +46,7 @@ _HALF_LIFE_DAYS = 7.0
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
-    """Return where served energies go; None where nothing is to be recorded."""
+    """Return where served energies go; None if nothing is to be recorded."""
     return alignment_path(settings) if settings.enabled else None
 
 

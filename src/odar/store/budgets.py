@@ -107,7 +107,7 @@ class Budgets:
     def reserve(self, key_id: str, request_id: str, needs: Sequence[Need], lease_s: float) -> Future[Reservation]:
         """Reserve the first of the needs that fits the key's limits.
 
-        The future raises KeyRefused where none fits, StoreError where the database does not answer.
+        The future raises KeyRefused if none fits, StoreError if the database does not answer.
         """
         granted: Future[Reservation] = Future()
         self._put(_Reserve(key_id, request_id, needs, lease_s, granted))

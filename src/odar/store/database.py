@@ -50,7 +50,7 @@ from odar.secrets import masked
 from odar.settings import StoreSettings
 
 VERSION = 5
-"""Of the tables below; increase it with every change of them."""
+"""Schema version of the tables below; increase it with every change of them."""
 _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for creating tables: an arbitrary number that identifies odar."""
 _KEY = Text().with_variant(Text(collation="C"), "postgresql")

@@ -122,7 +122,7 @@ class Spent(NamedTuple):
 
 
 Totals = dict[tuple[str, str], Spent]
-"""By key and period: a day, "2026-11-15", or a month, "2026-11"."""
+"""Spending by key and period: a day, "2026-11-15", or a month, "2026-11"."""
 
 
 def create_key(

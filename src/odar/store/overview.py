@@ -52,7 +52,7 @@ class RoutedTotals:
     compared: int = 0
     """Questions that both agents answered."""
     changed: int = 0
-    """Those of them where the answer given is not the fast agent's."""
+    """Number of them whose returned answer is not the fast agent's."""
 
     slow_answers: int = 0
     """Slow answers whose cost is known."""

@@ -47,7 +47,7 @@ class Unanswered:
     """ok, error or cancelled."""
     error: str | None = None
     path: str | None = None
-    """None where it failed before a path was chosen."""
+    """The path; None if the request failed before one was chosen."""
     decision: Decision | None = None
     candidates: tuple[Candidate, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -127,7 +127,7 @@ class Filter:
     feedback: str | None = None
     """One of `MARKS`, or `UNMARKED`."""
     text: str | None = None
-    """In question or answer, whatever the case; finds only what was stored with content."""
+    """Text in question or answer, case-insensitive; finds only traces stored with content."""
 
 
 class Cursor(NamedTuple):

@@ -40,7 +40,7 @@ def first_day_kept(days: int, now: datetime) -> str:
 
 
 def newest_trace(connection: Connection) -> float | None:
-    """Return when the newest trace began, seconds since 1970; None where there is no trace."""
+    """Return when the newest trace began, seconds since 1970; None if there is no trace."""
     newest = connection.scalar(select(func.max(traces.c.started_at)))
     return None if newest is None else datetime.fromisoformat(newest).timestamp()
 
@@ -75,7 +75,7 @@ class Calendar:
     """The latest time that is certain without trusting the wall clock alone.
 
     Args:
-        newest: when the newest trace in the store began, seconds since 1970; None where there is none.
+        newest: when the newest trace in the store began, seconds since 1970; None if there is none.
         wall: the clock that can be set.
         steady: the clock that cannot.
     """

@@ -123,7 +123,7 @@ def _insert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]
     known = (table.name, connection.dialect.name)
     if known not in _STATEMENTS:
         compiled = insert(table).compile(dialect=connection.dialect)
-        order = getattr(compiled, "positiontup", None)  # None where the driver wants its values by name
+        order = getattr(compiled, "positiontup", None)  # None if the driver wants its values by name
         _STATEMENTS[known] = str(compiled), itemgetter(*order) if order else dict
     statement, values = _STATEMENTS[known]
     connection.exec_driver_sql(statement, list(map(values, rows)))

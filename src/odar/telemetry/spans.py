@@ -150,7 +150,7 @@ def server_attributes(name: str, settings: ProviderSettings) -> Attributes:
 
 
 def request_attributes(request: Request, *, stream: bool) -> Attributes:
-    """Return the request to a model; None where a value is unknown or the default."""
+    """Return the request to a model; None if a value is unknown or the default."""
     sampling = request.sampling
     return {
         "gen_ai.request.model": request.model,
@@ -165,7 +165,7 @@ def request_attributes(request: Request, *, stream: bool) -> Attributes:
 
 
 def result_attributes(fact: Any) -> Attributes:
-    """Return the result of a step, or what it told about itself; None where a value is unknown."""
+    """Return the result of a step, or what it told about itself; None if a value is unknown."""
     match fact:
         case Reply(usage=usage):
             return {

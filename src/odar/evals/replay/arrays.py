@@ -66,11 +66,11 @@ class Answers:
     output_usd: Array
     seconds: Array
     output: Array
-    """Generated tokens; NaN where the provider did not say."""
+    """Generated tokens; NaN if the provider did not say."""
     source: Ints
     """Which of the header's sources wrote it."""
     judgment: Array
-    """1 CORRECT, 0 INCORRECT, NaN where there is no verdict."""
+    """1 CORRECT, 0 INCORRECT, NaN if there is no verdict."""
     order: Ints
     """Columns of each row in the order in which exact ties are broken."""
     cut_off: Bools
@@ -282,5 +282,5 @@ def _signals(row: dict[str, Any], prior: float) -> AnswerSignals:
 
 
 def _order(steps: list[str], texts: list[str]) -> list[int]:
-    """As `Fusion.choose` breaks exact ties."""
+    """Return the order in which `Fusion.choose` breaks exact ties."""
     return tie_order([Candidate(Step(step), "", text, "") for step, text in zip(steps, texts, strict=True)])

@@ -28,7 +28,7 @@ from odar.settings import ROUTING_MODES
 from odar.types import Query, Step
 
 NO_FUSION = "none"
-"""Not a rule: the slow agent's first answer, whatever the others say."""
+"""Takes the slow agent's first answer without applying a fusion rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def _read(name: str, value: str, kind: str) -> Any:
 
 
 NO_PATH = -1
-"""For policies that know no paths."""
+"""Path number of policies without paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,14 @@ class PolicyOutcome:
     """One policy over a recording; every array has an entry per item."""
 
     score: Array
-    """By the benchmark's metric, from 0 to 1."""
+    """Score by the benchmark's metric, from 0 to 1."""
     calls: Array
     cost: Array
-    """US dollars; NaN where unknown."""
+    """US dollars; NaN if unknown."""
     tokens: Array
-    """Generated; NaN where unknown."""
+    """Generated tokens; NaN if unknown."""
     seconds: Array
-    """As long as the slowest chain of requests took when the panel was collected."""
+    """Time of the slowest chain of requests when the panel was collected."""
     path: Ints
     """0 Simple, 1 Medium, 2 Hard, −1 where the policy knows no paths."""
     winner: Ints
@@ -142,11 +142,11 @@ class PolicyOutcome:
     """The score of the best answer it had to choose from."""
     name: str = ""
     note: str = ""
-    """What a reader must know to read the row rightly."""
+    """A note that explains the row to readers."""
 
     @property
     def mix(self) -> tuple[float, float, float]:
-        """Shares of Simple, Medium and Hard; NaN where the policy knows no paths."""
+        """Shares of Simple, Medium and Hard; NaN if the policy knows no paths."""
         return path_shares(self.path[self.path != NO_PATH])
 
 
@@ -213,7 +213,7 @@ def _undispatched(arrays: PanelArrays) -> str:
 
 
 def raw(arrays: PanelArrays, setting: Setting) -> Array:
-    """F = E + λ·V; NaN where an answer has no log-probabilities."""
+    """F = E + λ·V; NaN if an answer has no log-probabilities."""
     energy, varentropy = arrays.answers.energy, arrays.answers.varentropy
     return np.asarray(free_energy(energy, varentropy, setting.lam))  # type: ignore[arg-type]  # arrays add up alike
 
@@ -249,7 +249,7 @@ def _compared(arrays: PanelArrays, setting: Setting) -> AnswerRows:
 
 
 def align(arrays: PanelArrays, setting: Setting) -> Array:
-    """F̃; NaN where an answer has no log-probabilities, or its source no statistics."""
+    """F̃; NaN if an answer has no log-probabilities, or its source no statistics."""
     values, result = raw(arrays, setting), np.full(arrays.answers.score.shape, np.nan)
     if setting.statistics == "none":
         return result  # without z-scores, raw energies are compared

@@ -129,7 +129,7 @@ def _replayed(name: str, recorded: PanelArrays, others: list[PanelArrays], train
 
 
 def error_kinds(arrays: PanelArrays, setting: Setting, outcome: PolicyOutcome) -> list[str]:
-    """Return the kind of each of ODAR's errors, E1 to E6, by what went wrong first; empty where it was right."""
+    """Return the kind of each of ODAR's errors, E1 to E6, by what went wrong first; empty if it was right."""
     wrong = outcome.score < RIGHT
     elsewhere = arrays.answers.score[:, : SOLVE + setting.n].max(axis=1) >= RIGHT
     accepted = (outcome.path == MEDIUM) & (arrays.answers.judgment[:, VERIFY] == 1)

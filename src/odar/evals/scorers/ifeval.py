@@ -199,7 +199,7 @@ CHECKS: dict[str, Check] = {
 
 
 def language(text: str) -> str | None:
-    """Return the ISO 639-1 code of the language a text is mostly in; None where it has no letters."""
+    """Return the ISO 639-1 code of the language a text is mostly in; None if it has no letters."""
     text = unicodedata.normalize("NFC", text[:_MOST])
     scripts = Counter(_script(char) for char in text if char.isalpha())
     if not scripts:

@@ -117,7 +117,7 @@ class Worker:
         self._lock = threading.Lock()
 
     def equal(self, gold: str, answer: str, seconds: float) -> bool:
-        """Return whether two answers are equal; False where that cannot be found out in time.
+        """Return whether two answers are equal; False if that cannot be found out in time.
 
         Raises:
             InputError: math-verify is not installed.
@@ -149,7 +149,7 @@ class Worker:
 
 
 def _reply(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
-    """Write to a process and return the line that it writes in the time given; empty where it does not."""
+    """Write to a process and return the line that it writes in the time given; empty if it does not."""
     assert process.stdin
     assert process.stdout
     with contextlib.suppress(BrokenPipeError):
