@@ -73,7 +73,7 @@ def test_a_row_may_lack_what_came_later_and_nothing_else():
     assert StatisticsTable.from_rows([row | {"more": 1}]).entries == {SOURCE: STATISTICS}
 
 
-def test_quantiles_that_are_none_are_refused():
+def test_invalid_quantiles_are_rejected():
     row = StatisticsTable({SOURCE: STATISTICS}).to_rows()[0]
     with pytest.raises(ValueError, match="ascending"):
         StatisticsTable.from_rows([row | {"quantiles": {"direct": {"length": [2.0, 1.0]}}}])

@@ -137,7 +137,7 @@ async def test_an_agent_that_breaks_takes_the_other_with_it():
 
 
 @pytest.mark.parametrize("limit", [float("nan"), -1.0])
-async def test_a_limit_that_is_none_is_refused(limit):
+async def test_an_invalid_limit_is_rejected(limit):
     odar, _, _ = engine()
     with pytest.raises(InputError, match="is not a limit"):
         await odar.aask("What is 2 + 2?", max_cost_usd=limit)

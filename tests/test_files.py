@@ -40,7 +40,7 @@ def test_what_has_no_home_in_it_is_left_alone(name):
 
 
 @pytest.mark.parametrize("given", ["~nobody_such", "~nobody_such/x", Path("~nobody_such/x"), "~no\0body/x"])
-def test_the_home_of_nobody_is_the_users_mistake(given):
+def test_the_home_of_an_unknown_user_is_a_usage_error(given):
     with pytest.raises(InputError, match=r"no home is known for '~no.*'; write the whole path"):
         user_path(given)
     with pytest.raises(SettingsError, match=r"^store\.url = '~no"):

@@ -22,7 +22,7 @@ def test_the_content_tells_the_type(tmp_path, data, media_type):
     assert (image.media_type, image.data) == (media_type, data)
 
 
-def test_what_is_no_image_is_refused(tmp_path):
+def test_data_that_is_not_an_image_is_rejected(tmp_path):
     file = tmp_path / "picture.png"
     file.write_bytes(b"not really")
     with pytest.raises(InputError, match="not a PNG"):

@@ -71,7 +71,7 @@ async def test_a_failure_passes_through():
     assert witness.seen[-4:] == ["!quick", "quick>", "!whole", "whole>"]
 
 
-async def test_where_nobody_watches_it_is_the_same():
+async def test_results_are_the_same_without_an_observer():
     work = Work()
     assert await work.run() == 3
     assert await work.part(5) == 5

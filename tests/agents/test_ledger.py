@@ -45,7 +45,7 @@ def test_money_is_held_back_at_the_most_it_could_be():
     assert book.affordable(PRICED, MESSAGES, 100, 5) == 2
 
 
-def test_a_call_whose_cost_nobody_reported_stays_at_risk():
+def test_a_call_of_unknown_cost_keeps_its_reservation():
     book = ledger(cost_usd=0.0015)
     held = book.reserve(PRICED, MESSAGES, 100, 1)
     book.settle(held, call(Usage(), None))

@@ -113,7 +113,7 @@ def test_the_verifier_sees_query_and_proposal_and_the_solver_no_proposal():
     assert "four" not in prompts[Step.SOLVE].messages(Query("How many?"), "four")[-1].text
 
 
-def test_a_folder_of_ones_own(tmp_path):
+def test_prompts_are_read_from_a_users_folder(tmp_path):
     for step in Step:
         (tmp_path / f"{step}.toml").write_text('user = "Q: {query}"\n')
     prompts = load_prompts(str(tmp_path))

@@ -18,7 +18,7 @@ async def servers():
         yield found
 
 
-async def test_the_surrogate_decides_where_nobody_has_logprobs(servers):
+async def test_the_surrogate_decides_without_logprobs(servers):
     async with engine(servers) as odar:
         got = await odar.aask("What is 2 + 2?", path="medium")
     trace = got.trace

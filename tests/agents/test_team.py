@@ -69,7 +69,7 @@ async def test_tries_before_a_timeout_count_too(server, provider):
     assert (1 + call.retries, len(server.requests), call.cost_usd) == (2, 2, None)
 
 
-async def test_a_call_that_never_arrived_is_no_call():
+async def test_a_call_that_never_arrived_is_not_counted():
     async with FaultServer() as closed:
         url = closed.url
     provider = OpenAIProvider("p", url, retry=RETRY)
@@ -95,7 +95,7 @@ async def test_one_that_arrived_at_the_last_try_is(server, provider, monkeypatch
     assert (call.samples, call.retries, len(server.requests)) == (1, 1, 1)
 
 
-async def test_what_the_breaker_held_back_is_no_call(server, provider):
+async def test_a_call_rejected_by_the_breaker_is_not_counted(server, provider):
     breaker = Breaker(failures=1, cooldown_s=60)
     breaker.failed()
     call = await bill(GuardedProvider(provider, breaker).complete, n=5)

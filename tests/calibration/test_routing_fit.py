@@ -82,7 +82,7 @@ def test_nothing_that_is_installed_is_clearly_worse_or_a_loss_without_a_saving(a
 
 
 @given(accuracy=differences, price=differences)
-def test_without_tolerance_no_loss_is_borne(accuracy, price):
+def test_without_tolerance_no_loss_is_accepted(accuracy, price):
     assert accuracy.value >= 0 or rejection_reason(accuracy, price, 0.0)
 
 

@@ -74,7 +74,7 @@ async def test_a_path_pays_for_its_scores(servers, tmp_path):
     assert found.cost[0, 0] == pytest.approx(fast.prompt_usd + fast.output_usd)
 
 
-async def test_nobody_scores_what_has_log_probs(servers, tmp_path):
+async def test_candidates_with_log_probs_are_not_scored(servers, tmp_path):
     fast, _, scores = servers
     fast.behave(ok("Answer: four"))
     async with engine(servers, slow_model="quick") as odar:

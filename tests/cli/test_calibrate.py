@@ -44,7 +44,7 @@ def test_calibrate_writes_a_file_that_changes_what_odar_does(odar, data, tmp_pat
     assert overruled.fusion.beta == 7.0
 
 
-def test_a_second_run_asks_nobody(odar, data, provider):
+def test_a_second_run_makes_no_calls(odar, data, provider):
     odar("calibrate", str(data), "--recording", "r.jsonl", "--json")
     asked = len(provider.requests)
     body = json.loads(odar("calibrate", str(data), "--recording", "r.jsonl", "--json").out)

@@ -82,7 +82,7 @@ def test_a_setting_at_fault_is_named_by_every_command(odar, provider, name, give
 
 
 @pytest.mark.parametrize("name", sorted({*WITH_JSON} & {*WITH_SETTINGS}))
-def test_whoever_asks_for_json_gets_the_error_as_json(odar, provider, name):
+def test_with_json_errors_are_json(odar, provider, name):
     result = odar(*name.split(), *needed(COMMANDS[name]), "--set", "fast.tempratur=1", "--json")
     assert result.code == 2
     error = json.loads(result.out)["error"]
@@ -92,7 +92,7 @@ def test_whoever_asks_for_json_gets_the_error_as_json(odar, provider, name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_option_that_is_none_is_refused_with_a_hint_at_the_help(odar, name):
+def test_an_unknown_option_is_rejected_with_a_hint_at_the_help(odar, name):
     result = odar(*name.split(), "--nothing-such")
     assert result.code == 2
     assert "No such option" in result.err and "--nothing-such" in result.err

@@ -86,7 +86,7 @@ def test_an_unknown_eval_command_is_refused(odar):
     assert odar("eval", "nonsense").code == 2
 
 
-def test_a_reader_that_leaves_is_no_failure_of_ours(tmp_path):
+def test_a_closed_output_pipe_is_not_an_error(tmp_path):
     """As in `odar config | head -1`."""
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, "models", "--json"],
@@ -100,7 +100,7 @@ def test_a_reader_that_leaves_is_no_failure_of_ours(tmp_path):
     assert process.wait(30) in (0, 1, 120, 141)  # by who notices first: nobody, click, Python, we
 
 
-def test_a_pipe_that_breaks_inside_a_command_is_no_failure_of_ours(monkeypatch):
+def test_a_broken_pipe_inside_a_command_is_not_an_error(monkeypatch):
     failing(monkeypatch, BrokenPipeError())
     monkeypatch.setattr(sys, "stderr", open("/dev/null", "w"))  # noqa: PTH123, SIM115 - it is closed by whom we test
     with pytest.raises(SystemExit) as ended:

@@ -102,6 +102,6 @@ async def test_a_failure_leaves_one_line_and_no_spinner(tmp_path, up):
     assert screen.rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in screen  # the cursor is back
 
 
-async def test_nothing_to_ask_and_nobody_piping(tmp_path, up):
+async def test_without_question_and_piped_input_there_is_an_error(tmp_path, up):
     code, screen = await watch(tmp_path, up)
     assert (code, "nothing to answer; try: odar ask" in screen) == (2, True)

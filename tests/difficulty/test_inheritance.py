@@ -37,14 +37,14 @@ def test_commit_it_after_a_hard_turn_is_not_simple():
     assert estimate.contributions[-1][0] == "inherited"
 
 
-def test_it_wears_off():
+def test_inherited_difficulty_decays():
     users = ["prove it", *["go on"] * 5]
     estimator = Table(prove=0.9, go=0.02)
     levels = [estimate_turn(estimator, talk(*users[: n + 1])).difficulty for n in range(6)]
     assert [level >= 0.3 for level in levels] == [True, True, True, True, False, False]
 
 
-def test_a_long_turn_speaks_for_itself_and_costs_one_estimate():
+def test_a_long_turn_inherits_nothing_and_costs_one_estimate():
     estimator = Table(prove=0.9)
     words = "what is the weather like in the north of the country on a day in spring when it has rained hard all night long"
     assert estimate_turn(estimator, talk("prove it", words)).difficulty == 0.1

@@ -32,7 +32,7 @@ def test_an_address_taken_apart(url: str, host: str, port: int, secure: bool, pa
 @pytest.mark.parametrize(
     "url", ["", "localhost:8080", "ftp://x/v1", "http://", "http://[::1", "http://h:99999", "http://h:x", "//h/v1"]
 )
-def test_what_is_none(url: str) -> None:
+def test_invalid_addresses_are_rejected(url: str) -> None:
     with pytest.raises(ValueError):
         Address.parse(url)
 

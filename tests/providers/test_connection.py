@@ -146,7 +146,7 @@ async def test_what_is_only_on_the_way_is_passed_over() -> None:
         b"\x16\x03\x01\x02\x00",
     ],
 )
-async def test_what_is_no_http(raw: bytes) -> None:
+async def test_a_response_that_is_not_http_is_an_error(raw: bytes) -> None:
     with pytest.raises(NotHttp):
         await read(raw, close=False)
 

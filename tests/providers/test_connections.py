@@ -120,7 +120,7 @@ async def test_a_name_is_looked_up(server: FaultServer) -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
-async def test_a_name_nobody_has(host: str) -> None:
+async def test_an_unknown_host_name_is_an_error(host: str) -> None:
     with pytest.raises(Unconnected, match=r"cannot connect to .*:80 \(.+\); check base_url") as caught:
         await get(Connections(Address.parse(f"http://{host}/v1")))
     assert caught.value.retryable
@@ -192,7 +192,7 @@ async def test_a_server_by_another_name(secure: int, certificate: Path) -> None:
         )
 
 
-async def test_a_server_that_speaks_no_tls(server: FaultServer) -> None:
+async def test_a_server_without_tls_is_an_error(server: FaultServer) -> None:
     with pytest.raises(Unconnected, match="no trusted TLS") as caught:
         await get(Connections(Address.parse(server.url.replace("http:", "https:"))))
     assert not caught.value.retryable

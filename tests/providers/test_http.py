@@ -225,7 +225,7 @@ def test_a_provider_outlives_its_event_loop() -> None:
     gc.collect()
 
 
-async def test_nobody_there() -> None:
+async def test_a_refused_connection_is_provider_unreachable() -> None:
     provider = OpenAIProvider("up", "http://127.0.0.1:1/v1", retry=RetryPolicy(attempts=1))
     with pytest.raises(ProviderUnreachable, match=r"^up: cannot connect to 127.0.0.1:1 \(.*\); check base_url$"):
         await provider.complete(ask())
@@ -233,7 +233,7 @@ async def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("base_url", ["localhost:8080", "", "ftp://x/v1", "http://", "http://[::1"])
-async def test_a_base_url_that_is_none(base_url: str) -> None:
+async def test_an_invalid_base_url_is_rejected(base_url: str) -> None:
     provider = OpenAIProvider("up", base_url)
     with pytest.raises(ProviderUnreachable, match="base_url") as caught:
         await provider.complete(ask())

@@ -175,7 +175,7 @@ def test_which_proxy(
 
 
 @pytest.mark.parametrize("value", ["socks5://proxy:1080", "https://proxy:3128", "http://me:hidden@"])
-async def test_what_is_no_proxy_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_proxy_is_rejected(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", value)
     with pytest.raises(ProviderUnreachable, match="HTTPS_PROXY is not an http://") as caught:
         await ask(f"https://{NAME}/v1")

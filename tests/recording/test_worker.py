@@ -100,7 +100,7 @@ async def test_what_was_paid_for_is_sent_before_what_went_wrong():
     assert messages == [("x", 1)]
 
 
-async def test_an_item_nobody_waits_for_is_given_up():
+async def test_an_abandoned_item_is_cancelled():
     ended = asyncio.Event()
 
     async def work(item, memo):

@@ -122,7 +122,7 @@ async def test_odd_replies_never_become_an_error_of_ours(start, up, text):
 
 
 @pytest.mark.parametrize("code", [300, 301, 302, 303, 304, 305, 307, 308])
-async def test_where_an_upstream_points_nobody_follows(live, up, slow, code):
+async def test_redirects_are_not_followed(live, up, slow, code):
     good = chat_payload("Answer: 4")  # and what it says besides is not taken for an answer
     up.behave(lambda exchange: exchange.send_json(good, code, location=slow.url + "/chat/completions"))
     status, _, body = await live.post(CHAT, {"model": "quick", "messages": turn()})

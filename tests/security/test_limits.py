@@ -29,7 +29,7 @@ async def test_deep_nesting_is_a_mistake_of_the_clients(live, path, opening, dep
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 @pytest.mark.parametrize("depth", [150, 250, 990, 30_000])
-async def test_depth_that_hides_in_a_string_harms_nobody(start, up, slow, kind, depth):
+async def test_deep_json_inside_a_string_is_harmless(start, up, slow, kind, depth):
     """The arguments of an earlier call are JSON inside a string: no limit on the body's depth sees them."""
     live = await start(slow_kind=kind, retry={"attempts": 1})
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "[" * depth + "]" * depth}}

@@ -99,7 +99,7 @@ async def test_pages_neither_repeat_nor_skip_even_at_the_same_millisecond(filled
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "x_"])
-def test_a_cursor_that_is_none_is_refused(cursor):
+def test_an_invalid_cursor_is_rejected(cursor):
     with pytest.raises(InputError, match="cursor"):
         Cursor.parse(cursor)
 
@@ -257,6 +257,6 @@ async def test_percentiles_by_nearest_rank(opened, url):
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "2026-13-01", ""])
-async def test_a_time_that_is_none_is_refused(filled, moment):
+async def test_an_invalid_time_is_rejected(filled, moment):
     with pytest.raises(InputError, match="is not ISO 8601"):
         await filled.page(Filter(since=moment))

@@ -95,7 +95,7 @@ def test_without_a_trace_there_is_nothing_to_lose():
     assert machine.calendar(newest=None).now().timestamp() == pytest.approx(machine.wall())
 
 
-def test_whoever_runs_it_is_told_of_a_jump_once(caplog):
+def test_a_clock_jump_is_reported_once(caplog):
     machine = Machine()
     calendar = machine.calendar()
     with caplog.at_level(logging.WARNING):

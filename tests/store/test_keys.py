@@ -66,7 +66,7 @@ def test_two_keys_of_one_prefix_are_told_apart():
     assert len(keyring) == 2
 
 
-def test_a_revoked_key_is_no_key():
+def test_a_revoked_key_is_rejected():
     keyring, key, secret = ring()
     keyring.load([Key(key.id, key.name, key.prefix, key.digest, "", revoked_at="2026-11-15")])
     assert keyring.verify(secret) is None

@@ -52,7 +52,7 @@ def test_what_stands_in_the_way_is_one_line_and_no_password(url, why, settings_o
     assert "\n" not in said and "secret-word" not in said
 
 
-def test_whatever_happens_the_answer_stands(sqlite_url, settings_of, monkeypatch):
+def test_a_store_error_never_loses_the_answer(sqlite_url, settings_of, monkeypatch):
     def fails(*_: object) -> None:
         raise KeyError("unforeseen\nby all")
 

@@ -36,7 +36,7 @@ async def test_old_traces_go_with_all_that_hangs_on_them_and_bills_stay(opened, 
             assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar() == rows
 
 
-async def test_it_happens_by_itself(opened, url):
+async def test_retention_runs_automatically(opened, url):
     store = opened(url, retention_days=0)
     store.put(make_record(started_at=ago(days=3)))
     store.put(make_record(id="new"))

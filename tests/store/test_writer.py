@@ -27,7 +27,7 @@ def ids_in(store) -> set[str]:
         return set(connection.scalars(select(traces.c.id)))
 
 
-async def test_what_is_put_is_there_after_a_flush(opened, url):
+async def test_records_are_stored_after_a_flush(opened, url):
     store = opened(url)
     records = [make_record() for _ in range(450)]  # more than two batches
     assert all(store.put(record) for record in records)
@@ -37,7 +37,7 @@ async def test_what_is_put_is_there_after_a_flush(opened, url):
     assert (health.ok, health.queued, health.stored, health.dropped, health.error) == (True, 0, 450, 0, None)
 
 
-async def test_what_is_put_is_there_after_the_interval_too(opened, sqlite_url):
+async def test_records_are_stored_after_the_flush_interval(opened, sqlite_url):
     store = opened(sqlite_url, flush_interval_s=0.05)
     store.put(make_record(id="ab"))
     await until(lambda: ids_in(store) == {"ab"})

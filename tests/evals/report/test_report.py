@@ -82,7 +82,7 @@ def check(text):
     return checker
 
 
-def test_the_page_stands_by_itself(written):
+def test_the_page_is_self_contained(written):
     findings, text = written
     checker = check(text)
     assert len(checker.ids) == len(set(checker.ids))
@@ -129,7 +129,7 @@ def test_every_table_is_json_too(written):
     assert f"{ours['accuracy']:.3f}" in written[1]
 
 
-def test_whatever_a_recording_holds_is_escaped(tmp_path, folder):
+def test_content_of_recordings_is_escaped(tmp_path, folder):
     entries = []
     for entry in list(open_recording(folder / NAME).items())[:20]:
         attempts = tuple(replace(a, answer=HOSTILE if a.score == 0 else a.answer) for a in entry.attempts)
