@@ -221,19 +221,19 @@ def _summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_benchmarks(as_json: bool) -> None:
-    """Every benchmark: category, metric, size, licence, where it comes from."""
+    """List every benchmark: category, metric, size and licence; with --json also its source and notes."""
     benchmarks = [BENCHMARKS[name] for name in (*NAMES, *sorted(BENCHMARKS.names() - set(NAMES)))]
     if as_json:
         rows = [{"name": b.name, "category": b.category, "metric": b.metric, **asdict(b.about)} for b in benchmarks]
         click.echo(json.dumps(rows, ensure_ascii=False))
         return
-    click.echo(f"{'name':16}{'category':20}{'metric':12}{'size':>6}  source, licence")
+    click.echo(f"{'name':16}{'category':20}{'metric':11}{'size':>6}  licence")
     for benchmark in benchmarks:
         about = benchmark.about
         size = "" if about.size is None else f"{about.size:,}"
-        needs = f"needs {about.needs}" if about.needs else ""
-        said = filter(None, [about.source, about.licence, "gated" * about.gated, needs, about.note])
-        click.echo(f"{benchmark.name:16}{benchmark.category:20}{benchmark.metric:12}{size:>6}  {', '.join(said)}")
+        terms = f"{about.licence}{', gated' * about.gated}"
+        click.echo(f"{benchmark.name:16}{benchmark.category:20}{benchmark.metric:11}{size:>6}  {terms}")
+    click.echo("Sources, notes and what a benchmark needs: --json", err=True)
 
 
 @click.command("judge")
