@@ -20,7 +20,7 @@ _PARAMETER = re.compile(rf"([?&][^=&#\s\"']*(?:{'|'.join(_NAMES)})[^=&#\s\"']*=)
 
 
 def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the provider's key, from its environment variable or its file; None if there is none."""
+    """Return the provider's key from its environment variable or its file, or None."""
     environ = os.environ if environ is None else environ
     if provider.api_key_file:
         return _from_file(f"providers.{name}.api_key_file", provider.api_key_file)

@@ -217,7 +217,7 @@ class Service:
                 404, f"there is no model {name!r}; GET /v1/models lists them", "model_not_found", "model"
             )
         if not self.usable(name):
-            raise SettingsError(f"model {name!r} is asked for, and the key of provider {provider} cannot be had")
+            raise SettingsError(f"model {name!r} was requested, but no API key is set for provider {provider}")
         return name
 
     def _guarded(self, provider: Provider) -> Provider:

@@ -169,7 +169,7 @@ _TAIL = 2_000
 
 
 def conclusion(text: str) -> str | None:
-    """Return the last number of the last sentence of prose; None if there is none, or the text is no prose.
+    """Return the last number in the last sentence of a text, or None if it has no number or is not prose.
 
     >>> conclusion("She has 16 - 7 = 9 eggs left. So she makes 9 * $2 = $18 every day.")
     '$18'

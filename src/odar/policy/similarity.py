@@ -221,7 +221,7 @@ class AnswerRows:
     """Groups and similarities of N recorded questions with up to M candidates, for any choice of candidates."""
 
     groups: Ints
-    """(N, M) equal answers share a number, if all candidates are present; −1 where there is none."""
+    """Shape (N, M): the group number of each answer if all candidates are present; −1 for a missing candidate."""
     forms: Ints
     """(N, M) the `AnswerForm` of each answer."""
     open: Mapping[int, Sequence[str]]

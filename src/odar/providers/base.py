@@ -119,7 +119,7 @@ class Reply:
 
 
 def wire_value(wire: Wire | None, protocol: str) -> Any:
-    """Return what was said in this protocol, as it was said; None if it was said in another."""
+    """Return the original JSON of a message if it was written in this protocol, or None."""
     return wire.value if wire is not None and wire.protocol == protocol else None
 
 

@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
             await self._news()
 
     async def read(self) -> bytes:
-        """Return what has come of the body since the last time; nothing at its end.
+        """Return the part of the body that arrived since the last call; empty at the end.
 
         Raises:
             Broken: its end will not come.

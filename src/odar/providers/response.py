@@ -177,7 +177,7 @@ class Response:
 
 
 def _read(body: str | bytes) -> Any:
-    """Return the JSON in it, None if there is none; what cannot be shown, stored or sent on is replaced."""
+    """Parse JSON, or return None if the text is not valid; characters that cannot be encoded are replaced."""
     try:
         try:
             payload = load_json(body)

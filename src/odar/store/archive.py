@@ -72,7 +72,7 @@ class Archive:
             connection.execute(insert(responses).values(id=response_id, key_id=key_id, day=day, conversation=items))
 
     def response_items(self, response_id: str, key_id: str) -> str | None:
-        """Return the conversation up to a response of this key; None if there is none."""
+        """Return the conversation up to a stored response of this key, or None if it is not stored."""
         found = select(responses.c.conversation).where(responses.c.id == response_id, responses.c.key_id == key_id)
         with self._database.read() as connection:
             kept: str | None = connection.scalar(found)

@@ -75,7 +75,7 @@ class Calendar:
     """The latest time that is certain without trusting the wall clock alone.
 
     Args:
-        newest: when the newest trace in the store began, seconds since 1970; None if there is none.
+        newest: start time of the newest trace in the store, in seconds since 1970, or None.
         wall: the clock that can be set.
         steady: the clock that cannot.
     """
