@@ -18,7 +18,7 @@ class Bench:
 
     def __init__(self, cost=0.1):
         self.done, self.opened, self.closed = [], 0, 0
-        self.cost, self.fail, self.broken = cost, set(), set()
+        self.cost, self.fail, self.broken, self.lost = cost, set(), set(), 0
         self.now = self.most = 0
         self.wait = asyncio.sleep
 
@@ -40,7 +40,7 @@ class Bench:
         self.done.append(item.key)
         error = {"type": "X"} if item.key in self.fail else None
         row = {"id": item.key, "double": 2 * item.payload, "cost_usd": self.cost, "error": error, "digest": ""}
-        return Outcome(row, {"p": Amount(1)})
+        return Outcome(row, {"p": Amount(1)}, self.lost)
 
 
 def items(n, worst=0.3, **more):
@@ -143,6 +143,13 @@ class TestBudget:
     async def test_an_unknown_cost_may_have_been_the_worst(self, out):
         done = await run_once(Bench(cost=None), items(10), out, budget_usd=1.0)
         assert (done.done, done.cost_usd, done.cost_to_go_usd) == (3, None, None)
+
+    async def test_calls_of_a_lost_worker_count_with_the_most_they_can_have_cost(self, out):
+        bench = Bench(cost=None)
+        bench.lost = 1
+        done = await run_once(bench, items(10), out, budget_usd=1.3, concurrency=1)
+        assert (done.done, done.cost_usd) == (2, None)
+        assert "does not cover" in done.stopped
 
     async def test_an_unknown_price_is_refused(self, out):
         with pytest.raises(BudgetExceeded, match="price is unknown"):

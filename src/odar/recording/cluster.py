@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -126,12 +127,13 @@ class _Workers:
             errors.WorkerCrashedError,
             errors.NodeDiedError,
         )
-        for _ in range(ATTEMPTS):
+        for losses_before in range(ATTEMPTS):
             index = min(range(len(self.workers)), key=self._items.__getitem__)
             worker = self.workers[index]
             self._items[index] += 1
             try:
-                return await self._do_on(worker, item, memo)
+                outcome = await self._do_on(worker, item, memo)
+                return _after_losses(outcome, losses_before) if losses_before else outcome
             except losses as error:
                 lost = error
                 if self.workers[index] is worker:  # else another of its items has replaced it
@@ -152,6 +154,12 @@ class _Workers:
                 return message
             await save(memo.keep, *message)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
+
+
+def _after_losses(outcome: Outcome, losses: int) -> Outcome:
+    """Return the outcome with an unknown cost: calls of a lost worker may have been billed."""
+    unknown = {"cost_usd": None} if "cost_usd" in outcome.row else {}
+    return replace(outcome, row={**outcome.row, **unknown}, lost=losses)
 
 
 def _connect(address: str | None) -> Any:

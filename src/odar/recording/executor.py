@@ -33,6 +33,8 @@ class Outcome:
     """Plain data. `id`, the item's key, comes first; `digest` is the item's; `error` is None if the item succeeded,
     `cost_usd` if it is unknown."""
     used: Needs = field(default_factory=dict)
+    lost: int = 0
+    """How often a worker was lost while it did the item: each may have paid for calls whose cost is unknown."""
 
 
 Work = Callable[[Item, Memo], Awaitable[Outcome]]
@@ -182,8 +184,10 @@ class _RunState:
             self.count(before, -1)
         self.count(after)
         self.asked += 1
+        worst = item.worst_cost_usd or 0.0
+        self.committed_usd += outcome.lost * worst
         if after.cost_usd is not None:
-            self.committed_usd += after.cost_usd - (item.worst_cost_usd or 0.0)
+            self.committed_usd += after.cost_usd - worst
         self.on_progress(self.progress())
 
 
