@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from odar.calibration.bootstrap import Interval, bootstrap_mean
 from odar.calibration.fusion_fit import GAMMAS
@@ -103,7 +104,8 @@ class Embeddings:
     def cosines(self, texts: Sequence[str]) -> Array:
         """Return the cosines of all pairs; `load` must have seen the texts."""
         vectors = np.array([self._known[_key(text)] for text in texts], dtype=np.float64)
-        return np.asarray(np.maximum(np.clip(vectors @ vectors.T, 0.0, 1.0), np.eye(len(texts))))
+        found = np.maximum(np.clip(vectors @ vectors.T, 0.0, 1.0), np.eye(len(texts)))
+        return np.asarray(found.round(4))  # equal texts are equal on every machine
 
     def similarity(self, texts: Sequence[str]) -> Array:
         """Return what `fusion.similarity = "minilm"` does."""
@@ -328,7 +330,8 @@ def _score(name: str, gold: str, text: str) -> float:
 
 
 def _rank(values: Array) -> Array:
-    return np.asarray(values.argsort().argsort() / len(values))
+    """Return ranks as shares; equal values have equal ranks, so no order of sorting decides."""
+    return np.asarray(rankdata(values) / len(values))
 
 
 def timing() -> dict[str, float]:
