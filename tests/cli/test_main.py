@@ -11,8 +11,6 @@ from odar.cli import main as module
 from odar.errors import BudgetExceeded, OdarError, ProviderError, StoreError, UsageError, WeightsError
 from odar.types import Spend, Usage
 
-CODE = "from odar.cli.main import main; main()"
-
 
 def failing(monkeypatch, error):
     def command(*_, **__):
@@ -89,7 +87,7 @@ def test_an_unknown_eval_command_is_refused(odar):
 def test_a_closed_output_pipe_is_not_an_error(tmp_path):
     """As in `odar config | head -1`."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE, "models", "--json"],
+        [sys.executable, "-m", "odar", "models", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
