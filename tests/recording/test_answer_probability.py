@@ -115,7 +115,7 @@ def difficulties(folder: Path, form: Row, *, questions: bool = False, shipped: b
 
 @pytest.mark.parametrize("shipped", [False, True], ids=["own quantiles", "shipped quantiles"])
 @pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
-def test_the_order_is_that_of_the_probability(tmp_path: Path, form: Row, shipped: bool) -> None:
+def test_difficulty_is_ordered_by_answer_probability(tmp_path: Path, form: Row, shipped: bool) -> None:
     d = difficulties(tmp_path, form, shipped=shipped)
     ordered = d[np.argsort(-LOGPROBS)]
     assert (np.diff(ordered) >= -1e-9).all(), "a less likely answer has no lower difficulty"
@@ -123,7 +123,7 @@ def test_the_order_is_that_of_the_probability(tmp_path: Path, form: Row, shipped
 
 
 @pytest.mark.parametrize("name", ["log-probability of a letter", "probability, no text", "chat completion"])
-def test_the_prior_moves_an_answer_by_a_bounded_part_of_the_ranks(tmp_path: Path, name: str) -> None:
+def test_the_prior_changes_ranks_by_a_bounded_amount(tmp_path: Path, name: str) -> None:
     d = difficulties(tmp_path, FORMS[name], questions=True)
     rank = np.argsort(np.argsort(-LOGPROBS)) / COUNT
     weights = PosteriorDifficulty.load().weights["direct"]
@@ -132,6 +132,6 @@ def test_the_prior_moves_an_answer_by_a_bounded_part_of_the_ranks(tmp_path: Path
     assert len(surer) > COUNT and (d[surer] < d[less_sure]).all()
 
 
-def test_an_answer_without_text_is_asked_first(tmp_path: Path) -> None:
+def test_an_empty_answer_has_maximal_difficulty(tmp_path: Path) -> None:
     d = difficulties(tmp_path, lambda i: {"answer": LETTERS[i] if i % 50 else "", "answer_logprob": LOGPROBS[i]})
     assert (d[::50] == d.max()).all() and (np.delete(d, np.s_[::50]) < d.max()).all()

@@ -47,7 +47,7 @@ async def outcome(odar, **question):
 
 
 @pytest.mark.parametrize(("path", "calls"), [("simple", 1), ("medium", 2), ("hard", 6)])
-async def test_a_row_has_the_answer_and_what_it_took(path, calls):
+async def test_a_row_has_the_answer_with_calls_cost_and_usage(path, calls):
     item, got = await outcome(engine(), path=Path(path))
     row = got.row
     assert next(iter(row)) == "id"
@@ -61,7 +61,7 @@ async def test_a_row_has_the_answer_and_what_it_took(path, calls):
 
 @pytest.mark.parametrize("path", [None, *Path])
 @pytest.mark.parametrize("n", [1, 3])
-async def test_the_worst_case_is_no_better_than_what_happens(path, n):
+async def test_cost_and_requests_never_exceed_the_worst_case(path, n):
     """Also where every token counts at a byte, and the slow agent stands in for the fast one."""
     longest = ScriptedProvider(script, usage=Usage(0, 0, 0, 0))
 
@@ -86,7 +86,7 @@ def most(odar, **question):
     return item.needs, item.worst_cost_usd
 
 
-def test_the_worst_case_counts_every_provider_that_may_be_asked():
+def test_the_worst_case_includes_every_provider():
     odar = engine(slow__model="o")
     needs, cost = most(odar)
     assert (needs["script"].requests, needs["other"].requests) == (1, 5)
@@ -96,7 +96,7 @@ def test_the_worst_case_counts_every_provider_that_may_be_asked():
     assert most(odar, max_cost_usd=1e-6)[1] == 1e-6
 
 
-async def test_what_goes_wrong_becomes_a_row():
+async def test_a_failure_becomes_a_row():
     failing = ScriptedProvider(
         lambda request, index: ProviderTimeout("no answer", provider="script", retryable=True)
     )
@@ -111,7 +111,7 @@ async def test_what_goes_wrong_becomes_a_row():
     assert (limited.row["error"]["type"], limited.row["calls"]) == ("BudgetExceeded", 0)
 
 
-async def test_a_failed_call_counts_as_often_as_it_may_have_been_tried():
+async def test_a_failed_call_counts_with_all_its_possible_retries():
     half = ScriptedProvider(
         lambda request, index: script(request, index) if step_of(request) == "answer" else ProviderTimeout("slow")
     )
@@ -120,7 +120,7 @@ async def test_a_failed_call_counts_as_often_as_it_may_have_been_tried():
     assert got.used == {"script": Amount(1 + 3, item.needs["script"].tokens)}
 
 
-async def test_it_can_be_sent_elsewhere_and_leaves_traces(tmp_path):
+async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     from odar.store.record import Filter
     from odar.store.store import Store
 

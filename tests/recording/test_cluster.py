@@ -1,4 +1,4 @@
-"""The engine on a real Ray cluster of two nodes on this machine, with real processes that are really killed.
+"""Batches on a Ray cluster of two nodes on this machine, with worker processes that are killed.
 
 Ray takes 240 MB and is not part of the `dev` extra: where it is not installed these tests are skipped.
 """
@@ -22,23 +22,23 @@ from odar.recording.executor import Item, run
 from odar.recording.journal import Journal
 from odar.recording.limits import rates_of
 from odar.recording.questions import load_questions
-from support.cluster_work import Deadly, KeepsMuch, Stillborn, keyless
+from support.cluster_work import KeepsLargePart, KillsItsWorker, KillsItsWorkerAtStart, lacks_a_key
 from support.ray_cluster import (
     engine,
-    lose_a_worker,
+    kill_a_worker,
+    marked_environment,
     needs_ray,
-    of_ray,
-    our_environment,
     ports_of,
+    ray_marks,
     worker_pids,
 )
 from support.upstream import Upstream, read_jsonl, sums, until, write_jsonl
 
-pytestmark = of_ray
+pytestmark = ray_marks
 
 
 class Batch:
-    """A batch in this process, on any engine."""
+    """A batch of questions, run in this process or on the cluster."""
 
     def __init__(self, folder, server, count, limits=""):
         server.configure(folder, limits)
@@ -58,7 +58,7 @@ def comparable(path):
 
 
 @needs_ray
-async def test_rows_are_those_of_the_local_engine(cluster, tmp_path):
+async def test_ray_and_local_engine_write_the_same_rows(cluster, tmp_path):
     async with Upstream() as server:
         batch = Batch(tmp_path, server, 9)
         await batch.run("local.jsonl")
@@ -70,14 +70,14 @@ async def test_rows_are_those_of_the_local_engine(cluster, tmp_path):
 
 
 @needs_ray
-async def test_the_items_of_a_killed_worker_are_done_again_once(cluster, tmp_path):
-    """12 questions are 36 calls. Half way one of two workers is killed while both have calls under way."""
+async def test_items_of_a_killed_worker_are_repeated_without_paying_twice(cluster, tmp_path):
+    """12 questions are 36 calls. After 13 replies one of two workers is killed while both have calls in progress."""
     async with Upstream() as server:
         batch = Batch(tmp_path, server, 12)
         server.free = 13
         running = asyncio.create_task(batch.run("out.jsonl", cluster.address, concurrency=6))
         parts = tmp_path / "out.jsonl.parts"
-        lost = await lose_a_worker(
+        lost = await kill_a_worker(
             server, running, lambda: parts.exists() and len(parts.read_text().splitlines()) == 13
         )
         assert lost >= 1
@@ -94,8 +94,8 @@ async def test_the_items_of_a_killed_worker_are_done_again_once(cluster, tmp_pat
 
 
 @needs_ray
-async def test_a_kill_at_any_moment_costs_no_more_than_was_under_way(cluster, tmp_path):
-    """Replies are on their way all the time: those that had not reached the driver are paid for again, no others."""
+async def test_killing_a_worker_repeats_only_calls_in_progress(cluster, tmp_path):
+    """Only replies that had not reached the driver when the worker died are paid for again."""
     async with Upstream(delay_s=0.05) as server:
         batch = Batch(tmp_path, server, 24)
         running = asyncio.create_task(batch.run("out.jsonl", cluster.address, concurrency=6))
@@ -107,14 +107,14 @@ async def test_a_kill_at_any_moment_costs_no_more_than_was_under_way(cluster, tm
         rows = read_jsonl(tmp_path / "out.jsonl")
         assert [(row["id"], row["answer"]) for row in rows] == [(f"q{i}", str(i + 1)) for i in range(24)]
         assert len(server.paid) == sum(row["calls"] for row in rows) == 72
-        assert sum(server.paid.values()) - 72 <= 36  # an item has six calls at the most, and six were under way
+        assert sum(server.paid.values()) - 72 <= 36  # six items were in progress, with at most six calls each
 
 
 @needs_ray
-async def test_what_goes_down_with_a_machine_is_done_again(cluster, tmp_path):
-    """A part too large to be sent along stays on the worker's machine until it is fetched; that is gone by then."""
+async def test_items_of_a_lost_node_are_repeated(cluster, tmp_path):
+    """A part too large for a message stays on its node until it is fetched, so it is lost with the node."""
     head, machine = cluster.head_node, next(iter(cluster.worker_nodes))
-    opened = on_ray(KeepsMuch(tmp_path), cluster.address, 2)
+    opened = on_ray(KeepsLargePart(tmp_path), cluster.address, 2)
     with Journal(tmp_path / "out.jsonl") as journal:
         running = asyncio.create_task(run([Item(name, None) for name in "abcd"], opened, journal))
         try:
@@ -126,7 +126,7 @@ async def test_what_goes_down_with_a_machine_is_done_again(cluster, tmp_path):
                 time.sleep(0.02)
         finally:
             cluster.remove_node(machine, allow_graceful=False)
-            with our_environment():
+            with marked_environment():
                 cluster.add_node(num_cpus=1)
         (tmp_path / "end").touch()
         done = await running
@@ -135,8 +135,8 @@ async def test_what_goes_down_with_a_machine_is_done_again(cluster, tmp_path):
 
 
 @needs_ray
-async def test_an_item_that_kills_its_workers_is_named(cluster, tmp_path):
-    opened = on_ray(Deadly("b"), cluster.address, 1)
+async def test_an_item_that_keeps_killing_its_workers_is_named_in_the_error(cluster, tmp_path):
+    opened = on_ray(KillsItsWorker("b"), cluster.address, 1)
     with (
         Journal(tmp_path / "out.jsonl") as journal,
         pytest.raises(OdarError, match="item 'b': its worker was lost 4 times"),
@@ -148,22 +148,22 @@ async def test_an_item_that_kills_its_workers_is_named(cluster, tmp_path):
 
 @needs_ray
 async def test_workers_that_die_before_they_are_ready_are_replaced(cluster, tmp_path):
-    """The first three of them, whichever items wait for them: none of these has been asked, so none is to blame."""
-    opened = on_ray(Stillborn(tmp_path, 3), cluster.address, 1)
+    """No item is blamed for the first three deaths, because none had been started."""
+    opened = on_ray(KillsItsWorkerAtStart(tmp_path, 3), cluster.address, 1)
     with Journal(tmp_path / "out.jsonl") as journal:
         done = await run([Item(name, None) for name in "abc"], opened, journal)
     assert (done.done, done.failed) == (3, 0)
 
 
 @needs_ray
-async def test_where_no_worker_can_be_started_it_says_so(cluster, tmp_path):
-    opened = on_ray(Stillborn(tmp_path, 100), cluster.address, 1)
+async def test_workers_that_never_start_are_an_error(cluster, tmp_path):
+    opened = on_ray(KillsItsWorkerAtStart(tmp_path, 100), cluster.address, 1)
     with Journal(tmp_path / "out.jsonl") as journal, pytest.raises(OdarError, match="its worker was lost 4 times"):
         await run([Item("a", None)], opened, journal)
 
 
 @needs_ray
-async def test_a_rate_holds_over_all_workers(cluster, tmp_path):
+async def test_the_rate_limit_applies_to_all_workers_together(cluster, tmp_path):
     async with Upstream() as server:
         batch = Batch(tmp_path, server, 9, "requests_per_min = 12")
         running = asyncio.create_task(batch.run("out.jsonl", cluster.address))
@@ -176,8 +176,8 @@ async def test_a_rate_holds_over_all_workers(cluster, tmp_path):
 
 
 @needs_ray
-async def test_what_a_worker_lacks_is_said_in_its_own_words(cluster, tmp_path):
-    engine = on_ray(keyless, cluster.address, 1)
+async def test_a_settings_error_on_a_worker_keeps_its_message(cluster, tmp_path):
+    engine = on_ray(lacks_a_key, cluster.address, 1)
     with Journal(tmp_path / "out.jsonl") as journal, pytest.raises(SettingsError) as caught:
         await run([Item("a", None)], engine, journal)
     assert str(caught.value) == "provider up needs a key: set UP_KEY"
@@ -188,12 +188,12 @@ async def test_what_a_worker_lacks_is_said_in_its_own_words(cluster, tmp_path):
     ("address", "why"),
     [("127.0.0.1:1", "Connection refused"), ("ray://x:1", "Ray Client"), ("x:y", "invalid literal")],
 )
-async def test_an_address_without_a_cluster_is_named(address, why):
+async def test_an_address_without_a_cluster_is_an_error(address, why):
     with pytest.raises(SettingsError, match=rf"no Ray cluster at {address} .*{why}.*--ray-address local"):
         await on_ray(None, address)().__aenter__()
 
 
-async def test_without_ray_it_says_what_to_install(monkeypatch):
+async def test_a_missing_ray_package_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingsError, match=r"pip install 'odar\[ray\]'"):
         await on_ray(None)().__aenter__()

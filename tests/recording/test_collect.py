@@ -68,7 +68,7 @@ async def test_every_item_is_kept_with_all_its_answers(tmp_path):
 
 
 @pytest.mark.parametrize("models", [MODELS, ONE_BY_ONE])
-async def test_a_failure_costs_nothing_that_was_paid_for(tmp_path, models):
+async def test_a_second_run_repeats_only_failed_steps(tmp_path, models):
     def flaky(request, index):
         return ProviderError("down", status=503) if step_of(request) == "solve" else even_fast(request, index)
 
@@ -83,7 +83,7 @@ async def test_a_failure_costs_nothing_that_was_paid_for(tmp_path, models):
     assert len(collected(tmp_path)) == 3
 
 
-async def test_separate_samples_are_kept_one_by_one(tmp_path):
+async def test_a_second_run_repeats_only_failed_samples(tmp_path):
     def third_is_down(request, index):
         down = step_of(request) == "solve" and request.sampling.seed == 42 + 2
         return ProviderError("down", status=503) if down else even_fast(request, index)
@@ -98,7 +98,7 @@ async def test_separate_samples_are_kept_one_by_one(tmp_path):
     assert len({each.request for each in one.attempts}) == 7
 
 
-async def test_interrupting_leaves_whole_answers_and_nothing_running(tmp_path):
+async def test_an_interrupted_run_keeps_finished_items_and_stops_all_calls(tmp_path):
     odar, fast, slow = engine(fast=even_fast, slow=even_fast)
     slow.delay_s = 0.03
     some = asyncio.Event()
@@ -120,7 +120,7 @@ async def test_interrupting_leaves_whole_answers_and_nothing_running(tmp_path):
     assert len(fast.requests) == 8  # none of them was paid twice
 
 
-async def test_the_budget_covers_earlier_runs_too_and_is_not_passed(tmp_path):
+async def test_the_budget_includes_earlier_runs_and_is_not_exceeded(tmp_path):
     odar, _, _ = engine(fast=even_fast, slow=even_fast)
     worst = make_items(odar, jobs(1))[0].worst_cost_usd
     each = ((10 * 1 + 5 * 4) + 2 * (10 * 3 + 5 * 15)) / 1e6
@@ -147,7 +147,7 @@ async def test_a_budget_needs_prices(tmp_path):
     assert fast.requests == []
 
 
-async def test_a_scorer_that_fails_costs_no_answer(tmp_path):
+async def test_a_second_run_scores_without_new_requests_after_a_scorer_failed(tmp_path):
     class Strict(Sums):
         def score(self, task, response, answer):
             raise InputError("the harness is not installed")

@@ -14,7 +14,7 @@ from support.waiting import until
 
 
 class Bench:
-    """Work that counts what is done, and can be told to fail, wait or break."""
+    """Work that counts what it does, and can fail, wait or raise."""
 
     def __init__(self, cost=0.1):
         self.done, self.opened, self.closed = [], 0, 0
@@ -61,7 +61,7 @@ async def run_once(bench, todo, out, rates=None, **options):
         return await run(todo, bench, journal, rates=rates, **options)
 
 
-async def test_every_item_is_done_once_and_stands_in_its_place(out):
+async def test_every_item_is_done_once_and_rows_keep_the_order_of_the_items(out):
     bench, seen = Bench(), []
     done = await run_once(bench, items(20), out, concurrency=4, on_progress=seen.append)
     assert done == Progress(20, 20, 0, pytest.approx(2.0), asked=20)
@@ -71,7 +71,7 @@ async def test_every_item_is_done_once_and_stands_in_its_place(out):
     assert seen[9].done == 10 and seen[9].cost_to_go_usd == pytest.approx(1.0)
 
 
-async def test_a_second_run_opens_nothing(out):
+async def test_a_second_run_does_not_open_the_work(out):
     await run_once(Bench(), items(3), out)
     bench = Bench()
     assert (await run_once(bench, items(3), out)).asked == 0
@@ -89,7 +89,7 @@ async def test_failed_items_are_tried_again_and_counted_once(out):
     assert len(rows(out)) == 3
 
 
-async def test_a_bug_stops_the_run_and_keeps_what_is_done(out):
+async def test_an_unexpected_exception_stops_the_run_and_keeps_finished_rows(out):
     bench = Bench()
     bench.broken = {"5"}
     with pytest.raises(RuntimeError, match="a bug"):
@@ -99,7 +99,7 @@ async def test_a_bug_stops_the_run_and_keeps_what_is_done(out):
     assert (await run_once(bench, items(9), out)).asked == 4
 
 
-async def test_an_interrupted_run_goes_on_where_it_was(out):
+async def test_an_interrupted_run_can_be_resumed(out):
     bench, stuck = Bench(), asyncio.Event()
 
     async def wait(seconds):
@@ -120,43 +120,43 @@ async def test_an_interrupted_run_goes_on_where_it_was(out):
 
 
 class TestBudget:
-    async def test_it_is_never_passed_not_even_at_the_worst(self, out):
+    async def test_it_is_not_exceeded_even_if_every_item_costs_its_maximum(self, out):
         bench = Bench(cost=0.3)
         done = await run_once(bench, items(10), out, budget_usd=1.0, concurrency=4)
         assert (done.done, done.cost_usd) == (3, pytest.approx(0.9))
         assert "the budget of $1 does not cover what '3' may cost" in done.stopped
 
-    async def test_what_was_cheaper_makes_room(self, out):
+    async def test_items_cheaper_than_their_maximum_free_budget(self, out):
         assert (await run_once(Bench(cost=0.1), items(10), out, budget_usd=1.0)).done == 8
 
-    async def test_it_counts_what_earlier_runs_spent(self, out):
+    async def test_costs_of_earlier_runs_count(self, out):
         await run_once(Bench(cost=0.3), items(10), out, budget_usd=0.7)
         assert (await run_once(Bench(cost=0.3), items(10), out, budget_usd=0.7)).asked == 0
 
-    async def test_failed_attempts_count_too(self, out):
+    async def test_failed_attempts_count(self, out):
         bench = Bench(cost=0.3)
         bench.fail = {"0"}
         await run_once(bench, items(1), out, budget_usd=0.5)
         assert (await run_once(bench, items(1), out, budget_usd=0.5)).asked == 0
         assert (await run_once(bench, items(1), out, budget_usd=0.6)).asked == 1
 
-    async def test_an_unknown_cost_may_have_been_the_worst(self, out):
+    async def test_an_unknown_cost_counts_as_the_maximum(self, out):
         done = await run_once(Bench(cost=None), items(10), out, budget_usd=1.0)
         assert (done.done, done.cost_usd, done.cost_to_go_usd) == (3, None, None)
 
-    async def test_calls_of_a_lost_worker_count_with_the_most_they_can_have_cost(self, out):
+    async def test_calls_of_a_lost_worker_count_at_their_maximum_cost(self, out):
         bench = Bench(cost=None)
         bench.lost = 1
         done = await run_once(bench, items(10), out, budget_usd=1.3, concurrency=1)
         assert (done.done, done.cost_usd) == (2, None)
         assert "does not cover" in done.stopped
 
-    async def test_an_unknown_price_is_refused(self, out):
+    async def test_an_unknown_price_is_rejected(self, out):
         with pytest.raises(BudgetExceeded, match="price is unknown"):
             await run_once(Bench(), items(2, worst=None), out, budget_usd=1.0)
 
 
-async def test_rates_hold(out):
+async def test_items_wait_for_the_rate_limit(out):
     bench = Bench()
     todo = items(5, needs={"p": Amount(2)})
     running = asyncio.create_task(run_once(bench, todo, out, {"p": Rate(requests=4)}))

@@ -39,7 +39,7 @@ def items(tmp_path_factory):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_the_three_formats_hold_the_same(tmp_path, items, suffix):
+def test_the_three_formats_contain_the_same_items(tmp_path, items, suffix):
     path = tmp_path / f"x{suffix}"
     assert write_recording(path, header(2), items) == len(items)
     recording = open_recording(path)
@@ -53,7 +53,7 @@ def test_the_three_formats_hold_the_same(tmp_path, items, suffix):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_writing_is_whole_or_not_at_all(tmp_path, items, suffix):
+def test_a_failed_write_leaves_the_old_file(tmp_path, items, suffix):
     path = tmp_path / f"x{suffix}"
     write_recording(path, header(2), items[:5])
     before = path.read_bytes()
@@ -68,7 +68,7 @@ def test_writing_is_whole_or_not_at_all(tmp_path, items, suffix):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_failed_and_torn_rows_do_not_count(tmp_path, items):
+def test_failed_and_incomplete_rows_are_skipped(tmp_path, items):
     path = tmp_path / "x.jsonl"
     write_recording(path, header(2), items[:3])
     failed = {"id": row_id(items[3].key), "error": {"type": "ProviderError"}, "cost_usd": 0.0}
@@ -93,7 +93,7 @@ def test_five_hundred_items_compress_to_a_few_megabytes(tmp_path):
     assert 10 * (tmp_path / "x.jsonl.gz").stat().st_size < 15e6
 
 
-def test_what_is_no_recording_is_named(tmp_path):
+def test_a_file_that_is_not_a_recording_is_rejected(tmp_path):
     with pytest.raises(InputError, match="no such recording; make one with: odar eval collect"):
         open_recording(tmp_path / "none.jsonl")
     (tmp_path / "x.csv").write_text("a,b")
@@ -114,7 +114,7 @@ def test_what_is_no_recording_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["[]", '{"id": 7}', '{"id": "x", "error": null}', '{"no": "id"}', '{"id": "a"'])
-def test_a_damaged_line_is_the_files_fault(tmp_path, items, line):
+def test_a_damaged_line_is_an_input_error(tmp_path, items, line):
     path = tmp_path / "x.jsonl"
     write_recording(path, header(2), items[:1])
     with path.open("a") as file:
@@ -123,7 +123,7 @@ def test_a_damaged_line_is_the_files_fault(tmp_path, items, line):
         list(open_recording(path).items())
 
 
-def test_without_pyarrow_it_says_what_to_install(tmp_path, items, monkeypatch):
+def test_a_missing_pyarrow_names_the_extra_to_install(tmp_path, items, monkeypatch):
     write_recording(tmp_path / "x.parquet", header(2), items[:2])
     write_recording(tmp_path / "x.jsonl", header(2), items[:2])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -133,6 +133,6 @@ def test_without_pyarrow_it_says_what_to_install(tmp_path, items, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gsm8k", 'a "quoted" name', "näme/with slash", "[x]"])
-def test_any_name_makes_a_row_id(items, name):
+def test_any_set_name_survives_a_round_trip(items, name):
     odd = replace(items[0], key=ItemKey(name, name, 7))
     assert item_from_json(json.loads(json.dumps(item_to_json(odd)))) == odd

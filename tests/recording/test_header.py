@@ -17,7 +17,7 @@ def header() -> Header:
     return header_of(Odar(panels.settings()), 5)
 
 
-def test_a_header_comes_back_the_same(header):
+def test_a_header_survives_a_round_trip(header):
     text = json.dumps(header.to_row())
     assert "\n" not in text
     again = Header.from_json(text, "p")
@@ -26,19 +26,19 @@ def test_a_header_comes_back_the_same(header):
     assert calibration_of(again).to_json() == Odar(panels.settings()).calibration.to_json()
 
 
-def test_what_is_in_it_is_valid_json_infinity_included(header):
+def test_a_header_with_infinity_is_valid_json(header):
     paper = header_of(Odar(panels.settings(fusion__beta=float("inf"))), 5)
     found = json.loads(json.dumps(paper.to_row()), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert float(found["settings"]["fusion"]["beta"]) == float("inf")
     assert header.settings["profile"] == "tiny"
 
 
-def test_the_samples_of_the_path_and_those_of_the_panel_are_two_things():
+def test_recorded_samples_and_routing_samples_are_independent():
     more = header_of(Odar(panels.settings(routing__samples=9)), 5)
     assert (more.samples, more.settings["routing"]["samples"]) == (9, 5)
 
 
-def test_every_step_of_every_model_has_its_terms(header):
+def test_a_header_names_every_step_and_model(header):
     steps = {(source["step"], source["model"]) for source in header.sources}
     assert steps == {("answer", "quick"), ("verify", "deep"), ("solve", "deep")}
     assert header.together == {"quick": True, "deep": True}
@@ -64,13 +64,11 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "other"), CHANGES, ids=[next(iter(change)) for change, _ in CHANGES])
-def test_answers_depend_on_models_prompts_and_sampling_and_on_nothing_that_a_replay_can_change(
-    header, change, other
-):
+def test_made_by_covers_what_changes_answers_and_nothing_else(header, change, other):
     assert (header_of(Odar(panels.settings(**change))).made_by != header.made_by) is other
 
 
-def test_a_file_made_by_something_else_is_refused_and_the_difference_named(header, tmp_path):
+def test_a_file_with_other_settings_is_rejected_and_the_difference_named(header, tmp_path):
     other = header_of(Odar(panels.settings(fast__temperature=0.7, slow__max_tokens=17)))
     path = tmp_path / "x.jsonl"
     with Journal(path, header.to_row()):
@@ -82,12 +80,12 @@ def test_a_file_made_by_something_else_is_refused_and_the_difference_named(heade
     assert path.read_bytes() == before
 
 
-def test_local_weights_are_named_by_their_hash():
+def test_local_weights_are_identified_by_their_hash():
     facts = header_of(Odar(load_settings("tiny", environ={}))).facts
     assert [len(card["weights"]) for card in facts["models"].values()] == [64] * len(facts["models"])
 
 
-def test_an_address_is_never_written_out(header):
+def test_a_provider_address_is_not_in_the_header(header):
     secret = "https://me:secret@host/v1"
     settings = panels.settings(providers={n: {"kind": "openai", "base_url": secret} for n in ("fast", "slow")})
     made = header_of(Odar(settings))
@@ -116,6 +114,6 @@ def test_only_the_first_changes_are_named():
         ("[" * 999, "is not a recording"),
     ],
 )
-def test_what_is_no_header_is_refused_with_its_name(text, why):
+def test_an_invalid_header_is_rejected(text, why):
     with pytest.raises(InputError, match=f"mine.*{why}"):
         Header.from_json(text, "mine.parquet")

@@ -28,7 +28,7 @@ def write(path: Path, rows) -> Path:
     return path
 
 
-def test_the_samples_of_the_harness_are_read_by_filter():
+def test_lm_eval_samples_are_read_by_filter():
     strict = read_answers(LM_EVAL[0], ImportOptions(filter="strict-match"))
     flexible = read_answers(LM_EVAL[0])
     assert [each.query for each in strict] == [row["question"] for row in QUESTIONS]
@@ -42,7 +42,7 @@ def test_the_samples_of_the_harness_are_read_by_filter():
         read_answers(LM_EVAL[0], ImportOptions(filter="none"))
 
 
-def test_the_choice_of_the_harness_is_the_likeliest_option():
+def test_an_lm_eval_choice_is_the_most_likely_option():
     (path,) = FILES.glob("samples_starter_mc_*.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row, answer in zip(rows, read_answers(path), strict=True):
@@ -55,7 +55,7 @@ def test_the_choice_of_the_harness_is_the_likeliest_option():
         assert answer.mean_logprob == pytest.approx(math.log(share), abs=1e-4)
 
 
-def test_a_log_of_inspect_is_read_with_tokens_and_usage():
+def test_an_inspect_log_is_read_with_tokens_and_usage():
     answers = read_answers(FILES / "inspect_fast.eval")
     assert {each.query for each in answers} == {row["question"] for row in QUESTIONS}
     assert {each.id: each.gold for each in answers} == {row["id"]: row["answer"] for row in QUESTIONS}
@@ -68,7 +68,7 @@ def test_a_log_of_inspect_is_read_with_tokens_and_usage():
         assert each.seconds > 0
 
 
-def test_the_output_of_a_batch_is_read_and_its_errors_are_left_out():
+def test_batch_output_is_read_without_failed_requests():
     answers = read_answers(FILES / "openai_batch.jsonl")
     assert [each.id for each in answers] == [row["id"] for row in QUESTIONS[:6]]
     first = answers[0]
@@ -78,7 +78,7 @@ def test_the_output_of_a_batch_is_read_and_its_errors_are_left_out():
     assert first.usage.output is not None
 
 
-def test_the_responses_format_of_a_batch(tmp_path):
+def test_batch_output_of_the_responses_api_is_read(tmp_path):
     content = [{"type": "output_text", "text": "Answer: 4", "logprobs": [{"token": "Answer: 4", "logprob": -0.5}]}]
     body = {"model": "m", "output": [{"type": "reasoning"}, {"type": "message", "content": content}]}
     body["usage"] = {"input_tokens": 3, "output_tokens": 2}
@@ -101,7 +101,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_usual_columns_of_a_table_are_recognised(tmp_path, suffix):
+def test_common_column_names_are_recognised(tmp_path, suffix):
     path = tmp_path / f"t.{suffix}"
     if suffix == "jsonl":
         write(path, ROWS)
@@ -118,7 +118,7 @@ def test_usual_columns_of_a_table_are_recognised(tmp_path, suffix):
     assert (first.usage.output, first.seconds, first.usage.input, first.score) == (9, 0.5, None, None)
 
 
-def test_a_map_leads_into_objects_and_names_the_model(tmp_path):
+def test_a_column_map_can_reach_into_objects(tmp_path):
     rows = [{"q": "?", "outputs": {"gpt-4.1": [{"said": '```json\n{"answer": 7}\n```', "ok": "true"}]}, "p": 0.5}]
     columns = {
         "query": "q",
@@ -133,7 +133,7 @@ def test_a_map_leads_into_objects_and_names_the_model(tmp_path):
         read_answers(tmp_path / "t.jsonl", ImportOptions(columns=columns, model="other"))
 
 
-def test_rows_of_one_model_of_a_long_table(tmp_path):
+def test_rows_of_one_model_are_selected(tmp_path):
     rows = [{"row": i, "model": model, "correct": model == "b"} for i in range(3) for model in "ab"]
     path = write(tmp_path / "t.jsonl", rows)
     found = read_answers(path, ImportOptions(model="b"))
@@ -161,7 +161,7 @@ def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
         ('{"custom_id": "a", "response": {"body": {"choices": [{}]}}}', "row 1 lacks 'message'"),
     ],
 )
-def test_what_cannot_be_used_is_named_by_its_row(tmp_path, content, why):
+def test_invalid_rows_are_named(tmp_path, content, why):
     path = tmp_path / "t.jsonl"
     path.write_text(content)
     with pytest.raises(InputError, match=why):
@@ -181,12 +181,12 @@ def test_damaged_or_missing_files_are_named(tmp_path):
         read_answers(write(tmp_path / "t.jsonl", ROWS), ImportOptions(columns={"txt": "response"}))
 
 
-def test_questions_by_id():
+def test_questions_are_read_by_id():
     known = read_questions(FILES / "questions.jsonl")
     assert known["math-001"] == ("What is 6 + 7?", "13")
 
 
-def test_a_preference_between_two_answers_is_a_score(tmp_path):
+def test_a_preference_is_read_as_a_score(tmp_path):
     rows = [
         {"id": i, "question": "Why?", "response_a": "one", "response_b": "two", "winner": winner}
         for i, winner in enumerate(["model_a", "model_b", "tie", "Tie (bothbad)"])

@@ -26,13 +26,13 @@ def test_answers_are_joined_by_the_text_of_the_question():
     assert (second.id, second.fast.score, [each.score for each in second.slow]) == ("2", 0.0, [1.0])
 
 
-def test_two_questions_of_the_same_text_are_told_apart_by_id():
+def test_questions_with_the_same_text_are_joined_by_id():
     fast = [said("1", "Which?", gold="a"), said("2", "Which?", gold="b")]
     slow = [said("2", "Which?", "b"), said("1", "Which?", "a")]
     assert [(each.id, each.slow[0].answer) for each in join_answers(fast, [slow])] == [("1", "a"), ("2", "b")]
 
 
-def test_without_texts_ids_count_and_questions_come_from_elsewhere():
+def test_answers_without_questions_are_joined_by_id():
     known = {"a": KnownQuestion("2 + 2?", "4"), "b": KnownQuestion("3 + 3?", ["6", "six"])}
     joined = join_answers([said("a"), said("b", answer="six")], [[said("b"), said("a", answer="5")]], known)
     assert [(each.query, each.fast.score, each.slow[0].score) for each in joined] == [
@@ -42,14 +42,14 @@ def test_without_texts_ids_count_and_questions_come_from_elsewhere():
     assert (plain[0].fast.score, plain[0].slow[0].score) == (0.25, 1.0)
 
 
-def test_what_cannot_be_joined_or_scored_is_said():
+def test_answers_that_cannot_be_joined_or_scored_are_an_error():
     with pytest.raises(InputError, match=r"no question is in both files, by text: the first are 'x' and 'y'"):
         join_answers([said("1", "x", score=1)], [[said("1", "y", score=1)]])
     with pytest.raises(InputError, match=r"answer '1' has no score, and no right answer is known: .*--questions"):
         join_answers([said("1", "x")], [[said("1", "x")]])
 
 
-def test_a_scorer_overrules_the_scores_of_the_files():
+def test_a_scorer_replaces_the_scores_of_the_files():
     joined = join_answers(
         [said("1", "x", score=1.0, gold="4")], [[said("1", "x", score=1.0)]], None, lambda task, text, answer: 0.5
     )

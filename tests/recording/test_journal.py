@@ -28,7 +28,7 @@ def out(tmp_path):
     return tmp_path / "out.jsonl"
 
 
-def test_what_was_written_is_there_again(out):
+def test_written_rows_are_read_again(out):
     with Journal(out) as journal:
         journal.write(row("b", cost_usd=0.5))
         journal.write(row("ä", text="ü\n"))
@@ -39,14 +39,14 @@ def test_what_was_written_is_there_again(out):
     assert sorted(path.name for path in out.parent.iterdir()) == ["out.jsonl", "out.jsonl.lock"]
 
 
-def test_a_text_that_is_no_valid_unicode_comes_back_as_it_was(out):
+def test_an_unpaired_surrogate_survives_a_round_trip(out):
     with Journal(out) as journal:
         journal.write(row("a", text="ä \ud83d"))
     with Journal(out) as journal:
         assert json.loads(next(journal.lines("a")))["text"] == "ä \ud83d"
 
 
-def test_rows_end_up_in_the_order_of_the_items(out):
+def test_rows_are_sorted_in_the_order_of_the_items(out):
     with Journal(out) as journal:
         for key in ("c", "a", "other"):
             journal.write(row(key))
@@ -72,7 +72,7 @@ def test_a_half_written_line_is_dropped(out, cut):
     assert ids(out) == ["a", "b"]
 
 
-def test_only_the_beginning_of_the_first_row_is_no_row_and_no_foreign_file(out):
+def test_an_incomplete_first_row_is_dropped(out):
     out.write_text('{"i')
     with Journal(out) as journal:
         assert journal.entries == {}
@@ -82,41 +82,41 @@ def test_only_the_beginning_of_the_first_row_is_no_row_and_no_foreign_file(out):
 @pytest.mark.parametrize(
     "content", ["a line of notes", "a line of notes\n", '{"id": "a"}\n[]\n', '{"id": 1, \n', '{"id": "a"}\nnotes']
 )
-def test_a_file_that_holds_something_else_is_refused_and_left_alone(out, content):
+def test_a_file_of_another_kind_is_rejected_and_unchanged(out, content):
     out.write_text(content)
     with pytest.raises(InputError, match="holds something else"), Journal(out):
         pass
     assert out.read_text() == content
 
 
-def test_a_second_process_is_kept_out(out):
+def test_a_file_in_use_is_rejected(out):
     with Journal(out), pytest.raises(InputError, match="written by another process"), Journal(out):
         pass
     with Journal(out):
         pass
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_a_directory_as_output_is_an_error(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="folder cannot be used: Is a directory"), Journal(tmp_path / "folder"):
         pass
 
 
-def test_a_row_of_another_question_is_refused(out):
+def test_a_row_of_another_question_is_rejected(out):
     with Journal(out) as journal:
         journal.write(row("a", digest="old"))
         with pytest.raises(InputError, match="row 'a' that was made from another question or with other settings"):
             journal.missing([item("a", "new")])
 
 
-def test_rows_with_an_error_are_missing(out):
+def test_rows_with_an_error_count_as_missing(out):
     with Journal(out) as journal:
         journal.write(row("a", error={"type": "ProviderTimeout"}, digest="old"))
         assert [each.key for each in journal.missing([item("a", "new")])] == ["a"]
 
 
 class TestParts:
-    def test_they_outlive_the_process_and_go_with_the_item(self, out):
+    def test_parts_are_kept_until_their_item_is_written(self, out):
         with Journal(out) as journal:
             journal.memo(item("a")).keep("reply", {"text": "4"})
             journal.memo(item("b")).keep("reply", {"text": "5"})
@@ -130,14 +130,14 @@ class TestParts:
             journal.write(row("a"))
         assert not out.with_name("out.jsonl.parts").exists()
 
-    def test_a_failed_item_keeps_what_it_paid_for(self, out):
+    def test_a_failed_item_keeps_its_parts(self, out):
         with Journal(out) as journal:
             journal.memo(item("a")).keep("reply", 1)
             journal.write(row("a", error={"type": "X"}))
         with Journal(out) as journal:
             assert journal.memo(item("a")).recall("reply") == 1
 
-    def test_another_question_does_not_get_them(self, out):
+    def test_parts_of_another_question_are_not_recalled(self, out):
         with Journal(out) as journal:
             journal.memo(item("a", "old")).keep("reply", 1)
         with Journal(out) as journal:
@@ -148,7 +148,7 @@ class TestParts:
             assert journal.memo(item("a", "new")).recall("other") == 2
             assert journal.memo(item("a", "old")).recall("reply") is None
 
-    def test_a_half_written_one_is_dropped(self, out):
+    def test_a_half_written_part_is_dropped(self, out):
         with Journal(out) as journal:
             journal.memo(item("a")).keep("one", 1)
             journal.memo(item("a")).keep("two", 2)
@@ -163,7 +163,7 @@ HEADER = {"format": "rows-2", "made_by": "abc"}
 
 
 class TestHeader:
-    def test_it_is_the_first_line_and_stays_there(self, out):
+    def test_the_header_stays_the_first_line(self, out):
         with Journal(out, HEADER) as journal:
             journal.write(row("b"))
             journal.write(row("a"))
@@ -177,7 +177,7 @@ class TestHeader:
             assert [each["id"] for each in journal.rows(["c", "x", "a"])] == ["c", "a"]
 
     @pytest.mark.parametrize("cut", [1, 10, 35])
-    def test_torn_at_birth_it_is_written_again(self, out, cut):
+    def test_an_incomplete_header_is_written_again(self, out, cut):
         with Journal(out, HEADER):
             pass
         out.write_bytes(out.read_bytes()[:-cut])
@@ -185,7 +185,7 @@ class TestHeader:
             journal.write(row("a"))
         assert json.loads(out.read_text().splitlines()[0]) == HEADER
 
-    def test_another_one_is_refused_and_the_file_is_free_again(self, out):
+    def test_a_different_header_is_rejected_and_the_lock_released(self, out):
         with Journal(out, HEADER) as journal:
             journal.write(row("a"))
         before = out.read_bytes()
@@ -200,7 +200,7 @@ class TestHeader:
         with Journal(out, HEADER) as journal:
             assert list(journal.entries) == ["a"]
 
-    def test_rows_without_one_are_something_else(self, out):
+    def test_rows_without_a_header_are_rejected(self, out):
         with Journal(out) as journal:
             journal.write(row("a"))
         with pytest.raises(InputError, match="holds something else"), Journal(out, HEADER):
@@ -217,20 +217,20 @@ with Journal(Path(sys.argv[1])):
 """
 
 
-def test_a_killed_process_lets_go_of_the_file(out):
+def test_killing_a_process_releases_its_lock(out):
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(out)], stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == b"open\n"
         with pytest.raises(InputError, match="written by another process"), Journal(out):
             pass
     finally:
-        holder.kill()  # as kill -9 does: nothing of its own runs any more
+        holder.kill()
         holder.communicate()
     with Journal(out) as journal:
         assert journal.entries == {}
 
 
-def test_a_place_where_nothing_can_be_written_is_named(tmp_path):
+def test_an_output_path_below_a_file_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"out\.jsonl cannot be used: "), Journal(tmp_path / "file" / "out.jsonl"):
         pass

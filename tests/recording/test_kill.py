@@ -1,4 +1,4 @@
-"""Kill -9 for real: a process, a server that counts what it answered, and a panel that must come out whole."""
+"""`odar eval collect` is killed and resumed; a server counts the replies, and the panel must be complete."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def start(folder: Path) -> asyncio.subprocess.Process:
 
 
 def written(folder: Path) -> int:
-    """Requests whose answers are on the disk, of items that were not finished when the process began."""
+    """Return how many replies of unfinished items are on disk."""
     parts = folder / "panel.jsonl.parts"
     return parts.read_bytes().count(b"\n") if parts.exists() else 0
 
@@ -55,8 +55,8 @@ def written(folder: Path) -> int:
     ("together", "requests", "how"),
     [(True, 3, signal.SIGKILL), (False, 7, signal.SIGKILL), (True, 3, signal.SIGINT)],
 )
-async def test_no_item_is_lost_none_is_twice_and_none_is_paid_twice(tmp_path, together, requests, how):
-    """Ended when so many requests were answered and written down, and others are under way; twice."""
+async def test_resuming_after_a_kill_loses_no_item_and_pays_for_none_twice(tmp_path, together, requests, how):
+    """End the process twice, each time after some replies are on disk and while other requests are in progress."""
     async with Upstream() as server:
         server.configure(tmp_path, together=together)
         for answered in (1, requests + 1):

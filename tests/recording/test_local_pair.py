@@ -31,7 +31,7 @@ def items(recording):
     return list(recording.items())
 
 
-def test_it_can_be_continued_with_the_profile_of_today(recording):
+def test_the_recording_matches_the_current_local_profile(recording):
     """`odar eval collect` appends only if models, weights, prompts, sampling and budgets are still the same."""
     assert describe_changes(facts_of(Odar(load_settings("local"))), recording.header.facts) == ""
 
@@ -46,7 +46,7 @@ def test_every_item_has_all_answers_with_log_probabilities(items):
             assert each.tokens or not each.text
 
 
-def test_both_halves_of_every_set_and_no_question_in_both(items):
+def test_every_set_is_split_into_disjoint_halves(items):
     count = Counter((item.key.set, item.split) for item in items)
     assert set(count) == {(name, split) for name in SETS for split in ("calibrate", "judge")}
     assert min(Counter(item.key.set for item in items).values()) >= FEWEST
@@ -62,7 +62,7 @@ def test_the_judged_half_of_gsm8k_is_its_test_split(items):
     assert split_of == {"train": "calibrate", "test": "judge"}
 
 
-def test_its_items_are_those_of_the_questions_file(items):
+def test_items_have_the_digests_of_the_question_files(items):
     """The digest covers question, gold answer and split: with another one, the item would be recorded again."""
     files = [FOLDER / f"{name}.jsonl" for name in ("items", "starter", "everyday")]
     known = [(file.stem, each) for file in files for each in load_questions(file, answers=True)]
@@ -72,5 +72,5 @@ def test_its_items_are_those_of_the_questions_file(items):
         assert item.digest == digest_of(task.query, task.gold, task.split)
 
 
-def test_it_is_small_enough_to_be_committed():
+def test_the_recording_is_smaller_than_15_mb():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 15_000_000

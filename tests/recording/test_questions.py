@@ -72,19 +72,19 @@ def test_a_bad_line_is_named(tmp_path, row, why):
         load(tmp_path, {"query": "good"}, row)
 
 
-def test_several_bad_lines_are_named_at_once(tmp_path):
+def test_several_bad_lines_are_reported_together(tmp_path):
     with pytest.raises(InputError, match=r"line 1: .*line 2: .*line 3: .*\(and 2 more bad lines\)"):
         load(tmp_path, *[{"query": 1}] * 5)
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path):
+def test_a_missing_or_empty_file_is_an_error(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         load_questions(tmp_path / "none", conversation)
     with pytest.raises(InputError, match="holds no questions"):
         load(tmp_path, "", " ")
 
 
-def test_answers_are_read_and_asked_for(tmp_path):
+def test_questions_with_answers_are_read(tmp_path):
     file = tmp_path / "in.jsonl"
     rows = [
         {"query": "2 + 2?", "answer": 4, "time": 3.5, "set": "a", "split": "judge"},
@@ -114,7 +114,7 @@ def test_answers_are_read_and_asked_for(tmp_path):
         ({"messages": [{}], "answer": "y"}, "messages are not supported here"),
     ],
 )
-def test_a_question_without_a_usable_answer_is_named(tmp_path, row, why):
+def test_an_invalid_answer_is_an_error(tmp_path, row, why):
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps(row))
     with pytest.raises(InputError, match=why):
@@ -131,7 +131,7 @@ def test_the_starter_set_covers_eight_domains():
     assert all(own.score(each.task, "", each.answers[0]) and each.effort for each in questions)
 
 
-def test_the_digest_changes_with_whatever_changes_the_answer():
+def test_the_digest_covers_everything_that_changes_the_answer():
     def digest(question=None, seed=None, **settings):
         odar = Odar(load_settings("tiny", environ={}, **settings))
         return digest_question(question or Question("1", Query("x")), odar, seed)

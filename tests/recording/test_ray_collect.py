@@ -1,4 +1,4 @@
-"""`odar eval collect --engine ray` on a real cluster, with a worker that is really killed."""
+"""`odar eval collect --engine ray` on a local Ray cluster, with a worker that is killed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from odar.recording.header import header_of
 from odar.recording.journal import Journal
 from odar.recording.work import WithEngine
 from support.benchmarks import Sums
-from support.ray_cluster import engine, lose_a_worker, needs_ray, of_ray
+from support.ray_cluster import engine, kill_a_worker, needs_ray, ray_marks
 from support.upstream import Upstream
 
-pytestmark = of_ray
+pytestmark = ray_marks
 CALLS = 7
 """An item is answered, verified, and solved five times."""
 
 
 class Panel:
-    """A collection in this process, on any engine."""
+    """A collection of sums, run in this process or on the cluster."""
 
     def __init__(self, folder, server, items, limits=""):
         server.configure(folder, limits)
@@ -50,7 +50,7 @@ class Panel:
 
 
 def comparable(entries):
-    """All but how long it took."""
+    """Return the entries without their durations."""
     return [
         replace(each, attempts=tuple(replace(attempt, seconds=0.0) for attempt in each.attempts))
         for each in entries
@@ -58,7 +58,7 @@ def comparable(entries):
 
 
 @needs_ray
-async def test_a_panel_is_that_of_the_local_engine(cluster, tmp_path):
+async def test_ray_and_local_engine_collect_the_same_panel(cluster, tmp_path):
     async with Upstream() as server:
         panel = Panel(tmp_path, server, 6)
         await panel.collect("local")
@@ -70,14 +70,14 @@ async def test_a_panel_is_that_of_the_local_engine(cluster, tmp_path):
 
 
 @needs_ray
-async def test_the_items_of_a_killed_worker_are_done_again_exactly_once(cluster, tmp_path):
-    """8 items are 56 calls. After 19 replies one of two workers is killed while both have calls under way."""
+async def test_items_of_a_killed_worker_are_collected_once_and_paid_once(cluster, tmp_path):
+    """8 items are 56 calls. After 19 replies one of two workers is killed while both have calls in progress."""
     async with Upstream() as server:
         panel = Panel(tmp_path, server, 8)
         server.free = 19
         running = asyncio.create_task(panel.collect("p", cluster.address, concurrency=4))
         parts = tmp_path / "p.jsonl.parts"
-        lost = await lose_a_worker(
+        lost = await kill_a_worker(
             server, running, lambda: parts.exists() and parts.read_text().count('"answer":') == 19
         )
         assert lost >= 1
@@ -93,6 +93,6 @@ async def test_the_items_of_a_killed_worker_are_done_again_exactly_once(cluster,
 
 
 @pytest.mark.parametrize("name", [*NAMES, "starter+masking"])
-def test_every_benchmark_can_be_sent_to_a_worker(name):
+def test_every_benchmark_can_be_pickled(name):
     benchmark = BENCHMARKS[name]
     assert pickle.loads(pickle.dumps(benchmark)).name == name

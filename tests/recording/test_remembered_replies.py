@@ -27,7 +27,7 @@ async def ask(provider, asked):
     return (await provider.complete(asked)).completions[0].text
 
 
-async def test_nothing_is_asked_twice_for_the_same_item(scripted):
+async def test_no_request_of_an_item_is_sent_twice(scripted):
     provider, kept = RememberingProvider(scripted), {}
     with replies_kept_in(Memo({}, kept.__setitem__)):
         first = [await ask(provider, request()), await ask(provider, request("3 + 3?"))]
@@ -38,7 +38,7 @@ async def test_nothing_is_asked_twice_for_the_same_item(scripted):
     assert len(kept) == 3
 
 
-async def test_samples_that_look_alike_are_told_apart(scripted):
+async def test_identical_requests_are_numbered(scripted):
     provider, kept = RememberingProvider(scripted), {}
     with replies_kept_in(Memo({}, kept.__setitem__)):
         first = await asyncio.gather(*(ask(provider, request()) for _ in range(3)))
@@ -47,7 +47,7 @@ async def test_samples_that_look_alike_are_told_apart(scripted):
     assert again == [*first, "Answer: 3"]
 
 
-async def test_items_that_run_at_once_keep_apart(scripted):
+async def test_concurrent_items_keep_separate_replies(scripted):
     provider, kept = RememberingProvider(scripted), {}
 
     async def item(name):
@@ -59,7 +59,7 @@ async def test_items_that_run_at_once_keep_apart(scripted):
     assert [len(replies) for replies in kept.values()] == [2, 2]
 
 
-async def test_a_seed_makes_it_another_request_and_the_time_left_does_not(scripted):
+async def test_a_request_is_identified_by_its_seed_but_not_by_its_timeout(scripted):
     provider, kept = RememberingProvider(scripted), {}
     with replies_kept_in(Memo({}, kept.__setitem__)):
         await ask(provider, request(seed=1))
@@ -76,7 +76,7 @@ async def test_failures_are_not_kept(scripted):
     assert kept == {}
 
 
-async def test_outside_of_an_item_it_is_the_provider_itself(scripted):
+async def test_outside_of_an_item_every_request_is_sent(scripted):
     provider = RememberingProvider(scripted)
     assert [await ask(provider, request()), await ask(provider, request())] == ["Answer: 0", "Answer: 1"]
     assert (provider.name, await provider.check()) == ("scripted", "scripted")
@@ -84,7 +84,7 @@ async def test_outside_of_an_item_it_is_the_provider_itself(scripted):
     assert scripted.closed
 
 
-def test_a_reply_comes_back_whole():
+def test_a_reply_survives_a_round_trip():
     tokens = (Token("4", -0.1), Token("", None, True))
     calls = (ToolCall("id", "look_up", "{}"),)
     reply = Reply((Completion("4", tokens, "length", calls),), Usage(1, None, 2, 0), "served", retries=2)

@@ -27,7 +27,7 @@ def spoken(text="Answer: 4", logprob: float | None = -0.1):
     return Candidate(Step.SOLVE, "m", text, "4", (*tokens, Token("<eos>", -0.5, True)))
 
 
-def test_an_attempt_survives_json_and_gives_its_candidate_back():
+def test_an_attempt_survives_json_and_restores_its_candidate():
     one = attempts_of([spoken(logprob=-0.123456)], 3, 2, Usage(10, 0, 5, 0), PRICE, 1.5)[0]
     assert attempt_from_json(json.loads(json.dumps(attempt_to_json(one)))) == one
     again = one.candidate
@@ -36,7 +36,7 @@ def test_an_attempt_survives_json_and_gives_its_candidate_back():
     assert again.tokens[-1].control
 
 
-def test_figures_are_those_of_fusion():
+def test_recorded_figures_equal_those_of_fusion():
     one = attempts_of([spoken()], 0, 0, Usage(), None, 0.0)[0]
     figures = figures_of(one)
     energy = measure(one.candidate.tokens, 0.1, None)
@@ -47,7 +47,7 @@ def test_figures_are_those_of_fusion():
 
 
 @given(st.integers(0, 10_000), st.lists(st.text(min_size=1, max_size=50), min_size=1, max_size=9))
-def test_shares_add_up_to_the_whole(total, texts):
+def test_output_shares_add_up_to_the_total(total, texts):
     parts = output_shares(total, [Candidate(Step.SOLVE, "m", text, "") for text in texts])
     assert sum(parts) == total
     assert min(parts) >= 0
@@ -66,7 +66,7 @@ def test_an_unknown_price_or_count_is_an_unknown_total_cost():
     assert total_cost([attempts_of([spoken()], 0, 0, Usage(), PRICE, 1.0)[0]]) is None
 
 
-def test_json_leaves_out_what_follows_from_the_rest():
+def test_json_omits_derivable_fields():
     said = Candidate(Step.ANSWER, "m", "4 ", "4", (Token("4", -0.1), Token(" ", 0.0)))
     (plain,) = attempts_of([said], 0, 0, Usage(10, 0, 2, 0), PRICE, 1.0)
     assert attempt_to_json(plain).keys() == {

@@ -47,7 +47,7 @@ def nobody_asked():
     ASKED.clear()
 
 
-async def test_an_engine_is_opened_once_and_its_providers_remember(tmp_path):
+async def test_one_engine_serves_all_items(tmp_path):
     work = WithEngine(settings(), shouting, providers)
     items = [Item(str(i), f"What is {i}?") for i in range(3)]
     with Journal(tmp_path / "out.jsonl") as journal:
@@ -57,7 +57,7 @@ async def test_an_engine_is_opened_once_and_its_providers_remember(tmp_path):
     assert len(ASKED) == 3
 
 
-async def test_what_an_item_has_paid_for_is_not_asked_again():
+async def test_a_kept_reply_is_not_requested_again():
     known: dict = {}
     memo = Memo(known, lambda name, value: None)
     async with WithEngine(settings(), shouting, providers)() as work:
@@ -68,7 +68,7 @@ async def test_what_an_item_has_paid_for_is_not_asked_again():
     assert len(ASKED) == 1
 
 
-async def test_providers_are_closed_whatever_happens():
+async def test_providers_are_closed_after_an_error():
     opened = providers(None)
     with pytest.raises(InputError):
         async with WithEngine(settings(), shouting, lambda _: opened)():
@@ -76,7 +76,7 @@ async def test_providers_are_closed_whatever_happens():
     assert all(provider.closed for provider in opened.values())
 
 
-def test_it_can_be_sent_to_another_machine():
+def test_work_with_an_engine_can_be_pickled():
     sent = pickle.loads(pickle.dumps(WithEngine(settings(), collect_work, providers)))
     assert sent.make_work is collect_work
     assert sent.settings == settings()

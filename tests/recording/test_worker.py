@@ -1,4 +1,4 @@
-"""A worker of the cluster, in this process: what it sends, and in which order."""
+"""A `RayWorker` in this process: which messages it sends, and in which order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DONE = Outcome({"id": "a", "error": None})
 
 
 def opens(work):
-    """Work as it is sent to a worker; `closed` says whether it was let go of."""
+    """Return work in the form that is sent to a worker; its attribute `closed` says whether it was closed."""
 
     @asynccontextmanager
     async def opened():
@@ -42,14 +42,14 @@ async def test_the_outcome_comes_last():
     assert await sent_by(work) == [("x", 1), ("y", 2), DONE]
 
 
-async def test_an_item_that_pays_for_nothing_sends_its_outcome_alone():
+async def test_an_item_without_kept_parts_sends_only_its_outcome():
     async def work(item, memo):
         return DONE
 
     assert await sent_by(work) == [DONE]
 
 
-async def test_what_comes_at_once_is_sent_in_order():
+async def test_parts_kept_together_are_sent_in_order():
     async def work(item, memo):
         for name in "xyz":
             memo.keep(name, name * 2)
@@ -58,16 +58,16 @@ async def test_what_comes_at_once_is_sent_in_order():
     assert await sent_by(work) == [("x", "xx"), ("y", "yy"), ("z", "zz"), DONE]
 
 
-async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
-    """Ray holds the generator until it has sent what it was given; the item goes on meanwhile, and may end."""
-
-    taken = asyncio.Event()
+async def test_parts_kept_while_a_message_is_being_sent_are_not_lost():
+    """Ray suspends the generator until a message is sent; the item continues meanwhile and can end."""
+    taken, ended = asyncio.Event(), asyncio.Event()
 
     async def work(item, memo):
         memo.keep("x", 1)
         await taken.wait()
         memo.keep("y", 2)
         memo.keep("z", 3)
+        ended.set()
         return DONE
 
     worker = RayWorker(opens(work))
@@ -76,18 +76,18 @@ async def test_what_comes_while_a_message_is_on_its_way_is_not_lost():
     async for message in worker.do(ITEM, {}):
         messages.append(message)
         taken.set()
-        await asyncio.sleep(0.02)
+        await ended.wait()
     assert messages == [("x", 1), ("y", 2), ("z", 3), DONE]
 
 
-async def test_it_recalls_what_the_driver_knows():
+async def test_parts_known_to_the_driver_can_be_recalled():
     async def work(item, memo):
         return Outcome({"id": item.key, "error": None, "found": memo.recall("x")})
 
     assert (await sent_by(work, {"x": 7}))[0].row["found"] == 7
 
 
-async def test_what_was_paid_for_is_sent_before_what_went_wrong():
+async def test_kept_parts_are_sent_before_an_exception():
     async def work(item, memo):
         memo.keep("x", 1)
         raise RuntimeError("a bug")
@@ -118,7 +118,7 @@ async def test_an_abandoned_item_is_cancelled():
     assert ended.is_set()
 
 
-async def test_items_run_beside_each_other():
+async def test_items_run_concurrently():
     both = asyncio.Barrier(2)
 
     async def work(item, memo):
@@ -134,7 +134,7 @@ async def test_items_run_beside_each_other():
     assert await asyncio.wait_for(asyncio.gather(one(), one()), 60) == [[DONE], [DONE]]
 
 
-async def test_closing_lets_go_of_what_was_opened():
+async def test_closing_the_worker_closes_its_work():
     async def work(item, memo):
         return DONE
 

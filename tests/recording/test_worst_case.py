@@ -24,7 +24,7 @@ def odar() -> Odar:
 
 @settings(max_examples=40, deadline=None)
 @given(texts, st.integers(1, 9))
-def test_more_steps_never_take_less(odar, text, count):
+def test_more_steps_need_more(odar, text, count):
     query = Query(text)
     fewer, cheaper = worst_case(odar, query, [(Step.SOLVE, count)])
     more, dearer = worst_case(odar, query, [(Step.ANSWER, 1), (Step.SOLVE, count + 1)])
@@ -48,14 +48,14 @@ def test_steps_add_up(odar, text):
 
 @settings(max_examples=20, deadline=None)
 @given(texts, st.integers(1, 400))
-def test_a_longer_question_never_takes_less(odar, text, more):
+def test_a_longer_question_never_needs_less(odar, text, more):
     short, long = (worst_case(odar, Query(each), STEPS) for each in (text, text + " and" * more))
     assert long[1] >= short[1]
     assert all(long[0][name].tokens >= short[0][name].tokens for name in short[0])
 
 
 @pytest.mark.parametrize("model", ["quick", "deep"])
-def test_a_price_that_nobody_knows_makes_the_whole_unknown(model):
+def test_an_unknown_price_makes_the_total_unknown(model):
     unpriced = {name: {**card, "price": None} if name == model else card for name, card in panels.MODELS.items()}
     cards = {
         name: {key: value for key, value in card.items() if value is not None} for name, card in unpriced.items()
@@ -113,5 +113,5 @@ NEEDS = {"p": Amount(6, 1000), "q": Amount(1, 50)}
         ([call("elsewhere", Usage())], {"elsewhere": Amount(1, 0)}),
     ],
 )
-def test_what_the_bill_says(calls, taken):
+def test_usage_is_computed_from_calls(calls, taken):
     assert used(calls, NEEDS, attempts=3) == taken

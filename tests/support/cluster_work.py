@@ -22,15 +22,15 @@ def outcome(item: Item, **more: Any) -> Outcome:
 
 
 @asynccontextmanager
-async def keyless() -> AsyncIterator[None]:
-    """Work that cannot begin on a worker's machine."""
+async def lacks_a_key() -> AsyncIterator[None]:
+    """Work that fails to open because a key is missing on the worker."""
     raise SettingsError("provider up needs a key: set UP_KEY")
     yield
 
 
 @dataclass(frozen=True)
-class Deadly:
-    """Kills the process that does this item."""
+class KillsItsWorker:
+    """Work that kills its worker process when it gets the item `key`."""
 
     key: str
 
@@ -45,17 +45,17 @@ class Deadly:
 
 
 @dataclass(frozen=True)
-class Stillborn:
-    """Kills the first so many processes that open it."""
+class KillsItsWorkerAtStart:
+    """Work that kills the first `count` processes that open it."""
 
     folder: Path
-    deaths: int
+    count: int
 
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[Work]:
-        born = len(list(self.folder.glob("born-*")))
-        (self.folder / f"born-{os.getpid()}").touch()
-        if born < self.deaths:
+        started = len(list(self.folder.glob("started-*")))
+        (self.folder / f"started-{os.getpid()}").touch()
+        if started < self.count:
             os.kill(os.getpid(), signal.SIGKILL)
 
         async def work(item: Item, memo: Memo) -> Outcome:
@@ -65,8 +65,8 @@ class Stillborn:
 
 
 @dataclass(frozen=True)
-class KeepsMuch:
-    """Says where it is; keeps a megabyte when it is told to, and ends when it is told to. Told by files."""
+class KeepsLargePart:
+    """Work that reports its node, then keeps a part of one megabyte, then ends; files in `folder` start each step."""
 
     folder: Path
 
@@ -78,15 +78,15 @@ class KeepsMuch:
 
         async def work(item: Item, memo: Memo) -> Outcome:
             (self.folder / f"at-{node}").touch()
-            await self._told("keep")
+            await self._wait_for("keep")
             memo.keep("much", "x" * 2**20)
-            await asyncio.sleep(0.5)  # it is sent
+            await asyncio.sleep(0.5)  # time to send it
             (self.folder / f"kept-{node}").touch()
-            await self._told("end")
+            await self._wait_for("end")
             return outcome(item, node=node)
 
         yield work
 
-    async def _told(self, what: str) -> None:
-        while not (self.folder / what).exists():
+    async def _wait_for(self, name: str) -> None:
+        while not (self.folder / name).exists():
             await asyncio.sleep(0.02)

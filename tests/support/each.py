@@ -1,4 +1,4 @@
-"""One test over many files: a test for each of them would cost more than the check."""
+"""Run one check over many files in a single test; a test per file would cost more than the check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def for_each(files: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """Make a test of a check of one file; a failure names the file."""
+    """Turn a check of one file into a test of all `files`; a failure names the file."""
 
     def over(check: Callable[[Path], None]) -> Callable[[], None]:
         def test() -> None:

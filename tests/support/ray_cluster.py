@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine, and what tests need to kill its workers.
+"""A Ray cluster of two nodes on this machine, and helpers that kill its workers.
 
 Ray takes 240 MB and is not part of the `dev` extra: where it is not installed, tests that need it are skipped. The
 fixture `cluster` is in conftest.py: one cluster serves all tests of a process.
@@ -23,8 +23,8 @@ from odar.recording.executor import OpenWork
 from support.upstream import Upstream, until
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")
-of_ray = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(400)]
-"""Marks of modules with such tests: Ray's own warnings, and the time that a cluster takes on a busy machine."""
+ray_marks = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(400)]
+"""Marks for modules that use the cluster: ignore Ray's warnings; allow for slow starts on a busy machine."""
 MARK = f"ODAR_TEST_CLUSTER={uuid.uuid4().hex}"
 _STARTS = 3
 
@@ -32,7 +32,7 @@ _STARTS = 3
 @contextmanager
 def two_nodes() -> Iterator[Any]:
     """Two nodes of one CPU each."""
-    with our_environment():
+    with marked_environment():
         cluster = _started()
     try:
         yield cluster
@@ -41,8 +41,8 @@ def two_nodes() -> Iterator[Any]:
 
 
 @contextmanager
-def our_environment() -> Iterator[None]:
-    """Every process of a node that is started in here carries our mark."""
+def marked_environment() -> Iterator[None]:
+    """Mark every process of the nodes started in this context, so that `worker_pids` finds them."""
     name, value = MARK.split("=")
     tests = str(Path(__file__).parents[1])  # where workers find the benchmark for tests, as if it were installed
     ours = {
@@ -55,7 +55,7 @@ def our_environment() -> Iterator[None]:
         for key, its in ours.items():
             patch.setenv(key, its)
         for key in [key for key in os.environ if key.startswith("COVERAGE_")]:
-            patch.delenv(key)  # measured, Ray's own processes miss the 30 s that a node has to come up
+            patch.delenv(key)  # with coverage on, a node does not start within Ray's limit of 30 s
         yield
 
 
@@ -77,12 +77,12 @@ def _started() -> Any:
 
 
 def engine(work: OpenWork, address: str | None) -> OpenWork:
-    """The work in this process, or by two workers on the cluster at an address."""
+    """Return the work for this process, or for two workers of the cluster at `address`."""
     return work if address is None else on_ray(work, address, workers=2)
 
 
 def worker_pids() -> list[int]:
-    """Processes of our own cluster that run a worker of ours."""
+    """Return the processes of this test's cluster that run a `RayWorker`."""
     found = []
     for process in Path("/proc").iterdir():
         try:
@@ -106,21 +106,21 @@ def ports_of(pid: int) -> set[int]:
     return {int(fields[1].rpartition(":")[2], 16) for fields in lines if fields[9] in inodes}
 
 
-async def lose_a_worker(server: Upstream, running: asyncio.Task[Any], written: Callable[[], bool]) -> int:
-    """Kill one of two workers while both have requests under way; returns how many requests went down with it.
+async def kill_a_worker(server: Upstream, running: asyncio.Task[Any], written: Callable[[], bool]) -> int:
+    """Kill one of two workers while both have requests in progress; return how many requests were lost with it.
 
-    By then the server has answered as much as it was allowed to, and `written` says that all of it is on the disk.
-    When this returns, no request of the dead worker is left at the server: a reply to one would count as paid.
+    Wait until the server has sent all the replies it may send and `written` says that all of them are on disk.
+    Return when the server has no request of the dead worker left: a reply to one would count as paid.
     """
 
-    def under_way() -> dict[int, set[int]]:
+    def in_progress() -> dict[int, set[int]]:
         held = {pid: ports_of(pid) & server.clients for pid in worker_pids()}
         return {pid: ports for pid, ports in held.items() if ports}
 
-    await until(lambda: server.free == 0 and written() and len(under_way()) == 2, running)
+    await until(lambda: server.free == 0 and written() and len(in_progress()) == 2, running)
     paid = sum(server.paid.values())
-    victim = max(under_way().items(), key=lambda each: len(each[1]))[0]
-    os.kill(victim, signal.SIGSTOP)  # or it might open another connection while we look
+    victim = max(in_progress().items(), key=lambda each: len(each[1]))[0]
+    os.kill(victim, signal.SIGSTOP)  # so that it cannot open another connection meanwhile
     ports = ports_of(victim)
     lost = len(ports & server.clients)
     os.kill(victim, signal.SIGKILL)

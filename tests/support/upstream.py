@@ -1,4 +1,4 @@
-"""A model server that counts what it was paid for, and can be made to wait: for tests that kill its clients."""
+"""A model server that counts the replies it sent and can hold them back, for tests that kill its clients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from support.fault_server import Exchange, FaultServer
 from support.payloads import chat_payload
 
-PATIENCE_S = 90.0
-"""A busy machine takes its time to start a process."""
+TIMEOUT_S = 90.0
+"""Long enough for a busy machine to start a process."""
 TOML = """
 profile = "tiny"
 prompts = "default"
@@ -39,7 +39,7 @@ timeout_s = 170
 [limits]
 deadline_s = 170
 """
-"""Whoever waits for a server that was told to wait gives up after the test has."""
+"""The timeouts are longer than the test's own, so that a client never gives up on a reply that is held back."""
 
 
 class Upstream(FaultServer):
@@ -53,7 +53,7 @@ class Upstream(FaultServer):
         self.delay_s = delay_s
         self.free: int | None = None
         self.paid: Counter[str] = Counter()
-        """Replies sent, by what was asked: two of the same are one too many."""
+        """Replies sent, by request."""
         self.behave(self._reply)
 
     async def _reply(self, exchange: Exchange) -> None:
@@ -74,24 +74,24 @@ class Upstream(FaultServer):
 
 
 async def until(condition: Callable[[], bool], running: asyncio.Task[Any]) -> None:
-    """Wait for a condition while something runs, no longer than a busy machine may take for it."""
-    async with asyncio.timeout(PATIENCE_S):
+    """Wait for a condition while a task runs; fail if the task ends first or after `TIMEOUT_S`."""
+    async with asyncio.timeout(TIMEOUT_S):
         while not condition():
-            assert not running.done(), running.result()  # raises what it raised, or shows what it said
+            assert not running.done(), running.result()  # raises its exception or shows its result
             await asyncio.sleep(0.02)
 
 
 def sums(count: int, paths: tuple[str, ...] = ("simple", "medium", "hard")) -> list[dict[str, Any]]:
-    """So many questions over the paths in turn, in a file's form."""
+    """Return `count` questions as rows of a file; they use the paths in turn."""
     return [{"id": f"q{i}", "query": f"What is {i} + 1?", "path": paths[i % len(paths)]} for i in range(count)]
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """A JSONL file."""
+    """Write a JSONL file and return its path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Its rows."""
+    """Read the rows of a JSONL file."""
     return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Waiting for an event instead of for a time."""
+"""Wait for a condition instead of sleeping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """As `until`, without an event loop."""
+    """Wait as `until` does, without an event loop."""
     limit = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > limit:
